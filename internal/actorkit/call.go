@@ -1,0 +1,124 @@
+package actorkit
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+)
+
+// Errors of Ask and Tell. With ErrOverloaded and ErrStopped from Tell the request was surely not handled;
+// ErrStopped from Ask means the actor ended before it answered: the outcome is unknown.
+var (
+	ErrOverloaded = errors.New("actorkit: queue limit reached")
+	ErrStopped    = errors.New("actorkit: actor stopped")
+)
+
+// Result is an answer: a value or an error.
+type Result[A any] struct {
+	Value A
+	Err   error
+}
+
+// Call is a request in its in-process envelope. The request message is shared by pointer and must not be changed
+// after it has been sent. The actor answers exactly once by Reply; further answers are dropped.
+type Call[Q, A any] struct {
+	Req Q
+	// Deadline is when the caller stops waiting; zero if it never does. The actor may drop work past it.
+	Deadline time.Time
+	// Bypass: not counted against the queue limit (commits, rollbacks: a full actor must be able to finish).
+	Bypass bool
+
+	answered atomic.Bool
+	port     *Port[Q, A]
+	answer   chan Result[A]
+	then     func(Result[A])
+}
+
+// Reply answers the call. It never blocks. Safe from any goroutine.
+func (c *Call[Q, A]) Reply(value A) { c.finish(Result[A]{Value: value}) }
+
+// Fail answers the call with an error.
+func (c *Call[Q, A]) Fail(err error) { c.finish(Result[A]{Err: err}) }
+
+// Answered reports whether the call has been answered.
+func (c *Call[Q, A]) Answered() bool { return c.answered.Load() }
+
+func (c *Call[Q, A]) finish(r Result[A]) {
+	if !c.answered.CompareAndSwap(false, true) {
+		return
+	}
+	if c.port != nil && !c.Bypass {
+		c.port.queued.Add(-1)
+	}
+	if c.then != nil {
+		c.then(r)
+		return
+	}
+	c.answer <- r // capacity 1, one answer: never blocks
+}
+
+// dead answers a call that reached nobody.
+func (c *Call[Q, A]) dead() { c.Fail(ErrStopped) }
+
+type deadCall interface{ dead() }
+
+// Port is how others reach an actor that takes Call[Q, A]: it bounds admission (QueueLimit), so the actor's mailbox
+// is bounded although protoactor's is not. A Port may be used by any number of goroutines.
+type Port[Q, A any] struct {
+	system *actor.ActorSystem
+	pid    *actor.PID
+	limit  int64
+	queued atomic.Int64
+}
+
+// NewPort returns a port to pid. limit ≤ 0 means DefaultQueueLimit.
+func NewPort[Q, A any](system *actor.ActorSystem, pid *actor.PID, limit int) *Port[Q, A] {
+	if limit <= 0 {
+		limit = DefaultQueueLimit
+	}
+	return &Port[Q, A]{system: system, pid: pid, limit: int64(limit)}
+}
+
+// PID is the actor's process id.
+func (p *Port[Q, A]) PID() *actor.PID { return p.pid }
+
+// Queued is how many calls are admitted and not yet answered.
+func (p *Port[Q, A]) Queued() int { return int(p.queued.Load()) }
+
+// Tell sends the request; then is called exactly once with the answer, on the answering goroutine, and must not block.
+// If Tell returns an error, then is not called and nothing was sent.
+func (p *Port[Q, A]) Tell(req Q, deadline time.Time, bypass bool, then func(Result[A])) error {
+	c := &Call[Q, A]{Req: req, Deadline: deadline, Bypass: bypass, then: then}
+	return p.send(c)
+}
+
+// Ask sends the request and waits for the answer or the end of ctx. After ctx has ended the outcome is unknown.
+func (p *Port[Q, A]) Ask(ctx context.Context, req Q, bypass bool) (A, error) {
+	c := &Call[Q, A]{Req: req, Bypass: bypass, answer: make(chan Result[A], 1)}
+	c.Deadline, _ = ctx.Deadline()
+	var none A
+	if err := p.send(c); err != nil {
+		return none, err
+	}
+	select {
+	case r := <-c.answer:
+		return r.Value, r.Err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+func (p *Port[Q, A]) send(c *Call[Q, A]) error {
+	if !c.Bypass {
+		if p.queued.Add(1) > p.limit {
+			p.queued.Add(-1)
+			return ErrOverloaded
+		}
+		c.port = p
+	}
+	p.system.Root.Send(p.pid, c)
+	return nil
+}

@@ -1,0 +1,30 @@
+// Package deps pins modules that are about to be used. It goes before the first release.
+package deps
+
+import (
+	_ "github.com/HdrHistogram/hdrhistogram-go"
+	_ "github.com/asynkron/protoactor-go/actor"
+	_ "github.com/cockroachdb/datadriven"
+	_ "github.com/dgraph-io/badger/v4"
+	_ "github.com/dgraph-io/badger/v4/options"
+	_ "github.com/google/uuid"
+	_ "github.com/hashicorp/memberlist"
+	_ "github.com/prometheus/client_golang/prometheus"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/spf13/cobra"
+	_ "github.com/tidwall/btree"
+	_ "github.com/vbauerster/mpb/v8"
+	_ "github.com/zeebo/xxh3"
+	_ "go.etcd.io/raft/v3"
+	_ "go.uber.org/goleak"
+	_ "golang.org/x/net/html"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/sys/unix"
+	_ "golang.org/x/tools/go/packages"
+	_ "google.golang.org/grpc"
+	_ "google.golang.org/grpc/credentials"
+	_ "google.golang.org/grpc/test/bufconn"
+	_ "google.golang.org/protobuf/encoding/protojson"
+	_ "pgregory.net/rapid"
+)

@@ -1,0 +1,208 @@
+package mvcc
+
+// The requests and results of the operations of design section 4. They are what the wire messages
+// (api/percolator/v1) say, in terms that the rules can use; internal/wire converts.
+
+// Limits bounds single cells and batches. Sizes are in bytes.
+type Limits struct {
+	Row    int // default 4 KiB
+	Column int // default 1 KiB
+	Value  int // default 4 MiB, at most 6 MiB
+	Batch  int // default 8 MiB: rows, columns and values of one operation together
+	Inline int // default 1 KiB: longer values go to D
+}
+
+// DefaultLimits returns the limits of design section 2.
+func DefaultLimits() Limits {
+	return Limits{Row: 4 << 10, Column: 1 << 10, Value: 4 << 20, Batch: 8 << 20, Inline: 1 << 10}
+}
+
+// Status is how an operation ended. Every status but StatusOK leaves no effects, unless said otherwise.
+type Status uint8
+
+const (
+	// StatusOK: done. CommitTS is set where the operation has one.
+	StatusOK Status = iota
+	// StatusLocked: Locks says by whom; wait or resolve, then try again.
+	StatusLocked
+	// StatusConflict: a write record with commit_ts ≥ start_ts exists (invariant 2). Permanent for this transaction.
+	StatusConflict
+	// StatusRolledBack: the transaction is rolled back. Permanent. May have effects (a rollback record).
+	StatusRolledBack
+	// StatusCommitted: the transaction is committed already, at CommitTS.
+	StatusCommitted
+	// StatusLive: CheckTxnStatus: the primary lock is there and not expired, or may still arrive; Locks[0] is it if it is there.
+	StatusLive
+	// StatusNotFound: Commit or Heartbeat found neither lock nor record above the safepoint. (invariant 6)
+	StatusNotFound
+	// StatusUnknown: below the safepoint, nothing may be inferred (invariant 11).
+	StatusUnknown
+	// StatusTooOld: start_ts or read timestamp below the bound (invariant 11). Permanent.
+	StatusTooOld
+	// StatusNotifyOnly: a weak column was written, or a column that is not weak was notified. Permanent.
+	StatusNotifyOnly
+	// StatusCommitTSTooLow: Commit with commit_ts ≤ start_ts or ≤ the newest record's: get a later one. (invariant 3)
+	StatusCommitTSTooLow
+	// StatusMismatch: a raw condition did not hold.
+	StatusMismatch
+)
+
+// Result is the answer of a mutation.
+type Result struct {
+	Status     Status
+	CommitTS   Timestamp  // Committed, OK of commit-like operations, Conflict (the newer record's)
+	Locks      []LockInfo // Locked, Live
+	ConflictAt Cell       // Conflict, NotifyOnly: the cell
+}
+
+// CellWriteRequest is one buffered write of a transaction.
+type CellWriteRequest struct {
+	Cell  Cell
+	Kind  Kind
+	Value []byte
+}
+
+// PrewriteRequest locks cells of one tablet (§2.2, Figure 6 line 27). All or none.
+type PrewriteRequest struct {
+	StartTS Timestamp
+	Primary Cell
+	Expiry  Timestamp
+	Worker  Worker
+	Writes  []CellWriteRequest
+	Intents []Cell // weak notifications (invariant 12)
+}
+
+// CommitRequest commits prewritten cells and intents at CommitTS (Figure 6 lines 50 to 64). The request that
+// holds the primary must hold only cells of the primary's tablet.
+type CommitRequest struct {
+	StartTS  Timestamp
+	CommitTS Timestamp
+	Cells    []Cell
+	Intents  []Cell
+}
+
+// OnePhaseRequest is a whole transaction whose cells are in one tablet.
+type OnePhaseRequest struct {
+	StartTS  Timestamp
+	Writes   []CellWriteRequest
+	Notifies []Cell
+}
+
+// RollbackRequest rolls the transaction back at the cells, leaving a record at each (invariant 4).
+// If one of them is committed the status is StatusCommitted with its CommitTS.
+type RollbackRequest struct {
+	StartTS Timestamp
+	Cells   []Cell
+	Intents []Cell
+}
+
+// CheckTxnStatusRequest asks for the decision at the primary (invariants 3, 6, 7).
+type CheckTxnStatusRequest struct {
+	Primary    Cell
+	StartTS    Timestamp
+	Now        Timestamp // oracle time
+	MetExpiry  Timestamp // expiry of the lock that was met; counts if the primary has none
+	WorkerDead bool      // a positive death event names the lock's worker: do not wait for the expiry
+}
+
+// ResolveLockRequest applies a known decision: CommitTS 0 rolls back. Without the lock it is a no-op (invariant 3).
+type ResolveLockRequest struct {
+	StartTS  Timestamp
+	CommitTS Timestamp
+	Cells    []Cell
+	Intents  []Cell
+}
+
+// HeartbeatRequest moves the primary lock's expiry forward, never back.
+type HeartbeatRequest struct {
+	Primary Cell
+	StartTS Timestamp
+	Expiry  Timestamp
+}
+
+// NotifyRequest writes N entries directly: a transaction of weak notifications alone (invariant 12).
+type NotifyRequest struct {
+	TS    Timestamp
+	Cells []Cell
+}
+
+// ClearNotifyRequest removes the N entry if N.ts ≤ UpTo (invariant 12).
+type ClearNotifyRequest struct {
+	Cell Cell
+	UpTo Timestamp
+}
+
+// FailNotifyRequest records a failed run: it counts and parks only the N entry it ran for (N.ts = TS).
+type FailNotifyRequest struct {
+	Cell     Cell
+	TS       Timestamp
+	Attempts uint32
+	ParkedTS Timestamp
+	Error    string
+}
+
+// RawCondition must hold for a RawWrite to happen: the cell has this value, or, with Absent, none.
+type RawCondition struct {
+	Cell   Cell
+	Absent bool
+	Value  []byte
+}
+
+// RawWriteRequest writes raw cells if all conditions hold. No transaction: meta's own records, and a benchmark's baseline.
+type RawWriteRequest struct {
+	Conditions []RawCondition
+	Writes     []CellWriteRequest
+}
+
+// ReadResult is the answer to Get for one cell.
+type ReadResult struct {
+	Status   Status // OK, Locked, TooOld
+	Found    bool
+	Value    []byte
+	CommitTS Timestamp
+	StartTS  Timestamp // of the transaction that wrote it
+	Deleted  bool      // the newest record at or below R is a delete: CommitTS and StartTS are its
+	Lock     LockInfo  // Locked
+}
+
+// ScanRequest reads cells of a span at R. Columns empty means all data columns. Acks adds hidden ack columns.
+type ScanRequest struct {
+	Span     Span
+	At       Timestamp
+	Columns  []string
+	Reverse  bool
+	Acks     bool
+	MaxRows  int // whole rows; 0 means no limit
+	MaxBytes int // the page ends after the cell that passes it
+	// Resume: start after this cell (in scan order) instead of at the span's edge.
+	Resume *Cell
+}
+
+// ReadCell is one cell of a scan page.
+type ReadCell struct {
+	Cell     Cell
+	Value    []byte
+	CommitTS Timestamp
+}
+
+// ScanResult is a page. If Status is StatusLocked, Cells are valid and Lock is what stopped the scan: resolve it and
+// resume after the last cell. Done means that the span (or MaxRows) is exhausted; else resume after Last.
+type ScanResult struct {
+	Status Status
+	Cells  []ReadCell
+	Last   *Cell // last cell looked at in full, also when it had nothing to show; nil: none
+	Done   bool
+	Lock   LockInfo
+}
+
+// HistoryEntry is one entry of a row in any group: what `percolator history` shows.
+type HistoryEntry struct {
+	Group  Group
+	Cell   Cell
+	TS     Timestamp
+	Write  *Write
+	Lock   *Lock
+	Notify *Notify
+	Intent *Intent
+	Value  []byte
+}

@@ -1,0 +1,199 @@
+package mvcc
+
+import "iter"
+
+// Timestamp is an oracle timestamp: 46 bits of milliseconds since the Unix epoch, then 18 bits of
+// counter (§2.3). Zero means "none".
+type Timestamp uint64
+
+// LogicalBits is the width of a Timestamp's counter.
+const LogicalBits = 18
+
+// MaxTimestamp is the greatest timestamp there is; it is never given out.
+const MaxTimestamp = Timestamp(1<<64 - 1)
+
+// Millis is the physical part: milliseconds since the Unix epoch.
+func (t Timestamp) Millis() int64 { return int64(t >> LogicalBits) }
+
+// TimestampAt is the first timestamp of the given millisecond since the Unix epoch.
+func TimestampAt(millis int64) Timestamp { return Timestamp(millis) << LogicalBits }
+
+// TableID names a table inside the store. Ids are never reused. MetaTable is the cluster's own.
+type TableID uint32
+
+// MetaTable is the table of the meta tablet; user tables start at FirstUserTable.
+const (
+	MetaTable      TableID = 0
+	FirstUserTable TableID = 16
+)
+
+// Class separates a user's columns from the framework's own in the same row (§2.4, Figure 5).
+type Class uint8
+
+// The classes of columns.
+const (
+	ClassData Class = 0 // a user's column: data or weak
+	ClassAck  Class = 1 // ack_O of observer O; Column holds the observer's name
+)
+
+// Cell is the address of one cell. It is comparable and serves as a map key. Row and Column hold any bytes.
+type Cell struct {
+	Table  TableID
+	Row    string
+	Class  Class
+	Column string
+}
+
+// Kind says what a write does to a cell.
+type Kind uint8
+
+// The kinds of writes.
+const (
+	KindPut    Kind = 1
+	KindDelete Kind = 2
+)
+
+// Write is a write record (§2.2, Figure 5 c:write): this cell changed at CommitTS, by the transaction
+// that started at StartTS. A put's value is inline, or, when Long, in D at StartTS.
+type Write struct {
+	CommitTS Timestamp
+	StartTS  Timestamp
+	Kind     Kind
+	Long     bool
+	Value    []byte
+}
+
+// Worker is a process that coordinates transactions. A remote client has no Node. (invariant 7)
+type Worker struct {
+	Node        uint64
+	Incarnation uint64
+}
+
+// Lock is a prewritten, undecided write of one cell (§2.2, Figure 5 c:lock).
+type Lock struct {
+	StartTS Timestamp
+	Primary Cell
+	Expiry  Timestamp // oracle time; only the primary's counts while the primary is locked
+	Worker  Worker
+	Kind    Kind
+	Long    bool // the value is in D at StartTS
+	Value   []byte
+	// Token is not zero for the reservation of a one-phase commit. Such a lock lives in the leader's memory only,
+	// is never encoded, and goes by itself: nobody may resolve it, readers and writers wait for it in the tablet.
+	Token uint64
+	// CommitTS is set on a reservation once the oracle has answered: readers below it need not wait.
+	CommitTS Timestamp
+}
+
+// LockInfo is a lock together with the cell it is on: what a reader or writer that met it is told.
+type LockInfo struct {
+	Cell Cell
+	Lock Lock // Value is left out
+	// Intent: the entry is a weak intent, not a lock.
+	Intent bool
+}
+
+// Notify is an entry of the notify column (§2.4): the cell changed at TS and its observer may have to run.
+type Notify struct {
+	TS       Timestamp
+	Attempts uint32    // failed runs since TS; conflicts do not count
+	ParkedTS Timestamp // not zero: given up at that time, waits for a replay or a newer write
+	Replay   bool      // run once even if the ack is newer (back-fill)
+	Error    string    // the last failure, cut to 1 KiB
+}
+
+// Intent is a weak notification that waits for its transaction's outcome (invariant 12).
+type Intent struct {
+	Primary Cell
+	Expiry  Timestamp
+	Worker  Worker
+}
+
+// Group is a locality group: one of the kinds of keys in the state store (§2.1).
+type Group byte
+
+// The locality groups; see design section 3 for keys and values.
+const (
+	GroupWrite    Group = 'W' // newest write record of a cell
+	GroupHistory  Group = 'H' // older write records, by descending commit timestamp
+	GroupData     Group = 'D' // long values, by start timestamp
+	GroupLock     Group = 'L'
+	GroupRollback Group = 'R' // "the transaction StartTS is rolled back at this cell"
+	GroupNotify   Group = 'N'
+	GroupIntent   Group = 'I'
+	GroupRaw      Group = 'M' // raw cells: meta's own records, and the benchmark's baseline
+)
+
+// Mutation is one effect of an evaluated operation: put or delete one entry of one group.
+// Exactly the field that belongs to the group is set on a put; none on a delete.
+type Mutation struct {
+	Group  Group
+	Cell   Cell
+	TS     Timestamp // H: commit timestamp; D, R, I: start timestamp; otherwise 0
+	Delete bool
+
+	Write  *Write  // W, H
+	Lock   *Lock   // L
+	Notify *Notify // N
+	Intent *Intent // I
+	Value  []byte  // D, M
+}
+
+// Observed says whether and how a column is observed, by the tablet's catalogue version.
+type Observed uint8
+
+// How a column is observed. A Weak column cannot be written; a Strong one gets an N entry with every write record.
+const (
+	NotObserved Observed = iota
+	ObservedStrong
+	ObservedWeak
+)
+
+// Span is a range of rows of one table: Start ≤ row < End; HasEnd false means to the end of the table.
+type Span struct {
+	Table  TableID
+	Start  string
+	End    string
+	HasEnd bool
+}
+
+// Contains reports whether the row lies in the span.
+func (s Span) Contains(row string) bool { return row >= s.Start && (!s.HasEnd || row < s.End) }
+
+// View is what the rules read: one tablet's state at one moment. In a tablet it is an immutable view of the lock
+// table, a Badger Txn, and (for mutations only) the effects of proposals in flight laid over both.
+// Returned byte slices belong to the caller and do not change. An error is a storage fault and ends the operation.
+type View interface {
+	// Lock is the cell's lock, reservations of one-phase commits included.
+	Lock(c Cell) (Lock, bool)
+	// Locks iterates the locks with rows in span, by cell, descending if reverse.
+	Locks(s Span, reverse bool) iter.Seq2[Cell, Lock]
+	// Newest is the cell's entry in W.
+	Newest(c Cell) (Write, bool, error)
+	// Older iterates the cell's entries in H with commit_ts ≤ atOrBelow, newest first.
+	Older(c Cell, atOrBelow Timestamp) iter.Seq2[Write, error]
+	// Data is the long value written at start.
+	Data(c Cell, start Timestamp) ([]byte, bool, error)
+	// RolledBack reports whether the transaction start has a rollback record at the cell.
+	RolledBack(c Cell, start Timestamp) (bool, error)
+	// Notification is the cell's entry in N.
+	Notification(c Cell) (Notify, bool, error)
+	// Intent is the weak intent of transaction start on the cell.
+	Intent(c Cell, start Timestamp) (Intent, bool, error)
+	// Cells iterates W with rows in span, row order then (class, column) order, descending rows if reverse
+	// (the columns of one row too).
+	Cells(s Span, reverse bool) iter.Seq2[CellWrite, error]
+	// Raw is a raw cell's value.
+	Raw(c Cell) ([]byte, bool, error)
+	// Observed looks the column up in the tablet's catalogue.
+	Observed(t TableID, column string) Observed
+	// Bound: reads and prewrites below it are refused. Safepoint: history at or below it may be collected. (invariant 11)
+	Bound() Timestamp
+	Safepoint() Timestamp
+}
+
+// CellWrite is a cell with its newest write record.
+type CellWrite struct {
+	Cell  Cell
+	Write Write
+}

@@ -1,0 +1,47 @@
+package txn
+
+import (
+	"context"
+	"errors"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// ErrNotSent is wrapped by a Transport's errors when the operation surely did not reach its tablet.
+var ErrNotSent = errors.New("percolator: request not sent")
+
+// Transport carries operations to tablets, the oracle and meta: in process in a node's own DB, gRPC after Dial.
+// All methods may be used concurrently. Messages are not changed after they are passed on, by either side.
+type Transport interface {
+	// Send carries one operation to the leader of the tablet. A response with Error set is an answer. An error means
+	// that there was no answer: the outcome is unknown, unless it wraps ErrNotSent.
+	Send(ctx context.Context, tablet *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error)
+	// Timestamps asks the oracle for count timestamps first, first+1, …; it may give fewer, never none.
+	Timestamps(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error)
+	// Locate returns up to limit descriptors from the tablet map, in range order, beginning with the one that holds (table, row).
+	Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error)
+	CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error)
+	DropTable(ctx context.Context, name string) error
+	Tables(ctx context.Context) ([]*pb.Table, error)
+	Catalogue(ctx context.Context) (*pb.Catalogue, error)
+	// SplitTablet splits the tablet that holds the row just before it; a boundary that is there already is no error.
+	SplitTablet(ctx context.Context, table string, row string) error
+	// WorkerDead reports positive knowledge that the worker is dead; false when not known (invariant 7).
+	WorkerDead(ctx context.Context, worker mvcc.Worker) bool
+	// NodeStatus describes the node that answers.
+	NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error)
+	// Worker is who this process is in the locks it writes.
+	Worker() mvcc.Worker
+	Close() error
+}
+
+// ServerError is what a Transport's administrative methods return when the node refused. (Send returns a pb.Error in
+// its response instead.)
+type ServerError struct {
+	Code    pb.Error_Code
+	Message string
+}
+
+// Error is the node's message with its code.
+func (e *ServerError) Error() string { return "percolator: " + e.Message + " (" + e.Code.String() + ")" }
