@@ -1,0 +1,103 @@
+package wire
+
+import (
+	"unsafe"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// String is b as a string without a copy. b must not change any more.
+func String(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// Bytes is s as bytes without a copy. The result must not be changed.
+func Bytes(s string) []byte {
+	if s == "" {
+		return nil
+	}
+	return unsafe.Slice(unsafe.StringData(s), len(s))
+}
+
+// Cell converts an address; nil is the zero cell.
+func Cell(c *pb.Cell) mvcc.Cell {
+	if c == nil {
+		return mvcc.Cell{}
+	}
+	return mvcc.Cell{Table: mvcc.TableID(c.Table), Row: String(c.Row), Class: mvcc.Class(c.Class), Column: String(c.Column)}
+}
+
+// CellPB converts an address.
+func CellPB(c mvcc.Cell) *pb.Cell {
+	return &pb.Cell{Table: uint32(c.Table), Row: Bytes(c.Row), Class: uint32(c.Class), Column: Bytes(c.Column)}
+}
+
+// Cells converts addresses.
+func Cells(in []*pb.Cell) []mvcc.Cell {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]mvcc.Cell, len(in))
+	for i, c := range in {
+		out[i] = Cell(c)
+	}
+	return out
+}
+
+// CellsPB converts addresses with one allocation for all of them.
+func CellsPB(in []mvcc.Cell) []*pb.Cell {
+	if len(in) == 0 {
+		return nil
+	}
+	block, out := make([]pb.Cell, len(in)), make([]*pb.Cell, len(in))
+	for i := range in {
+		c, p := &in[i], &block[i]
+		p.Table, p.Row, p.Class, p.Column = uint32(c.Table), Bytes(c.Row), uint32(c.Class), Bytes(c.Column)
+		out[i] = p
+	}
+	return out
+}
+
+// Worker converts a worker; nil is none.
+func Worker(w *pb.Worker) mvcc.Worker {
+	if w == nil {
+		return mvcc.Worker{}
+	}
+	return mvcc.Worker{Node: w.Node, Incarnation: w.Incarnation}
+}
+
+// WorkerPB converts a worker.
+func WorkerPB(w mvcc.Worker) *pb.Worker { return &pb.Worker{Node: w.Node, Incarnation: w.Incarnation} }
+
+// Span converts a range of rows.
+func Span(s *pb.Span) mvcc.Span {
+	if s == nil {
+		return mvcc.Span{}
+	}
+	return mvcc.Span{Table: mvcc.TableID(s.Table), Start: String(s.Start), End: String(s.End), HasEnd: s.HasEnd}
+}
+
+// SpanPB converts a range of rows.
+func SpanPB(s mvcc.Span) *pb.Span {
+	return &pb.Span{Table: uint32(s.Table), Start: Bytes(s.Start), End: Bytes(s.End), HasEnd: s.HasEnd}
+}
+
+// Writes converts buffered writes.
+func Writes(in []*pb.CellWrite) []mvcc.CellWriteRequest {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]mvcc.CellWriteRequest, len(in))
+	for i, w := range in {
+		out[i] = mvcc.CellWriteRequest{Cell: Cell(w.Cell), Kind: mvcc.Kind(w.Kind), Value: w.Value}
+	}
+	return out
+}
+
+// WritesPB converts buffered writes.
+func WritesPB(in []mvcc.CellWriteRequest) []*pb.CellWrite {
+	out := make([]*pb.CellWrite, len(in))
+	for i, w := range in {
+		out[i] = &pb.CellWrite{Cell: CellPB(w.Cell), Kind: pb.Kind(w.Kind), Value: w.Value}
+	}
+	return out
+}

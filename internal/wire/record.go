@@ -1,0 +1,125 @@
+package wire
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Lock converts a lock.
+func Lock(l *pb.Lock) mvcc.Lock {
+	if l == nil {
+		return mvcc.Lock{}
+	}
+	return mvcc.Lock{
+		StartTS: mvcc.Timestamp(l.StartTs), Primary: Cell(l.Primary), Expiry: mvcc.Timestamp(l.Expiry),
+		Worker: Worker(l.Worker), Kind: mvcc.Kind(l.Kind), Long: l.Long, Value: l.Value,
+	}
+}
+
+// LockPB converts a lock.
+func LockPB(l mvcc.Lock) *pb.Lock {
+	return &pb.Lock{
+		StartTs: uint64(l.StartTS), Primary: CellPB(l.Primary), Expiry: uint64(l.Expiry),
+		Worker: WorkerPB(l.Worker), Kind: pb.Kind(l.Kind), Long: l.Long, Value: l.Value,
+	}
+}
+
+// LockInfo converts what a reader or writer met.
+func LockInfo(i *pb.LockInfo) mvcc.LockInfo {
+	if i == nil {
+		return mvcc.LockInfo{}
+	}
+	return mvcc.LockInfo{Cell: Cell(i.Cell), Lock: Lock(i.Lock), Intent: i.Intent}
+}
+
+// LockInfoPB converts what a reader or writer met. The value stays behind.
+func LockInfoPB(i mvcc.LockInfo) *pb.LockInfo {
+	l := LockPB(i.Lock)
+	l.Value = nil
+	return &pb.LockInfo{Cell: CellPB(i.Cell), Lock: l, Intent: i.Intent}
+}
+
+// WritePB converts a write record; nil stays nil.
+func WritePB(w *mvcc.Write) *pb.Write {
+	if w == nil {
+		return nil
+	}
+	return &pb.Write{CommitTs: uint64(w.CommitTS), StartTs: uint64(w.StartTS), Kind: pb.Kind(w.Kind), Long: w.Long, Value: w.Value}
+}
+
+// NotifyPB converts a notify entry; nil stays nil.
+func NotifyPB(n *mvcc.Notify) *pb.Notify {
+	if n == nil {
+		return nil
+	}
+	return &pb.Notify{Ts: uint64(n.TS), Attempts: n.Attempts, ParkedTs: uint64(n.ParkedTS), Replay: n.Replay, Error: n.Error}
+}
+
+// Notify converts a notify entry.
+func Notify(n *pb.Notify) mvcc.Notify {
+	if n == nil {
+		return mvcc.Notify{}
+	}
+	return mvcc.Notify{TS: mvcc.Timestamp(n.Ts), Attempts: n.Attempts, ParkedTS: mvcc.Timestamp(n.ParkedTs), Replay: n.Replay, Error: n.Error}
+}
+
+// IntentPB converts a weak intent; nil stays nil.
+func IntentPB(i *mvcc.Intent) *pb.Intent {
+	if i == nil {
+		return nil
+	}
+	return &pb.Intent{Primary: CellPB(i.Primary), Expiry: uint64(i.Expiry), Worker: WorkerPB(i.Worker)}
+}
+
+// Result converts a mutation's answer.
+func Result(r *pb.MutationResult) mvcc.Result {
+	out := mvcc.Result{Status: mvcc.Status(r.Status), CommitTS: mvcc.Timestamp(r.CommitTs), ConflictAt: Cell(r.ConflictAt)}
+	for _, l := range r.Locks {
+		out.Locks = append(out.Locks, LockInfo(l))
+	}
+	return out
+}
+
+// ResultPB converts a mutation's answer.
+func ResultPB(r mvcc.Result) *pb.MutationResult {
+	out := &pb.MutationResult{Status: pb.Status(r.Status), CommitTs: uint64(r.CommitTS)}
+	for _, l := range r.Locks {
+		out.Locks = append(out.Locks, LockInfoPB(l))
+	}
+	if r.ConflictAt != (mvcc.Cell{}) {
+		out.ConflictAt = CellPB(r.ConflictAt)
+	}
+	return out
+}
+
+// ReadResultPB converts the answer for one cell.
+func ReadResultPB(r mvcc.ReadResult) *pb.ReadResult {
+	out := &pb.ReadResult{
+		Status: pb.Status(r.Status), Found: r.Found, Value: r.Value,
+		CommitTs: uint64(r.CommitTS), StartTs: uint64(r.StartTS), Deleted: r.Deleted,
+	}
+	if r.Status == mvcc.StatusLocked {
+		out.Lock = LockInfoPB(r.Lock)
+	}
+	return out
+}
+
+// ReadResult converts the answer for one cell.
+func ReadResult(r *pb.ReadResult) mvcc.ReadResult {
+	return mvcc.ReadResult{
+		Status: mvcc.Status(r.Status), Found: r.Found, Value: r.Value,
+		CommitTS: mvcc.Timestamp(r.CommitTs), StartTS: mvcc.Timestamp(r.StartTs), Deleted: r.Deleted, Lock: LockInfo(r.Lock),
+	}
+}
+
+// HistoryEntryPB converts one version of a row.
+func HistoryEntryPB(e mvcc.HistoryEntry) *pb.HistoryEntry {
+	out := &pb.HistoryEntry{
+		Group: uint32(e.Group), Cell: CellPB(e.Cell), Ts: uint64(e.TS), Write: WritePB(e.Write),
+		Notify: NotifyPB(e.Notify), Intent: IntentPB(e.Intent), Value: e.Value,
+	}
+	if e.Lock != nil {
+		out.Lock = LockPB(*e.Lock)
+	}
+	return out
+}

@@ -1,0 +1,113 @@
+package wire
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// The requests of the rules, from their messages. A missing message (nil) gives a zero request, never a panic.
+
+// Prewrite converts a PrewriteRequest.
+func Prewrite(r *pb.PrewriteRequest) mvcc.PrewriteRequest {
+	return mvcc.PrewriteRequest{
+		StartTS: mvcc.Timestamp(r.GetStartTs()), Primary: Cell(r.GetPrimary()), Expiry: mvcc.Timestamp(r.GetExpiry()),
+		Worker: Worker(r.GetWorker()), Writes: Writes(r.GetWrites()), Intents: Cells(r.GetIntents()),
+	}
+}
+
+// Commit converts a CommitRequest.
+func Commit(r *pb.CommitRequest) mvcc.CommitRequest {
+	return mvcc.CommitRequest{
+		StartTS: mvcc.Timestamp(r.GetStartTs()), CommitTS: mvcc.Timestamp(r.GetCommitTs()),
+		Cells: Cells(r.GetCells()), Intents: Cells(r.GetIntents()),
+	}
+}
+
+// OnePhase converts a OnePhaseRequest.
+func OnePhase(r *pb.OnePhaseRequest) mvcc.OnePhaseRequest {
+	return mvcc.OnePhaseRequest{StartTS: mvcc.Timestamp(r.GetStartTs()), Writes: Writes(r.GetWrites()), Notifies: Cells(r.GetNotifies())}
+}
+
+// Rollback converts a RollbackRequest.
+func Rollback(r *pb.RollbackRequest) mvcc.RollbackRequest {
+	return mvcc.RollbackRequest{StartTS: mvcc.Timestamp(r.GetStartTs()), Cells: Cells(r.GetCells()), Intents: Cells(r.GetIntents())}
+}
+
+// CheckTxnStatus converts a CheckTxnStatusRequest.
+func CheckTxnStatus(r *pb.CheckTxnStatusRequest) mvcc.CheckTxnStatusRequest {
+	return mvcc.CheckTxnStatusRequest{
+		Primary: Cell(r.GetPrimary()), StartTS: mvcc.Timestamp(r.GetStartTs()), Now: mvcc.Timestamp(r.GetNow()),
+		MetExpiry: mvcc.Timestamp(r.GetMetExpiry()), WorkerDead: r.GetWorkerDead(),
+	}
+}
+
+// ResolveLock converts a ResolveLockRequest.
+func ResolveLock(r *pb.ResolveLockRequest) mvcc.ResolveLockRequest {
+	return mvcc.ResolveLockRequest{
+		StartTS: mvcc.Timestamp(r.GetStartTs()), CommitTS: mvcc.Timestamp(r.GetCommitTs()),
+		Cells: Cells(r.GetCells()), Intents: Cells(r.GetIntents()),
+	}
+}
+
+// Heartbeat converts a HeartbeatRequest.
+func Heartbeat(r *pb.HeartbeatRequest) mvcc.HeartbeatRequest {
+	return mvcc.HeartbeatRequest{Primary: Cell(r.GetPrimary()), StartTS: mvcc.Timestamp(r.GetStartTs()), Expiry: mvcc.Timestamp(r.GetExpiry())}
+}
+
+// NotifyCells converts a NotifyRequest.
+func NotifyCells(r *pb.NotifyRequest) mvcc.NotifyRequest {
+	return mvcc.NotifyRequest{TS: mvcc.Timestamp(r.GetTs()), Cells: Cells(r.GetCells())}
+}
+
+// ClearNotify converts a ClearNotifyRequest.
+func ClearNotify(r *pb.ClearNotifyRequest) mvcc.ClearNotifyRequest {
+	return mvcc.ClearNotifyRequest{Cell: Cell(r.GetCell()), UpTo: mvcc.Timestamp(r.GetUpTo())}
+}
+
+// FailNotify converts a FailNotifyRequest.
+func FailNotify(r *pb.FailNotifyRequest) mvcc.FailNotifyRequest {
+	return mvcc.FailNotifyRequest{
+		Cell: Cell(r.GetCell()), TS: mvcc.Timestamp(r.GetTs()), Attempts: r.GetAttempts(),
+		ParkedTS: mvcc.Timestamp(r.GetParkedTs()), Error: r.GetError(),
+	}
+}
+
+// RawWrite converts a RawWriteRequest.
+func RawWrite(r *pb.RawWriteRequest) mvcc.RawWriteRequest {
+	out := mvcc.RawWriteRequest{Writes: Writes(r.GetWrites())}
+	for _, c := range r.GetConditions() {
+		out.Conditions = append(out.Conditions, mvcc.RawCondition{Cell: Cell(c.Cell), Absent: c.Absent, Value: c.Value})
+	}
+	return out
+}
+
+// Scan converts a ScanRequest.
+func Scan(r *pb.ScanRequest) mvcc.ScanRequest {
+	out := mvcc.ScanRequest{
+		Span: Span(r.GetSpan()), At: mvcc.Timestamp(r.GetAt()), Reverse: r.GetReverse(), Acks: r.GetAcks(),
+		MaxRows: int(r.GetMaxRows()), MaxBytes: int(r.GetMaxBytes()),
+	}
+	for _, c := range r.GetColumns() {
+		out.Columns = append(out.Columns, String(c))
+	}
+	if r.GetResume() != nil {
+		c := Cell(r.GetResume())
+		out.Resume = &c
+	}
+	return out
+}
+
+// ScanResultPB converts a page.
+func ScanResultPB(r mvcc.ScanResult) *pb.ScanResponse {
+	out := &pb.ScanResponse{Status: pb.Status(r.Status), Done: r.Done, Cells: make([]*pb.ReadCell, len(r.Cells))}
+	for i, c := range r.Cells {
+		out.Cells[i] = &pb.ReadCell{Cell: CellPB(c.Cell), Value: c.Value, CommitTs: uint64(c.CommitTS)}
+	}
+	if r.Last != nil {
+		out.Last = CellPB(*r.Last)
+	}
+	if r.Status == mvcc.StatusLocked {
+		out.Lock = LockInfoPB(r.Lock)
+	}
+	return out
+}
