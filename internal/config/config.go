@@ -1,0 +1,145 @@
+package config
+
+import (
+	"log/slog"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Config is what one node can be told. Begin with DefaultConfig; the zero value is not valid. A Config is read once,
+// by node.Open, and may be changed afterwards.
+type Config struct {
+	// Dir holds the store and the node's identity. It is created when missing, and locked while the node runs.
+	// Empty only together with InMemory.
+	Dir string
+	// Listen is the host:port of the gRPC listener for remote clients. With port 0 every listener picks a free port.
+	Listen string
+	// Advertise is the host:port that clients and other nodes are told; empty: the address that was bound.
+	Advertise string
+	// Join lists the Listen addresses of nodes to join. One node only: not supported yet.
+	Join []string
+	// Expect is how many fresh nodes begin one cluster together. One node only: at most 1.
+	Expect int
+	// Replicas is the target number of replicas of a tablet: 1, 3 or 5. Fewer nodes hold the largest odd number that fits.
+	Replicas int
+	// HTTP is the host:port of the HTTP listener, AutoHTTP for the third port after Listen, or empty for none.
+	HTTP string
+	// Labels describe the node, such as zone=a. Keys and values are at most 64 bytes, 8 of them at most.
+	Labels map[string]string
+	// Certs is the folder of the node's certificates. Not supported yet: it comes with the cluster.
+	Certs string
+	// Insecure serves plain text without authentication, on loopback addresses only.
+	Insecure bool
+	// InsecureForce lifts Insecure's restriction to loopback addresses.
+	InsecureForce bool
+	// Logger receives the node's log; nil discards it.
+	Logger *slog.Logger
+	// History is how long old versions stay readable.
+	History time.Duration
+	// Batch tunes mailbox coalescing per kind of actor.
+	Batch Batch
+	// Scanners is how many goroutines look for dirty cells (§2.4); 0: none, the node runs no observer by scanning.
+	Scanners int
+	// ObserverWorkers is how many observers run at once on this node; 0: none.
+	ObserverWorkers int
+	// Observers registers the observers that this program links; nil: none (§2.4).
+	Observers func(*percolator.Registry)
+
+	// Limits bounds rows, columns, values and batches (design section 2).
+	Limits mvcc.Limits
+	// LockTTL is how long a transaction's locks live after its last sign of life, by oracle time.
+	LockTTL time.Duration
+	// Tick is the interval of Raft's logical clock.
+	Tick time.Duration
+	// DrainTimeout bounds how long Drain waits for observers and background commits.
+	DrainTimeout time.Duration
+	// Notifications tunes how dirty cells are found (§2.4).
+	Notifications Notifications
+	// Store tunes the embedded store.
+	Store Store
+}
+
+// Batch is one BatchConfig per kind of actor. Zero fields take actorkit's defaults.
+type Batch struct {
+	Tablet actorkit.BatchConfig // operations on one tablet
+	Oracle actorkit.BatchConfig // requests for timestamps
+	Log    actorkit.BatchConfig // appends and applies of all tablets of the node
+	Lockd  actorkit.BatchConfig // advisory row locks
+	Client actorkit.BatchConfig // operations that a client sends to one node
+}
+
+// Notifications tunes how dirty cells are found. Hints and lockd only save time: correctness must not depend on them.
+type Notifications struct {
+	// NoHints: tablet leaders do not tell scanners of new N entries; only scans find them.
+	NoHints bool
+	// DuplicateHints: every hint is given twice. For tests.
+	DuplicateHints bool
+	// NoLockd: scanners do not ask for advisory row locks.
+	NoLockd bool
+	// ScanPause is how long a scanner that found nothing rests before it scans again.
+	ScanPause time.Duration
+	// ScanPage is how many N entries one message fetches.
+	ScanPage int
+	// MaxAttempts is after how many failed runs a notification is parked, unless the observer says otherwise.
+	MaxAttempts int
+	// Deadline bounds one run of an observer, unless the observer says otherwise. It must be below History (invariant
+	// 11 of design section 4); 0: the lesser of a minute and half of History. ObserverDeadline works it out.
+	Deadline time.Duration
+}
+
+// Store tunes the embedded store.
+type Store struct {
+	// InMemory keeps nothing on disk; for tests.
+	InMemory bool
+	// SeparateLog puts the Raft log and the state into two databases instead of one.
+	SeparateLog bool
+	// MemTableSize is Badger's memtable in bytes; the largest transaction is 15% of it. 0: the store's default.
+	MemTableSize int64
+	// MinFreeBytes is the watermark of free disk space below which the node stops taking writes. 0: the store's default.
+	MinFreeBytes uint64
+	// SyncDelay is added after each sync; for benchmarks.
+	SyncDelay time.Duration
+}
+
+// Defaults that others refer to.
+const (
+	// DefaultListen is where a node serves remote clients, and where a client looks for one.
+	DefaultListen = "127.0.0.1:7800"
+	// AutoHTTP puts the HTTP listener on Listen's host, three ports up; on a free port if Listen's port is 0.
+	AutoHTTP = "auto"
+	// httpOffset is the distance from Listen's port to that of AutoHTTP. Node-to-node traffic and gossip lie between.
+	httpOffset = 3
+)
+
+// ObserverDeadline is the bound on one run of an observer that has none of its own.
+func (c *Config) ObserverDeadline() time.Duration {
+	if c.Notifications.Deadline > 0 {
+		return c.Notifications.Deadline
+	}
+	return min(time.Minute, c.History/2)
+}
+
+// DefaultConfig returns a configuration that lacks only Dir and one of Certs and Insecure.
+func DefaultConfig() Config {
+	return Config{
+		Listen:          DefaultListen,
+		Expect:          1,
+		Replicas:        3,
+		HTTP:            AutoHTTP,
+		History:         10 * time.Minute,
+		Scanners:        2,
+		ObserverWorkers: 16,
+		Limits:          mvcc.DefaultLimits(),
+		LockTTL:         5 * time.Second,
+		Tick:            50 * time.Millisecond,
+		DrainTimeout:    30 * time.Second,
+		Notifications: Notifications{
+			ScanPause:   200 * time.Millisecond,
+			ScanPage:    256,
+			MaxAttempts: 10,
+		},
+	}
+}

@@ -1,0 +1,221 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/actorkit"
+)
+
+// Sentinels that a Fault wraps; errors.Is finds them in what Validate returns.
+var (
+	// ErrUnsupported: the setting is sound, but this release is one node only.
+	ErrUnsupported = errors.New("config: not supported by this release")
+	// ErrUnprotected: neither certificates nor a permitted insecure mode.
+	ErrUnprotected = errors.New("config: node is not protected")
+)
+
+// Fault is one thing wrong with a Config.
+type Fault struct {
+	Field   string // as in Go, such as "Batch.Tablet.MaxMessages"
+	Problem string // what is wrong with the value
+	Fix     string // what to do about it; may be empty
+	Kind    error  // a sentinel, or nil
+}
+
+// Error says field, problem and fix in one line.
+func (f *Fault) Error() string {
+	text := "config: " + f.Field + ": " + f.Problem
+	if f.Fix != "" {
+		text += "; " + f.Fix
+	}
+	return text
+}
+
+// Unwrap returns the sentinel, or nil.
+func (f *Fault) Unwrap() error { return f.Kind }
+
+// checker collects faults.
+type checker struct{ faults []error }
+
+func (c *checker) add(field, problem, fix string) {
+	c.faults = append(c.faults, &Fault{Field: field, Problem: problem, Fix: fix})
+}
+
+func (c *checker) addKind(kind error, field, problem, fix string) {
+	c.faults = append(c.faults, &Fault{Field: field, Problem: problem, Fix: fix, Kind: kind})
+}
+
+func (c *checker) within(field string, value, least, most int) {
+	if value < least || value > most {
+		c.add(field, fmt.Sprintf("%d is not between %d and %d", value, least, most), "")
+	}
+}
+
+func (c *checker) duration(field string, value, least, most time.Duration) {
+	if value < least || value > most {
+		c.add(field, fmt.Sprintf("%v is not between %v and %v", value, least, most), "")
+	}
+}
+
+// Validate reports every fault at once: errors.Join of *Fault values, nil if there is none.
+func (c *Config) Validate() error {
+	var k checker
+	c.checkPlace(&k)
+	c.checkCluster(&k)
+	c.checkProtection(&k)
+	c.checkWork(&k)
+	c.checkLimits(&k)
+	return errors.Join(k.faults...)
+}
+
+// checkPlace looks at the directory and the addresses by themselves.
+func (c *Config) checkPlace(k *checker) {
+	switch {
+	case c.Dir == "" && !c.Store.InMemory:
+		k.add("Dir", "empty", "name a directory for the node's data")
+	case c.Dir != "" && c.Store.InMemory:
+		k.add("Dir", "set although Store.InMemory keeps nothing on disk", "drop one of them")
+	}
+	c.checkAddr(k, "Listen", c.Listen)
+	if c.Advertise != "" {
+		c.checkAddr(k, "Advertise", c.Advertise)
+		if _, port, err := net.SplitHostPort(c.Advertise); err == nil && port == "0" {
+			k.add("Advertise", "port 0 cannot be advertised", "name the port that others reach, or leave it empty")
+		}
+	}
+	switch c.HTTP {
+	case "":
+	case AutoHTTP:
+		if port, err := portOf(c.Listen); err == nil && port > 0xffff-httpOffset {
+			k.add("HTTP", "there is no third port after Listen's", "give HTTP an address of its own, or a lower port to Listen")
+		}
+	default:
+		c.checkAddr(k, "HTTP", c.HTTP)
+		if c.HTTP == c.Listen && !isPortZero(c.Listen) {
+			k.add("HTTP", "the same address as Listen", "give it another port")
+		}
+	}
+	k.within("Labels (count)", len(c.Labels), 0, 8)
+	for key, value := range c.Labels {
+		if key == "" || len(key) > 64 || len(value) > 64 {
+			k.add("Labels", fmt.Sprintf("%q=%q: keys hold 1 to 64 bytes, values at most 64", key, value), "")
+		}
+	}
+}
+
+func (c *Config) checkAddr(k *checker, field, addr string) {
+	if _, err := portOf(addr); err != nil {
+		k.add(field, err.Error(), "write host:port, such as "+DefaultListen)
+	}
+}
+
+// checkCluster refuses what needs more than one node.
+func (c *Config) checkCluster(k *checker) {
+	const alone = "this release runs one node; leave it out"
+	if len(c.Join) > 0 {
+		k.addKind(ErrUnsupported, "Join", "joining a cluster comes with the cluster release", alone)
+	}
+	if c.Expect > 1 {
+		k.addKind(ErrUnsupported, "Expect", "a cluster of several nodes comes with the cluster release", alone)
+	}
+	if c.Expect < 0 {
+		k.add("Expect", "negative", "")
+	}
+	if !slices.Contains([]int{1, 3, 5}, c.Replicas) {
+		k.add("Replicas", fmt.Sprintf("%d is none of 1, 3 and 5", c.Replicas), "")
+	}
+}
+
+// checkProtection enforces invariant 3.
+func (c *Config) checkProtection(k *checker) {
+	if c.Certs != "" {
+		k.addKind(ErrUnsupported, "Certs", "certificates come with the cluster release",
+			"on this machine alone, use Insecure with a loopback address")
+		return
+	}
+	if !c.Insecure {
+		k.addKind(ErrUnprotected, "Insecure", "neither Certs nor Insecure is set",
+			"set Insecure (--insecure) to serve plain text on a loopback address; certificates come with the cluster release")
+		return
+	}
+	if c.InsecureForce {
+		return
+	}
+	for _, a := range []struct{ field, addr string }{{"Listen", c.Listen}, {"Advertise", c.Advertise}, {"HTTP", c.HTTPAddr()}} {
+		if _, err := portOf(a.addr); err != nil || IsLoopback(a.addr) {
+			continue // none, or reported already
+		}
+		k.addKind(ErrUnprotected, a.field, fmt.Sprintf("%s is not a loopback address, and Insecure serves without protection", a.addr),
+			"use 127.0.0.1, or set InsecureForce (--insecure-force) if the network is trusted")
+	}
+}
+
+// checkWork looks at what runs on the node.
+func (c *Config) checkWork(k *checker) {
+	k.within("Scanners", c.Scanners, 0, 256)
+	k.within("ObserverWorkers", c.ObserverWorkers, 0, 1<<16)
+	k.duration("History", c.History, time.Second, 365*24*time.Hour)
+	k.duration("LockTTL", c.LockTTL, 100*time.Millisecond, time.Hour)
+	k.duration("Tick", c.Tick, time.Millisecond, 10*time.Second)
+	k.duration("DrainTimeout", c.DrainTimeout, 0, time.Hour)
+	n := c.Notifications
+	k.duration("Notifications.ScanPause", n.ScanPause, time.Millisecond, time.Hour)
+	k.within("Notifications.ScanPage", n.ScanPage, 1, 1<<16)
+	k.within("Notifications.MaxAttempts", n.MaxAttempts, 1, 1<<20)
+	if n.Deadline < 0 || n.Deadline >= c.History {
+		k.add("Notifications.Deadline", fmt.Sprintf("%v is not between 0 and History (%v)", n.Deadline, c.History),
+			"a run that outlives the history it reads cannot commit")
+	}
+	k.batch("Tablet", c.Batch.Tablet)
+	k.batch("Oracle", c.Batch.Oracle)
+	k.batch("Log", c.Batch.Log)
+	k.batch("Lockd", c.Batch.Lockd)
+	k.batch("Client", c.Batch.Client)
+}
+
+func (k *checker) batch(name string, b actorkit.BatchConfig) {
+	k.within("Batch."+name+".MaxMessages", b.MaxMessages, 0, 1<<20)
+	k.within("Batch."+name+".MaxBytes", b.MaxBytes, 0, 64<<20)
+	k.within("Batch."+name+".QueueLimit", b.QueueLimit, 0, 1<<24)
+	k.duration("Batch."+name+".Linger", b.Linger, 0, time.Minute)
+}
+
+// checkLimits looks at the sizes; the upper ends are those of design section 2.
+func (c *Config) checkLimits(k *checker) {
+	l := c.Limits
+	k.within("Limits.Row", l.Row, 1, 4<<10)
+	k.within("Limits.Column", l.Column, 1, 1<<10)
+	k.within("Limits.Value", l.Value, 1, 6<<20)
+	k.within("Limits.Batch", l.Batch, 1<<10, 8<<20)
+	k.within("Limits.Inline", l.Inline, 0, 64<<10)
+	if l.Value+l.Row+l.Column > l.Batch {
+		k.add("Limits.Batch", "smaller than the largest row, column and value together", "raise it or lower Limits.Value")
+	}
+	if c.Store.MemTableSize < 0 {
+		k.add("Store.MemTableSize", "negative", "")
+	}
+	k.duration("Store.SyncDelay", c.Store.SyncDelay, 0, time.Second)
+}
+
+// portOf splits host:port and checks the port.
+func portOf(addr string) (int, error) {
+	_, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no host:port", addr)
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no port number", text)
+	}
+	return int(port), nil
+}
+
+func isPortZero(addr string) bool {
+	port, err := portOf(addr)
+	return err == nil && port == 0
+}
