@@ -44,4 +44,6 @@ type ServerError struct {
 }
 
 // Error is the node's message with its code.
-func (e *ServerError) Error() string { return "percolator: " + e.Message + " (" + e.Code.String() + ")" }
+func (e *ServerError) Error() string {
+	return "percolator: " + e.Message + " (" + e.Code.String() + ")"
+}

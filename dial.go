@@ -1,0 +1,42 @@
+package percolator
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// ClientConfig tunes Dial. Either Insecure or the files must be given.
+type ClientConfig struct {
+	// Insecure connects in clear text.
+	Insecure bool
+	// CertFile and KeyFile are this client's certificate, CAFile the authority that signed the nodes': PEM files.
+	CertFile, KeyFile, CAFile string
+	// LockTTL is how long others wait for this client's locks after its death; default 10 s.
+	LockTTL time.Duration
+	// Batch tunes how operations for one address are put together; zero fields take the defaults.
+	Batch ClientBatch
+	// Logger takes what cannot be returned to a caller; default: none.
+	Logger *slog.Logger
+}
+
+// ClientBatch tunes how the operations for one address are put into messages.
+type ClientBatch = rpc.BatchConfig
+
+// Dial connects to a cluster through any of the addresses, host:port, and returns when one of them has answered or
+// ctx ends. The rest are used when that one fails.
+func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
+	transport, err := rpc.Dial(ctx, addrs, rpc.ClientConfig{
+		Insecure: cfg.Insecure, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile,
+		Batch: cfg.Batch, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	db := NewDB(txn.NewClient(transport, txn.Config{LockTTL: cfg.LockTTL, Logger: cfg.Logger}))
+	db.owned = true
+	return db, nil
+}

@@ -1,0 +1,38 @@
+package percolator
+
+import "github.com/percolator-go/percolator/internal/txn"
+
+// The errors of this package; errors.Is works on everything that is returned.
+var (
+	// ErrConflict: another transaction changed a cell that this one wrote. Surely not committed; run it again.
+	ErrConflict = txn.ErrConflict
+	// ErrLocked: a cell is locked by a transaction that is still alive. Surely not committed; run it again later.
+	ErrLocked = txn.ErrLocked
+	// ErrCommitUnknown: whether the transaction committed could not be found out. Nothing runs it again by itself.
+	ErrCommitUnknown = txn.ErrCommitUnknown
+	// ErrSnapshotTooOld: the timestamp is below the history that is kept.
+	ErrSnapshotTooOld = txn.ErrSnapshotTooOld
+	// ErrNoTable: there is no table of that name.
+	ErrNoTable = txn.ErrNoTable
+	// ErrTooLarge: a row, column, value or batch is over its limit; the error is a *LimitError.
+	ErrTooLarge = txn.ErrTooLarge
+	// ErrInvalid: an argument makes no sense; permanent.
+	ErrInvalid = txn.ErrInvalid
+	// ErrOverloaded: a queue is full. Transact tries again by itself.
+	ErrOverloaded = txn.ErrOverloaded
+	// ErrUnavailable: nobody could serve the request for a while.
+	ErrUnavailable = txn.ErrUnavailable
+	// ErrNotifyOnly: a weak column was written, or a column that is not weak was notified.
+	ErrNotifyOnly = txn.ErrNotifyOnly
+	// ErrManagedTx: Commit or Rollback inside Transact or an observer, whose framework does that.
+	ErrManagedTx = txn.ErrManagedTx
+	// ErrTxDone: the transaction has ended.
+	ErrTxDone = txn.ErrTxDone
+	// ErrClosed: the DB, Loader or Snapshot is closed.
+	ErrClosed = txn.ErrClosed
+	// ErrPermission: the node refuses this client.
+	ErrPermission = txn.ErrPermission
+)
+
+// LimitError says which limit was exceeded, and by what. It wraps ErrTooLarge.
+type LimitError = txn.LimitError

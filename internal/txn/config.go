@@ -1,0 +1,96 @@
+package txn
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Timestamp is mvcc.Timestamp, for package percolator.
+type Timestamp = mvcc.Timestamp
+
+// Key is the address of a cell as users give it: the table by its name.
+type Key struct{ Table, Row, Column string }
+
+// Value is what a read found in a cell.
+type Value struct {
+	Bytes    []byte
+	CommitTS mvcc.Timestamp // zero for the transaction's own buffered write
+	Found    bool
+}
+
+// ScanSpec is a range of rows to scan: From ≤ row, and row < Before if HasBefore. No Columns means all.
+type ScanSpec struct {
+	Table     string
+	From      string
+	Before    string
+	HasBefore bool
+	Columns   []string
+	Reverse   bool
+	Limit     int // rows; 0: no limit
+}
+
+// Options of one transaction.
+type Options struct {
+	Name string // groups what is learned for prefetching
+}
+
+// Config tunes a Client. Zero fields take the defaults.
+type Config struct {
+	Limits mvcc.Limits
+	// LockTTL is how far ahead of oracle time the locks of a commit expire; default 10 s. A commit that takes longer
+	// moves the expiry by heartbeats every third of it. After a client's death others wait at most this long.
+	LockTTL time.Duration
+	// OperationTimeout bounds the retries of one operation that nobody serves; default 20 s. Then: ErrUnavailable.
+	OperationTimeout time.Duration
+	// SettleTimeout bounds how long a commit with a lost reply tries to find out what happened; default 5 s. It counts
+	// apart from the caller's context (invariant 8).
+	SettleTimeout time.Duration
+	// BackoffBase and BackoffMax bound the jittered exponential waits between attempts; default 1 ms and 200 ms.
+	BackoffBase time.Duration
+	BackoffMax  time.Duration
+	// Background is how many secondary commits and rollbacks go on at once after their callers were answered; default
+	// 256. Beyond it callers do that work themselves.
+	Background int
+	// MaxTablets bounds the cached part of the tablet map; default 65536 descriptors.
+	MaxTablets int
+	// ReadCacheBytes bounds each transaction's read cache; default 16 MiB.
+	ReadCacheBytes int
+	// NoPrefetch turns prefetching off.
+	NoPrefetch bool
+	Logger     *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	def := mvcc.DefaultLimits()
+	orInt(&c.Limits.Row, def.Row)
+	orInt(&c.Limits.Column, def.Column)
+	orInt(&c.Limits.Value, def.Value)
+	orInt(&c.Limits.Batch, def.Batch)
+	orInt(&c.Limits.Inline, def.Inline)
+	orDuration(&c.LockTTL, 10*time.Second)
+	orDuration(&c.OperationTimeout, 20*time.Second)
+	orDuration(&c.SettleTimeout, 5*time.Second)
+	orDuration(&c.BackoffBase, time.Millisecond)
+	orDuration(&c.BackoffMax, 200*time.Millisecond)
+	orInt(&c.Background, 256)
+	orInt(&c.MaxTablets, 1<<16)
+	orInt(&c.ReadCacheBytes, 16<<20)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func orInt(v *int, def int) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+func orDuration(v *time.Duration, def time.Duration) {
+	if *v <= 0 {
+		*v = def
+	}
+}

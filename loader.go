@@ -1,0 +1,114 @@
+package percolator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Defaults of LoaderConfig.
+const (
+	DefaultLoaderWorkers = 64
+	maxLoaderErrors      = 100
+)
+
+// LoaderConfig tunes a Loader. Zero fields take the defaults.
+type LoaderConfig struct {
+	Workers int // transactions at once; default 64
+	Queue   int // functions that wait for a worker; default twice Workers
+	// Name groups metrics and prefetching, as the option Name does.
+	Name string
+}
+
+// Loader runs many small transactions with bounded concurrency and backpressure (§2.4's loader transactions). Its
+// methods may be used concurrently.
+type Loader struct {
+	db    *DB
+	opts  []TxOption
+	queue chan load
+	wg    sync.WaitGroup
+
+	closing sync.RWMutex // held for reading while a function is being queued
+	closed  bool
+
+	mu     sync.Mutex
+	errs   []error
+	failed int
+}
+
+type load struct {
+	ctx context.Context
+	fn  func(context.Context, *Tx) error
+}
+
+// Loader starts a loader. It must be closed.
+func (db *DB) Loader(cfg LoaderConfig) *Loader {
+	if cfg.Workers <= 0 {
+		cfg.Workers = DefaultLoaderWorkers
+	}
+	if cfg.Queue <= 0 {
+		cfg.Queue = 2 * cfg.Workers
+	}
+	l := &Loader{db: db, queue: make(chan load, cfg.Queue)}
+	if cfg.Name != "" {
+		l.opts = []TxOption{Name(cfg.Name)}
+	}
+	for range cfg.Workers {
+		l.wg.Go(l.work)
+	}
+	return l
+}
+
+func (l *Loader) work() {
+	for job := range l.queue {
+		if err := l.db.Transact(job.ctx, job.fn, l.opts...); err != nil {
+			l.fail(err)
+		}
+	}
+}
+
+func (l *Loader) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed++
+	if len(l.errs) < maxLoaderErrors {
+		l.errs = append(l.errs, err)
+	}
+}
+
+// Load queues fn, to be run as Transact does, under ctx. It blocks while the queue is full, and returns when fn is
+// queued: its failure is reported by Close. It returns ctx's error if ctx ends first, ErrClosed after Close.
+func (l *Loader) Load(ctx context.Context, fn func(context.Context, *Tx) error) error {
+	l.closing.RLock()
+	defer l.closing.RUnlock()
+	if l.closed {
+		return ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case l.queue <- load{ctx, fn}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close waits for all that was queued and joins every failure; of more than a hundred, the first hundred and a count.
+func (l *Loader) Close() error {
+	l.closing.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.queue)
+	}
+	l.closing.Unlock()
+	l.wg.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if more := l.failed - len(l.errs); more > 0 {
+		return errors.Join(append(l.errs[:len(l.errs):len(l.errs)], fmt.Errorf("percolator: %d more loads failed", more))...)
+	}
+	return errors.Join(l.errs...)
+}

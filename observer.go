@@ -1,0 +1,134 @@
+package percolator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Defaults of ObserverSpec.
+const (
+	DefaultConcurrency = 16
+	DefaultDeadline    = 30 * time.Second
+	DefaultMaxAttempts = 10
+)
+
+// Notification tells an observer which cell changed (§2.4).
+type Notification struct {
+	Row    string
+	Column Column
+	// TS is when it changed: the newest commit timestamp that this run acknowledges.
+	TS Timestamp
+	// Attempt counts the runs for this change that failed before, conflicts not among them: 0 on the first run.
+	Attempt int
+}
+
+// ObserverFunc runs after a change, in a transaction of its own: the framework acknowledges and commits when it
+// returns nil. On a conflict it runs again, so it must have no effects outside the transaction that may not be repeated.
+type ObserverFunc func(ctx context.Context, tx *Tx, n Notification) error
+
+// ObserverSpec is one registered observer.
+type ObserverSpec struct {
+	Name   string // unique in the whole cluster
+	Column Column // observed by this observer alone
+	// Weak: the column is notify-only; runs acknowledge nothing and may happen more than once.
+	Weak        bool
+	Func        ObserverFunc
+	Concurrency int           // most runs at once in one process
+	Deadline    time.Duration // of one run; its context ends then
+	MaxAttempts int           // failed runs before the notification is parked
+}
+
+// Registry collects the observers of one process, before its node opens. Not for concurrent use.
+type Registry struct {
+	observers []ObserverSpec
+	names     map[string]bool
+	columns   map[Column]string
+	errs      []error
+}
+
+// NewRegistry returns an empty registry.
+func NewRegistry() *Registry {
+	return &Registry{names: map[string]bool{}, columns: map[Column]string{}}
+}
+
+// ObserverOption changes one field of an observer's registration.
+type ObserverOption func(*ObserverSpec)
+
+// Concurrency bounds how many runs of the observer go on at once in one process; default 16.
+func Concurrency(n int) ObserverOption { return func(o *ObserverSpec) { o.Concurrency = n } }
+
+// Deadline bounds one run; default 30 s. It must stay below the history that the cluster keeps.
+func Deadline(d time.Duration) ObserverOption { return func(o *ObserverSpec) { o.Deadline = d } }
+
+// MaxAttempts is how many failed runs park a notification; default 10.
+func MaxAttempts(n int) ObserverOption { return func(o *ObserverSpec) { o.MaxAttempts = n } }
+
+// Strong registers an observer of a data column: at most one of its transactions commits per change, and several
+// changes may be collapsed into one run (§2.4). Faults are kept for Err.
+func (r *Registry) Strong(name string, col Column, fn ObserverFunc, opts ...ObserverOption) {
+	r.add(ObserverSpec{Name: name, Column: col, Func: fn}, opts)
+}
+
+// Weak registers an observer of a notify-only column: Tx.Notify makes it run, and nothing else can write the column.
+// Such notifications conflict with nothing, may run more than once and are never lost. Faults are kept for Err.
+func (r *Registry) Weak(name string, col Column, fn ObserverFunc, opts ...ObserverOption) {
+	r.add(ObserverSpec{Name: name, Column: col, Weak: true, Func: fn}, opts)
+}
+
+func (r *Registry) add(o ObserverSpec, opts []ObserverOption) {
+	o.Concurrency, o.Deadline, o.MaxAttempts = DefaultConcurrency, DefaultDeadline, DefaultMaxAttempts
+	for _, opt := range opts {
+		opt(&o)
+	}
+	before := len(r.errs)
+	r.check(o)
+	if len(r.errs) > before {
+		return
+	}
+	r.names[o.Name] = true
+	r.columns[o.Column] = o.Name
+	r.observers = append(r.observers, o)
+}
+
+func (r *Registry) check(o ObserverSpec) {
+	fault := func(format string, args ...any) {
+		r.errs = append(r.errs, fmt.Errorf("%w: observer %q: %s", ErrInvalid, o.Name, fmt.Sprintf(format, args...)))
+	}
+	if o.Name == "" {
+		fault("no name")
+	}
+	if r.names[o.Name] {
+		fault("registered twice")
+	}
+	if o.Func == nil {
+		fault("no function")
+	}
+	if o.Column.Table == "" {
+		fault("no table")
+	}
+	if other, taken := r.columns[o.Column]; taken {
+		fault("column %q of table %q is observed by %q already", o.Column.Name, o.Column.Table, other)
+	}
+	if o.Concurrency < 1 || o.Deadline <= 0 || o.MaxAttempts < 1 {
+		fault("concurrency %d, deadline %v and attempts %d must be positive", o.Concurrency, o.Deadline, o.MaxAttempts)
+	}
+}
+
+// Observers returns what was registered without fault, in order. The slice belongs to the caller.
+func (r *Registry) Observers() []ObserverSpec { return append([]ObserverSpec(nil), r.observers...) }
+
+// Err joins every fault of registration; nil if there was none. Each wraps ErrInvalid.
+func (r *Registry) Err() error { return errors.Join(r.errs...) }
+
+type dbKey struct{}
+
+// WithDB returns a context in which DBFrom finds db. The framework calls it before it runs an observer.
+func WithDB(ctx context.Context, db *DB) context.Context { return context.WithValue(ctx, dbKey{}, db) }
+
+// DBFrom is the database on whose behalf an observer runs; nil outside of one.
+func DBFrom(ctx context.Context) *DB {
+	db, _ := ctx.Value(dbKey{}).(*DB)
+	return db
+}
