@@ -178,11 +178,11 @@ func (c *Config) checkWork(k *checker) {
 	k.batch("Client", c.Batch.Client)
 }
 
-func (k *checker) batch(name string, b actorkit.BatchConfig) {
-	k.within("Batch."+name+".MaxMessages", b.MaxMessages, 0, 1<<20)
-	k.within("Batch."+name+".MaxBytes", b.MaxBytes, 0, 64<<20)
-	k.within("Batch."+name+".QueueLimit", b.QueueLimit, 0, 1<<24)
-	k.duration("Batch."+name+".Linger", b.Linger, 0, time.Minute)
+func (c *checker) batch(name string, b actorkit.BatchConfig) {
+	c.within("Batch."+name+".MaxMessages", b.MaxMessages, 0, 1<<20)
+	c.within("Batch."+name+".MaxBytes", b.MaxBytes, 0, 64<<20)
+	c.within("Batch."+name+".QueueLimit", b.QueueLimit, 0, 1<<24)
+	c.duration("Batch."+name+".Linger", b.Linger, 0, time.Minute)
 }
 
 // checkLimits looks at the sizes; the upper ends are those of design section 2.

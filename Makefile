@@ -1,0 +1,71 @@
+# `make help` lists the targets. The recipes are thin: what they do, anybody can type.
+
+GO       ?= go
+BIN      := bin
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
+LDFLAGS  := -s -w -X github.com/percolator-go/percolator/internal/version.stamped=$(VERSION)
+TIMEOUT  ?= 15m
+FUZZTIME ?= 20s
+SEEDS    ?= 20
+ARGS     ?=
+
+# golangci-lint is built once per version, into bin/.
+LINT_VERSION := v2.15.0
+LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
+
+# What must also hold under the race detector: everything that runs goroutines.
+RACE ?= . ./internal/... ./store/... ./actors/... ./node/...
+
+.DEFAULT_GOAL := build
+.PHONY: help build check test race bench demo generate lint vet fuzz broken webindex-kill power clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## bin/percolator
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/percolator ./cmd/node
+
+check: ## everything that CI runs
+	./.ci/run
+
+test: ## all tests, without the race detector
+	$(GO) test -timeout $(TIMEOUT) ./...
+
+race: ## the tests of everything that runs goroutines, under the race detector, long ones left out
+	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE)
+
+bench: ## the first figures, as ratios in one run; ARGS are passed on
+	$(GO) run ./internal/figures $(ARGS)
+
+demo: build ## one node, the web index loaded into it, a summary; ARGS=--exit ends by itself
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/webindex ./examples/webindex
+	$(BIN)/webindex $(ARGS)
+
+generate: ## Go code from the .proto files
+	$(GO) tool -modfile=tools/go.mod buf generate
+
+vet:
+	$(GO) vet ./...
+
+lint: vet $(LINT) ## go vet and the linters of .golangci.yml
+	$(LINT) run ./...
+
+$(LINT):
+	@mkdir -p $(BIN)
+	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+	mv $(BIN)/golangci-lint $@
+
+fuzz: ## every fuzz target for FUZZTIME
+	GO='$(GO)' ./scripts/fuzz $(FUZZTIME)
+
+broken: ## each deliberately broken build must be caught by its named assertion
+	$(GO) run ./internal/broken/catch $(ARGS)
+
+webindex-kill: ## kill -9 in the middle of the load, restart, verify; SEEDS times
+	./scripts/webindex-kill $(SEEDS)
+
+power: ## power loss on a loop-mounted ext4; needs root
+	./scripts/power
+
+clean: ## remove bin/
+	rm -rf $(BIN)

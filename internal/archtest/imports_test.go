@@ -1,0 +1,185 @@
+package archtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/percolator-go/percolator"
+
+// A layer is a part of the repository and what of this module it may import (design section 1). "x/..." is x and all
+// below it. Every package belongs to the first layer that matches it.
+type layer struct {
+	of  string
+	may []string
+}
+
+const (
+	root = "."
+	pb   = "api/percolator/v1"
+)
+
+// layers go from the bottom up. A package that none of them names fails the test.
+var layers = []layer{
+	{of: pb},
+	{of: "internal/deps"},
+	{of: "internal/broken"},
+	{of: "internal/broken/..."},
+	{of: "internal/version"},
+	{of: "internal/archtest"},
+	{of: "internal/actorkit"},
+	{of: "internal/mvcc/...", may: []string{"internal/broken"}},
+	{of: "internal/wire", may: []string{pb, "internal/mvcc"}},
+	{of: "internal/txn/...", may: []string{pb, "internal/broken", "internal/mvcc", "internal/txn/...", "internal/wire"}},
+	{of: "internal/rpc", may: []string{pb, "internal/mvcc", "internal/txn", "internal/wire"}},
+	{of: root, may: []string{pb, "internal/mvcc", "internal/rpc", "internal/txn", "internal/wire"}},
+	{of: "store/...", may: []string{"internal/broken", "internal/mvcc", "store/..."}},
+	{of: "actors/observer", may: []string{root, pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/txn", "internal/wire"}},
+	{of: "actors/...", may: []string{pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/txn", "internal/wire", "store"}},
+	{of: "cluster/...", may: []string{pb, "cluster/...", "internal/actorkit", "internal/mvcc", "internal/wire", "store"}},
+	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
+	{of: "internal/httpd", may: []string{pb}},
+	{of: "internal/cli/...", may: []string{root, pb, "internal/actorkit", "internal/cli/...", "internal/config", "internal/mvcc", "internal/rpc", "internal/txn", "internal/version", "internal/wire"}},
+	{of: "node", may: []string{"..."}},
+	{of: "cmd/...", may: []string{"node"}},
+	{of: "internal/...", may: []string{"..."}}, // tools and harnesses: nobody but commands and tests imports them
+	{of: "examples/...", may: []string{root, "node", "examples/..."}},
+}
+
+// never lists what a package must not link, however indirectly.
+var never = []struct {
+	pkg  string
+	deps []string
+}{
+	{"internal/mvcc", []string{module + "/api/...", module + "/internal/actorkit", "google.golang.org/...", "github.com/..."}},
+	{root, []string{
+		module + "/actors/...", module + "/cluster/...", module + "/store/...", module + "/node",
+		"github.com/dgraph-io/...", "github.com/asynkron/...", "github.com/hashicorp/memberlist", "go.etcd.io/...",
+	}},
+}
+
+// goPackage is what the test reads of `go list -json`.
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+	Error      *struct{ Err string }
+}
+
+// TestImportDirection holds every package's imports against the table.
+func TestImportDirection(t *testing.T) {
+	for _, p := range list(t) {
+		name := short(p.ImportPath)
+		l := layerOf(name)
+		if l == nil {
+			t.Errorf("%s is in no layer: add it to the table in imports_test.go", name)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if !strings.HasPrefix(imported, module) {
+				continue
+			}
+			if target := short(imported); !slices.ContainsFunc(l.may, func(p string) bool { return matches(p, target) }) {
+				t.Errorf("%s imports %s: layer %s may import only %v", name, target, l.of, l.may)
+			}
+		}
+	}
+}
+
+// TestNeverLinked checks what must not be linked even through others.
+func TestNeverLinked(t *testing.T) {
+	packages := map[string]goPackage{}
+	for _, p := range list(t) {
+		packages[short(p.ImportPath)] = p
+	}
+	for _, rule := range never {
+		p, ok := packages[rule.pkg]
+		if !ok {
+			t.Errorf("package %s is gone", rule.pkg)
+			continue
+		}
+		for _, dep := range p.Deps {
+			for _, pattern := range rule.deps {
+				if pattern == "github.com/..." && strings.HasPrefix(dep, module) {
+					continue // the module's own packages
+				}
+				if matches(pattern, dep) {
+					t.Errorf("%s links %s", rule.pkg, dep)
+				}
+			}
+		}
+	}
+}
+
+func TestMatches(t *testing.T) {
+	for _, tc := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"...", "a/b", true}, {".", ".", true}, {".", "a", false},
+		{"a/...", "a", true}, {"a/...", "a/b", true}, {"a/...", "ab", false}, {"a", "a/b", false},
+	} {
+		if got := matches(tc.pattern, tc.name); got != tc.want {
+			t.Errorf("matches(%q, %q) = %v", tc.pattern, tc.name, got)
+		}
+	}
+}
+
+func matches(pattern, name string) bool {
+	if pattern == "..." {
+		return true
+	}
+	if prefix, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return name == prefix || strings.HasPrefix(name, prefix+"/")
+	}
+	return name == pattern
+}
+
+func layerOf(name string) *layer {
+	for i := range layers {
+		if matches(layers[i].of, name) {
+			return &layers[i]
+		}
+	}
+	return nil
+}
+
+// short turns an import path of this module into a path relative to its root; "." is the root package.
+func short(path string) string {
+	if path == module {
+		return root
+	}
+	return strings.TrimPrefix(path, module+"/")
+}
+
+// list asks the Go tool for all packages of the module, with their dependencies. Tests' imports are not in it.
+func list(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps,Error", module+"/...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	var packages []goPackage
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+	if len(packages) == 0 {
+		t.Fatal("go list found no package")
+	}
+	return packages
+}

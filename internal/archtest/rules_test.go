@@ -1,0 +1,210 @@
+package archtest
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	maxFileLines = 400
+	maxFuncLines = 70
+)
+
+// finding is one violation: the rule, the file relative to the root, and the name or line that breaks it.
+type finding struct{ rule, file, what string }
+
+func (f finding) String() string { return f.rule + " " + f.file + " " + f.what }
+
+// TestHouseRules checks the whole repository against the rules of this package.
+func TestHouseRules(t *testing.T) {
+	findings, err := inspect(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := readAllowed(t)
+	for _, f := range findings {
+		if _, ok := allowed[f.String()]; ok {
+			allowed[f.String()] = true
+			continue
+		}
+		t.Errorf("%s", f)
+	}
+	for entry, used := range allowed {
+		if !used {
+			t.Errorf("testdata/allowed.txt: %q excuses nothing any more: remove it", entry)
+		}
+	}
+}
+
+// TestRulesCanFail runs the rules over a tree that breaks each of them once.
+func TestRulesCanFail(t *testing.T) {
+	findings, err := inspect(filepath.Join("testdata", "bad"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range findings {
+		got = append(got, f.String())
+	}
+	want := []string{
+		"doc bad.go Exported",
+		"doc bad.go Number",
+		"doc bad.go Type",
+		"doc bad.go Type.Method",
+		"file long.go 401 lines",
+		"func bad.go tooLong: 71 lines",
+		"init bad.go init",
+		"package bad.go package bad has no comment",
+		"sleep bad_test.go line 8",
+		"unfinished bad.go line 3",
+		"unfinished notes.md line 1",
+	}
+	slices.Sort(got)
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// readAllowed maps each excused finding to whether it was met; # begins a comment.
+func readAllowed(t *testing.T) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "allowed.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") {
+			allowed[line] = false
+		}
+	}
+	return allowed
+}
+
+var (
+	generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+	// The words are put together here so that the rule does not find itself.
+	unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b|not (yet )?imple` + `mented`)
+)
+
+// inspect walks the tree under root. Directories named testdata, bin, tmp or with a leading dot are left out.
+func inspect(root string) ([]finding, error) {
+	w := &walker{root: root, commented: map[string]bool{}, packages: map[string]string{}}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			name := d.Name()
+			if path != root && (name == "testdata" || name == "bin" || name == "tmp" || strings.HasPrefix(name, ".")) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		return w.file(path)
+	})
+	w.packageComments()
+	return w.findings, err
+}
+
+// walker collects findings over one tree.
+type walker struct {
+	root      string
+	findings  []finding
+	packages  map[string]string // directory → one of its non-test files
+	commented map[string]bool   // directories whose package has a comment
+}
+
+func (w *walker) add(rule, path, format string, args ...any) {
+	w.findings = append(w.findings, finding{rule, w.rel(path), fmt.Sprintf(format, args...)})
+}
+
+func (w *walker) rel(path string) string {
+	rel, err := filepath.Rel(w.root, path)
+	if err != nil {
+		return path
+	}
+	return filepath.ToSlash(rel)
+}
+
+func (w *walker) file(path string) error {
+	ext := filepath.Ext(path)
+	switch {
+	case ext == ".go", ext == ".md", ext == ".proto", ext == ".yml", filepath.Base(path) == "Makefile":
+	default:
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if ext == ".go" && generated.Match(text) {
+		return nil
+	}
+	line := 0
+	for l := range bytes.Lines(text) {
+		line++
+		if unfinished.Match(l) {
+			w.add("unfinished", path, "line %d", line)
+		}
+	}
+	if ext != ".go" {
+		return nil
+	}
+	return w.goFile(path, text, line)
+}
+
+func (w *walker) goFile(path string, text []byte, lines int) error {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, path, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	if strings.HasSuffix(path, "_test.go") {
+		w.sleeps(path, fset, file)
+		return nil
+	}
+	dir := filepath.Dir(path)
+	if w.packages[dir] == "" {
+		w.packages[dir] = path
+	}
+	if file.Doc != nil {
+		w.commented[dir] = true
+	}
+	if lines > maxFileLines {
+		w.add("file", path, "%d lines", lines)
+	}
+	for _, decl := range file.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			w.function(path, fset, d)
+		case *ast.GenDecl:
+			w.declaration(path, file.Name.Name, d)
+		}
+	}
+	return nil
+}
+
+func (w *walker) packageComments() {
+	for dir, file := range w.packages {
+		if !w.commented[dir] {
+			name := filepath.Base(dir)
+			if dir == w.root && w.rel(dir) == "." {
+				abs, _ := filepath.Abs(dir)
+				name = filepath.Base(abs)
+			}
+			w.add("package", file, "package %s has no comment", name)
+		}
+	}
+}

@@ -1,0 +1,9 @@
+package bad
+
+import (
+	clock "time"
+)
+
+func nap() {
+	clock.Sleep(1)
+}
