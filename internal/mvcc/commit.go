@@ -1,0 +1,135 @@
+package mvcc
+
+// Commit turns the transaction's locks on the cells into write records, and its intents into notifications (Figure 6
+// lines 50 to 64). One request is all or nothing: if one cell refuses, none changes, which for the request that holds
+// the primary makes the primary's the one decision. Within a request each cell is idempotent by itself: one that is
+// committed already counts as done, and the others get the commit timestamp recorded there (invariant 5). A request for
+// secondaries that is refused because history is gone is finished by ResolveLock, cell by cell.
+//
+//   - StatusOK: committed at CommitTS, which is the recorded one if this is a late copy.
+//   - StatusRolledBack: there is a rollback record. StatusNotFound: neither lock nor record, and not below the safepoint.
+//   - StatusUnknown: the same, below the safepoint (invariant 11).
+//   - StatusCommitTSTooLow: ask the oracle for a later one (invariant 3).
+//   - StatusLocked: a one-phase commit with this start timestamp is in flight on the cell.
+func Commit(v View, r CommitRequest) (Result, []Mutation, error) {
+	if err := checkStart(r.StartTS); err != nil {
+		return Result{}, nil, err
+	}
+	res, list, err := commitAt(v, &r)
+	if err == nil && res.Status == StatusCommitted {
+		// A cell is committed at another timestamp than the one asked for: a transaction has one only.
+		r.CommitTS = res.CommitTS
+		return commitAt(v, &r)
+	}
+	return res, list, err
+}
+
+// commitAt evaluates Commit at r.CommitTS. StatusCommitted says at which other timestamp the transaction is committed.
+func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
+	if r.CommitTS <= r.StartTS {
+		return Result{Status: StatusCommitTSTooLow}, nil, nil
+	}
+	e := effects{list: make([]Mutation, 0, 3*len(r.Cells)+2*len(r.Intents))}
+	records := make([]Write, 2*len(r.Cells))
+	for i, c := range r.Cells {
+		lock, locked := v.Lock(c)
+		var res Result
+		var err error
+		switch {
+		case locked && lock.heldBy(r.StartTS):
+			res, err = commitLock(v, c, &lock, r.CommitTS, records[2*i:2*i+2], &e)
+		case locked && lock.reserved(r.StartTS):
+			res = Result{Status: StatusLocked, Locks: []LockInfo{met(c, lock)}}
+		default:
+			res, err = outcome(v, c, r.StartTS)
+			if res.Status == StatusCommitted && res.CommitTS == r.CommitTS {
+				res = Result{}
+			}
+		}
+		if err != nil || res.Status != StatusOK {
+			return res, nil, err
+		}
+	}
+	for _, c := range r.Intents {
+		if err := commitIntent(v, c, r.StartTS, r.CommitTS, &e); err != nil {
+			return Result{}, nil, err
+		}
+	}
+	return Result{CommitTS: r.CommitTS}, e.list, nil
+}
+
+// commitLock replaces one lock by a write record at commitTS. Space holds the two records that this may make.
+func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write, e *effects) (Result, error) {
+	newest, ok, err := v.Newest(c)
+	if err != nil {
+		return Result{}, err
+	}
+	var previous *Write
+	if ok {
+		if newest.CommitTS >= commitTS {
+			return Result{Status: StatusCommitTSTooLow}, nil
+		}
+		previous = &space[1]
+		*previous = newest
+	}
+	space[0] = Write{CommitTS: commitTS, StartTS: lock.StartTS, Kind: lock.Kind, Long: lock.Long, Value: lock.Value}
+	e.unlock(c)
+	return Result{}, e.write(v, c, &space[0], previous)
+}
+
+// commitIntent turns a weak intent into a notification. One that is gone has become a notification before.
+func commitIntent(v View, c Cell, start, commitTS Timestamp, e *effects) error {
+	_, there, err := v.Intent(c, start)
+	if err != nil || !there {
+		return err
+	}
+	e.dropIntent(c, start)
+	return e.notify(v, c, commitTS)
+}
+
+// ResolveLock applies a decision that the caller has read at the primary: roll forward at CommitTS, or, with CommitTS 0,
+// back (§2.2, invariant 3). Cells without this transaction's lock, and intents that are gone, are left as they are, so
+// that it may come late, twice, or for cells that someone else has resolved. Reservations are never touched.
+//
+//   - StatusOK: nothing of the transaction is left on the cells.
+//   - StatusCommitTSTooLow: the decision cannot be this transaction's; no effects.
+func ResolveLock(v View, r ResolveLockRequest) (Result, []Mutation, error) {
+	if err := checkStart(r.StartTS); err != nil {
+		return Result{}, nil, err
+	}
+	if r.CommitTS != 0 && r.CommitTS <= r.StartTS {
+		return Result{Status: StatusCommitTSTooLow}, nil, nil
+	}
+	var e effects
+	for _, c := range r.Cells {
+		lock, locked := v.Lock(c)
+		if !locked || !lock.heldBy(r.StartTS) {
+			continue
+		}
+		if r.CommitTS == 0 {
+			e.rollback(c, &lock)
+			continue
+		}
+		res, err := commitLock(v, c, &lock, r.CommitTS, make([]Write, 2), &e)
+		if err != nil || res.Status != StatusOK {
+			return res, nil, err
+		}
+	}
+	for _, c := range r.Intents {
+		if r.CommitTS != 0 {
+			if err := commitIntent(v, c, r.StartTS, r.CommitTS, &e); err != nil {
+				return Result{}, nil, err
+			}
+			continue
+		}
+		_, there, err := v.Intent(c, r.StartTS)
+		if err != nil {
+			return Result{}, nil, err
+		}
+		if there {
+			e.dropIntent(c, r.StartTS)
+			e.rolledBack(c, r.StartTS)
+		}
+	}
+	return Result{CommitTS: r.CommitTS}, e.list, nil
+}

@@ -1,0 +1,79 @@
+package mvcc
+
+import "github.com/percolator-go/percolator/internal/broken"
+
+// effects collects the mutations of one operation. Its parts are what the operations share: each is the complete set of
+// mutations of one step of the protocol on one cell.
+type effects struct {
+	list []Mutation
+}
+
+// prewrite locks the cell (Figure 6 lines 36 to 38). Lock points into memory that the caller gives away.
+func (e *effects) prewrite(c Cell, lock *Lock, value []byte, inline int) {
+	e.value(c, lock.StartTS, &lock.Long, &lock.Value, value, inline)
+	e.list = append(e.list, Mutation{Group: GroupLock, Cell: c, Lock: lock})
+}
+
+// value places a value: in the record if it is short, else in D under the start timestamp.
+func (e *effects) value(c Cell, start Timestamp, long *bool, inlined *[]byte, value []byte, inline int) {
+	if len(value) <= inline {
+		*inlined = value
+		return
+	}
+	*long = true
+	e.list = append(e.list, Mutation{Group: GroupData, Cell: c, TS: start, Value: value})
+}
+
+// unlock erases the cell's lock.
+func (e *effects) unlock(c Cell) {
+	e.list = append(e.list, Mutation{Group: GroupLock, Cell: c, Delete: true})
+}
+
+// write makes w the newest record, moves the one before it to H, and marks an observed cell dirty, all in the same
+// mutations (Figure 6 lines 55 to 57; invariant 12).
+func (e *effects) write(v View, c Cell, w, previous *Write) error {
+	if previous != nil {
+		e.list = append(e.list, Mutation{Group: GroupHistory, Cell: c, TS: previous.CommitTS, Write: previous})
+	}
+	e.list = append(e.list, Mutation{Group: GroupWrite, Cell: c, Write: w})
+	if c.Class != ClassData || v.Observed(c.Table, c.Column) != ObservedStrong {
+		return nil
+	}
+	return e.notify(v, c, w.CommitTS)
+}
+
+// notify raises the cell's N entry to ts. A newer change starts the count of failures anew and unparks; a pending replay
+// stays pending. An entry that is as new already is left alone.
+func (e *effects) notify(v View, c Cell, ts Timestamp) error {
+	old, ok, err := v.Notification(c)
+	if err != nil {
+		return err
+	}
+	if ok && old.TS >= ts {
+		return nil
+	}
+	e.list = append(e.list, Mutation{Group: GroupNotify, Cell: c, Notify: &Notify{TS: ts, Replay: old.Replay}})
+	return nil
+}
+
+// rollback erases transaction start's lock on the cell, with its value, and leaves the record.
+func (e *effects) rollback(c Cell, lock *Lock) {
+	e.unlock(c)
+	if lock.Long {
+		e.list = append(e.list, Mutation{Group: GroupData, Cell: c, TS: lock.StartTS, Delete: true})
+	}
+	e.rolledBack(c, lock.StartTS)
+}
+
+// rolledBack leaves the rollback record (invariant 4).
+func (e *effects) rolledBack(c Cell, start Timestamp) {
+	if broken.NoRollbackRecord {
+		return
+	}
+	e.list = append(e.list, Mutation{Group: GroupRollback, Cell: c, TS: start})
+}
+
+// dropIntent erases the weak intent of transaction start.
+func (e *effects) dropIntent(c Cell, start Timestamp) {
+	e.list = append(e.list, Mutation{Group: GroupIntent, Cell: c, TS: start, Delete: true})
+}

@@ -1,0 +1,77 @@
+package mvcc
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrInvalid is wrapped by errors about requests that no correct client sends. The operation surely had no effect.
+var ErrInvalid = errors.New("mvcc: invalid request")
+
+// ErrCorrupt is wrapped when the state contradicts itself: a record names a long value that is not there.
+var ErrCorrupt = errors.New("mvcc: corrupt state")
+
+// LimitError says which of the Limits a request exceeds. The operation surely had no effect, and never can have.
+type LimitError struct {
+	What  string // "row", "column", "value" or "batch"
+	Size  int    // bytes
+	Limit int    // bytes
+}
+
+// Error names the limit and both sizes.
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("mvcc: %s of %d bytes exceeds the limit of %d", e.What, e.Size, e.Limit)
+}
+
+// Check reports, as a *LimitError or wrapping ErrInvalid, the first fault of the writes, and of the other cells that the
+// same operation names. A limit of zero is no limit.
+func (l Limits) Check(writes []CellWriteRequest, cells []Cell) error {
+	batch := 0
+	for i := range writes {
+		w := &writes[i]
+		if w.Kind != KindPut && w.Kind != KindDelete {
+			return fmt.Errorf("%w: kind %d", ErrInvalid, w.Kind)
+		}
+		if err := l.CheckCell(w.Cell); err != nil {
+			return err
+		}
+		if err := within("value", len(w.Value), l.Value); err != nil {
+			return err
+		}
+		batch += len(w.Cell.Row) + len(w.Cell.Column) + len(w.Value)
+	}
+	for _, c := range cells {
+		if err := l.CheckCell(c); err != nil {
+			return err
+		}
+		batch += len(c.Row) + len(c.Column)
+	}
+	return within("batch", batch, l.Batch)
+}
+
+// CheckCell reports, as a *LimitError or wrapping ErrInvalid, a cell that cannot be.
+func (l Limits) CheckCell(c Cell) error {
+	if c.Class > ClassAck {
+		return fmt.Errorf("%w: class %d", ErrInvalid, c.Class)
+	}
+	if err := within("row", len(c.Row), l.Row); err != nil {
+		return err
+	}
+	return within("column", len(c.Column), l.Column)
+}
+
+// within makes the error when size passes a limit that is set.
+func within(what string, size, limit int) error {
+	if limit > 0 && size > limit {
+		return &LimitError{What: what, Size: size, Limit: limit}
+	}
+	return nil
+}
+
+// checkStart refuses start timestamps that the oracle never gives out.
+func checkStart(start Timestamp) error {
+	if start == 0 || start == MaxTimestamp {
+		return fmt.Errorf("%w: start timestamp %d", ErrInvalid, start)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package mvcc
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+)
+
+// table is an ordered map from cells: a map for points and a sorted slice for ranges.
+type table[V any] struct {
+	values map[Cell]V
+	order  []Cell
+}
+
+// newTable returns an empty table.
+func newTable[V any]() table[V] { return table[V]{values: make(map[Cell]V)} }
+
+// get looks one cell up.
+func (t *table[V]) get(c Cell) (V, bool) {
+	v, ok := t.values[c]
+	return v, ok
+}
+
+// change puts or removes one cell.
+func (t *table[V]) change(c Cell, v *V, remove bool) {
+	_, there := t.values[c]
+	switch {
+	case remove && there:
+		i, _ := slices.BinarySearchFunc(t.order, c, Cell.Compare)
+		t.order = slices.Delete(t.order, i, i+1)
+		delete(t.values, c)
+	case remove:
+	default:
+		t.values[c] = *v
+		if !there {
+			i, _ := slices.BinarySearchFunc(t.order, c, Cell.Compare)
+			t.order = slices.Insert(t.order, i, c)
+		}
+	}
+}
+
+// all iterates every cell in order.
+func (t *table[V]) all() iter.Seq2[Cell, V] {
+	return func(yield func(Cell, V) bool) {
+		for _, c := range t.order {
+			if !yield(c, t.values[c]) {
+				return
+			}
+		}
+	}
+}
+
+// in iterates the cells with rows in span.
+func (t *table[V]) in(s Span, reverse bool) iter.Seq2[Cell, V] {
+	return func(yield func(Cell, V) bool) {
+		from, _ := slices.BinarySearchFunc(t.order, Cell{Table: s.Table, Row: s.Start}, Cell.Compare)
+		to := len(t.order)
+		if s.HasEnd {
+			to, _ = slices.BinarySearchFunc(t.order, Cell{Table: s.Table, Row: s.End}, Cell.Compare)
+		} else if s.Table != ^TableID(0) {
+			to, _ = slices.BinarySearchFunc(t.order, Cell{Table: s.Table + 1}, Cell.Compare)
+		}
+		for i := from; i < to; i++ {
+			c := t.order[i]
+			if reverse {
+				c = t.order[to-1-(i-from)]
+			}
+			if !yield(c, t.values[c]) {
+				return
+			}
+		}
+	}
+}
+
+// Notifications iterates all N entries by cell.
+func (m *MemView) Notifications() iter.Seq2[Cell, Notify] { return m.notifies.all() }
+
+// Intents returns all weak intents by cell, then start timestamp.
+func (m *MemView) Intents() []LockInfo {
+	var list []LockInfo
+	for k, in := range m.intents {
+		list = append(list, LockInfo{Cell: k.cell, Intent: true,
+			Lock: Lock{StartTS: k.ts, Primary: in.Primary, Expiry: in.Expiry, Worker: in.Worker}})
+	}
+	slices.SortFunc(list, func(a, b LockInfo) int {
+		return cmp.Or(a.Cell.Compare(b.Cell), cmp.Compare(a.Lock.StartTS, b.Lock.StartTS))
+	})
+	return list
+}
+
+// RawCells iterates the raw cells with rows in span.
+func (m *MemView) RawCells(s Span) iter.Seq2[Cell, []byte] { return m.raw.in(s, false) }
+
+// Row returns everything that one row holds, by group, column and descending timestamp: what the debugger shows.
+func (m *MemView) Row(t TableID, row string) []HistoryEntry {
+	var list []HistoryEntry
+	add := func(e HistoryEntry) {
+		if e.Cell.Table == t && e.Cell.Row == row {
+			list = append(list, e)
+		}
+	}
+	for c, l := range m.locks.all() {
+		add(HistoryEntry{Group: GroupLock, Cell: c, TS: l.StartTS, Lock: &l})
+	}
+	for c, w := range m.newest.all() {
+		add(HistoryEntry{Group: GroupWrite, Cell: c, TS: w.CommitTS, Write: &w})
+	}
+	for c, older := range m.older {
+		for _, w := range older {
+			add(HistoryEntry{Group: GroupHistory, Cell: c, TS: w.CommitTS, Write: &w})
+		}
+	}
+	for k, v := range m.data {
+		add(HistoryEntry{Group: GroupData, Cell: k.cell, TS: k.ts, Value: v})
+	}
+	for k := range m.rolled {
+		add(HistoryEntry{Group: GroupRollback, Cell: k.cell, TS: k.ts})
+	}
+	for c, n := range m.notifies.all() {
+		add(HistoryEntry{Group: GroupNotify, Cell: c, TS: n.TS, Notify: &n})
+	}
+	for k, in := range m.intents {
+		add(HistoryEntry{Group: GroupIntent, Cell: k.cell, TS: k.ts, Intent: &in})
+	}
+	for c, v := range m.raw.all() {
+		add(HistoryEntry{Group: GroupRaw, Cell: c, Value: v})
+	}
+	slices.SortFunc(list, func(a, b HistoryEntry) int {
+		return cmp.Or(a.Cell.Compare(b.Cell), cmp.Compare(a.Group, b.Group), cmp.Compare(b.TS, a.TS))
+	})
+	return list
+}

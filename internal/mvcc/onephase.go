@@ -1,0 +1,124 @@
+package mvcc
+
+import "fmt"
+
+// CheckOnePhase decides whether a whole transaction in one tablet may commit at once. It has no effects: the tablet then
+// puts reservations on the cells, asks the oracle for a commit timestamp, and calls OnePhaseCommit (invariant 10).
+//
+//   - StatusOK: go ahead.
+//   - StatusLocked: Locks names all locks that were met. A lock with a Token and this start timestamp is an earlier copy
+//     of this very request in flight: join it.
+//   - StatusCommitted: an earlier copy is done. StatusConflict, StatusRolledBack, StatusNotifyOnly: permanent.
+//   - StatusTooOld: below the bound, and surely not committed. StatusUnknown: below the safepoint (invariant 11).
+func CheckOnePhase(v View, r OnePhaseRequest) (Result, error) {
+	if err := checkStart(r.StartTS); err != nil {
+		return Result{}, err
+	}
+	var blocking []LockInfo
+	for i := range r.Writes {
+		c := r.Writes[i].Cell
+		lock, locked := v.Lock(c)
+		if locked && lock.reserved(r.StartTS) {
+			return Result{Status: StatusLocked, Locks: []LockInfo{met(c, lock)}}, nil
+		}
+		res, err := admitOnePhase(v, c, r.StartTS, lock, locked)
+		if err != nil {
+			return Result{}, err
+		}
+		switch res.Status {
+		case StatusOK:
+		case StatusLocked:
+			blocking = append(blocking, res.Locks...)
+		default:
+			return res, nil
+		}
+	}
+	for _, c := range r.Notifies {
+		if !weak(v, c) {
+			return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil
+		}
+		rolledBack, err := v.RolledBack(c, r.StartTS)
+		if err != nil {
+			return Result{}, err
+		}
+		if rolledBack {
+			return Result{Status: StatusRolledBack}, nil
+		}
+	}
+	switch {
+	case r.StartTS < v.Safepoint():
+		return Result{Status: StatusUnknown}, nil
+	case r.StartTS < v.Bound():
+		return Result{Status: StatusTooOld}, nil
+	case len(blocking) > 0:
+		return Result{Status: StatusLocked, Locks: blocking}, nil
+	}
+	return Result{}, nil
+}
+
+// admitOnePhase is admit for a one-phase commit, which may be a copy of one that is done. Below the bound only the
+// transaction's own records count: history that would tell a conflict from one's own commit may be collected.
+func admitOnePhase(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, error) {
+	if start >= v.Bound() {
+		return admit(v, c, start, lock, locked)
+	}
+	res, err := outcome(v, c, start)
+	if res.Status == StatusNotFound || res.Status == StatusUnknown {
+		return Result{}, err
+	}
+	return res, err
+}
+
+// OnePhaseCommit returns the effects of a transaction that CheckOnePhase has let pass and whose cells have been reserved
+// since, so that nothing of it can have changed; reservations with its own start timestamp are ignored. If a cell is
+// named twice, its last write counts.
+//
+//   - StatusOK: committed at CommitTS. StatusCommitted: it was already, at CommitTS; no effects.
+//   - StatusCommitTSTooLow: commitTS is not above everything in the cells (invariant 3).
+func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp, lim Limits) (Result, []Mutation, error) {
+	if err := checkStart(r.StartTS); err != nil {
+		return Result{}, nil, err
+	}
+	if err := lim.Check(r.Writes, r.Notifies); err != nil {
+		return Result{}, nil, err
+	}
+	if commitTS <= r.StartTS {
+		return Result{Status: StatusCommitTSTooLow}, nil, nil
+	}
+	writes := lastWrites(r.Writes)
+	e := effects{list: make([]Mutation, 0, 3*len(writes)+len(r.Notifies))}
+	records := make([]Write, 2*len(writes))
+	for i := range writes {
+		w := &writes[i]
+		if lock, ok := v.Lock(w.Cell); ok && !lock.reserved(r.StartTS) {
+			return Result{}, nil, fmt.Errorf("%w: one-phase commit without its reservation", ErrInvalid)
+		}
+		newest, ok, err := v.Newest(w.Cell)
+		if err != nil {
+			return Result{}, nil, err
+		}
+		var previous *Write
+		if ok {
+			if newest.StartTS == r.StartTS {
+				return Result{Status: StatusCommitted, CommitTS: newest.CommitTS}, nil, nil
+			}
+			if newest.CommitTS >= commitTS {
+				return Result{Status: StatusCommitTSTooLow}, nil, nil
+			}
+			previous = &records[2*i+1]
+			*previous = newest
+		}
+		record := &records[2*i]
+		*record = Write{CommitTS: commitTS, StartTS: r.StartTS, Kind: w.Kind}
+		e.value(w.Cell, r.StartTS, &record.Long, &record.Value, valueOf(w), lim.Inline)
+		if err := e.write(v, w.Cell, record, previous); err != nil {
+			return Result{}, nil, err
+		}
+	}
+	for _, c := range r.Notifies {
+		if err := e.notify(v, c, commitTS); err != nil {
+			return Result{}, nil, err
+		}
+	}
+	return Result{CommitTS: commitTS}, e.list, nil
+}

@@ -1,0 +1,136 @@
+package mvcc
+
+// Prewrite locks the cells and leaves the intents of one tablet's part of a transaction: all or none (§2.2, Figure 6
+// lines 27 to 40). Values longer than lim.Inline go to D. A request of intents alone is allowed: its primary is elsewhere.
+// If a cell is named twice, its last write counts.
+//
+//   - StatusOK: the locks are there, from now or from an earlier copy. A lock that was there keeps its expiry.
+//   - StatusLocked: Locks names every lock of others that was met, reservations (Token != 0) included.
+//   - StatusConflict, StatusNotifyOnly: see ConflictAt. StatusTooOld: start_ts is below the bound.
+//   - StatusCommitted, StatusRolledBack: the message is a late copy; the transaction is decided.
+func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error) {
+	if err := checkPrewrite(r, lim); err != nil {
+		return Result{}, nil, err
+	}
+	if r.StartTS < v.Bound() {
+		return Result{Status: StatusTooOld}, nil, nil
+	}
+	writes := lastWrites(r.Writes)
+	e := effects{list: make([]Mutation, 0, len(writes)+len(r.Intents))}
+	locks := make([]Lock, len(writes))
+	var blocking []LockInfo
+	for i := range writes {
+		w := &writes[i]
+		lock, locked := v.Lock(w.Cell)
+		if locked && lock.heldBy(r.StartTS) {
+			continue
+		}
+		res, err := admit(v, w.Cell, r.StartTS, lock, locked)
+		if err != nil {
+			return Result{}, nil, err
+		}
+		switch res.Status {
+		case StatusOK:
+			locks[i] = Lock{StartTS: r.StartTS, Primary: r.Primary, Expiry: r.Expiry, Worker: r.Worker, Kind: w.Kind}
+			e.prewrite(w.Cell, &locks[i], valueOf(w), lim.Inline)
+		case StatusLocked:
+			blocking = append(blocking, res.Locks...)
+		default:
+			return res, nil, nil
+		}
+	}
+	res, err := prewriteIntents(v, &r, &e)
+	if err != nil || res.Status != StatusOK {
+		return res, nil, err
+	}
+	if len(blocking) > 0 {
+		return Result{Status: StatusLocked, Locks: blocking}, nil, nil
+	}
+	return Result{}, e.list, nil
+}
+
+// prewriteIntents adds the request's weak intents. They conflict with nothing (invariant 12), but a transaction that is
+// rolled back at an intent's cell does not get it back (invariant 4).
+func prewriteIntents(v View, r *PrewriteRequest, e *effects) (Result, error) {
+	for _, c := range r.Intents {
+		if !weak(v, c) {
+			return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil
+		}
+		rolledBack, err := v.RolledBack(c, r.StartTS)
+		if err != nil {
+			return Result{}, err
+		}
+		if rolledBack {
+			return Result{Status: StatusRolledBack}, nil
+		}
+		_, there, err := v.Intent(c, r.StartTS)
+		if err != nil {
+			return Result{}, err
+		}
+		if !there {
+			e.list = append(e.list, Mutation{Group: GroupIntent, Cell: c, TS: r.StartTS,
+				Intent: &Intent{Primary: r.Primary, Expiry: r.Expiry, Worker: r.Worker}})
+		}
+	}
+	return Result{}, nil
+}
+
+// checkPrewrite refuses what no correct client sends.
+func checkPrewrite(r PrewriteRequest, lim Limits) error {
+	if err := checkStart(r.StartTS); err != nil {
+		return err
+	}
+	if err := lim.CheckCell(r.Primary); err != nil {
+		return err
+	}
+	return lim.Check(r.Writes, r.Intents)
+}
+
+// valueOf is the value that a write leaves: a delete has none.
+func valueOf(w *CellWriteRequest) []byte {
+	if w.Kind == KindDelete {
+		return nil
+	}
+	return w.Value
+}
+
+// fewWrites is up to how many writes a pairwise search for duplicates is cheaper than a map.
+const fewWrites = 16
+
+// lastWrites drops every write that a later one to the same cell overrides. Without duplicates, which is the rule, it
+// returns its argument.
+func lastWrites(writes []CellWriteRequest) []CellWriteRequest {
+	if !hasDuplicates(writes) {
+		return writes
+	}
+	last := make(map[Cell]int, len(writes))
+	for i := range writes {
+		last[writes[i].Cell] = i
+	}
+	kept := make([]CellWriteRequest, 0, len(last))
+	for i := range writes {
+		if last[writes[i].Cell] == i {
+			kept = append(kept, writes[i])
+		}
+	}
+	return kept
+}
+
+// hasDuplicates reports whether two writes are to the same cell.
+func hasDuplicates(writes []CellWriteRequest) bool {
+	if len(writes) <= fewWrites {
+		for i := range writes {
+			for j := range i {
+				if writes[i].Cell == writes[j].Cell {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	seen := make(map[Cell]struct{}, len(writes))
+	for i := range writes {
+		seen[writes[i].Cell] = struct{}{}
+	}
+	return len(seen) < len(writes)
+}

@@ -1,0 +1,84 @@
+package mvcc
+
+import (
+	"fmt"
+
+	"github.com/percolator-go/percolator/internal/broken"
+)
+
+// Get reads one cell at a timestamp (Figure 6 lines 8 to 24, invariant 1).
+//
+//   - StatusOK: Found, Value and the record's timestamps. A delete is not Found, but Deleted with its timestamps.
+//   - StatusLocked: Lock is in the way, possibly a reservation (Token != 0), which the tablet waits for.
+//   - StatusTooOld: at is below the bound (invariant 11).
+func Get(v View, c Cell, at Timestamp) (ReadResult, error) {
+	if at < v.Bound() {
+		return ReadResult{Status: StatusTooOld}, nil
+	}
+	if lock, ok := v.Lock(c); ok && lock.blocks(at) {
+		return ReadResult{Status: StatusLocked, Lock: met(c, lock)}, nil
+	}
+	newest, ok, err := v.Newest(c)
+	if err != nil || !ok {
+		return ReadResult{}, err
+	}
+	return readAt(v, c, newest, at)
+}
+
+// MultiGet reads cells one by one, in order.
+func MultiGet(v View, cells []Cell, at Timestamp) ([]ReadResult, error) {
+	results := make([]ReadResult, len(cells))
+	for i, c := range cells {
+		var err error
+		if results[i], err = Get(v, c, at); err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// readAt reads what is visible at a timestamp of a cell whose newest record is given and whose lock is not in the way.
+func readAt(v View, c Cell, newest Write, at Timestamp) (ReadResult, error) {
+	w, ok, err := visible(v, c, newest, at)
+	if err != nil || !ok {
+		return ReadResult{}, err
+	}
+	res := ReadResult{CommitTS: w.CommitTS, StartTS: w.StartTS}
+	if w.Kind == KindDelete {
+		res.Deleted = true
+		return res, nil
+	}
+	res.Found, res.Value = true, w.Value
+	if !w.Long {
+		return res, nil
+	}
+	value, there, err := v.Data(c, w.StartTS)
+	if err != nil {
+		return ReadResult{}, err
+	}
+	if !there {
+		return ReadResult{}, fmt.Errorf("%w: value %d of %q %q is missing", ErrCorrupt, w.StartTS, c.Row, c.Column)
+	}
+	res.Value = value
+	return res, nil
+}
+
+// visible is the newest record with commit_ts ≤ at. Only a read below the newest one looks into H.
+func visible(v View, c Cell, newest Write, at Timestamp) (Write, bool, error) {
+	if newest.CommitTS <= at {
+		return newest, true, nil
+	}
+	for w, err := range v.Older(c, at) {
+		return w, err == nil, err
+	}
+	return Write{}, false, nil
+}
+
+// blocks reports whether a read at the timestamp must wait for the lock (Figure 6 line 12). The commit timestamp of a
+// reservation, once known, may show that it cannot matter to the read.
+func (l *Lock) blocks(at Timestamp) bool {
+	if broken.IgnoreLocksOnRead || l.StartTS > at {
+		return false
+	}
+	return l.Token == 0 || l.CommitTS == 0 || l.CommitTS <= at
+}

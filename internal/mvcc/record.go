@@ -1,0 +1,130 @@
+package mvcc
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/percolator-go/percolator/internal/broken"
+)
+
+// Compare orders cells as the store does: table, row, class, column, all bytewise.
+func (c Cell) Compare(d Cell) int {
+	if n := cmp.Compare(c.Table, d.Table); n != 0 {
+		return n
+	}
+	if n := strings.Compare(c.Row, d.Row); n != 0 {
+		return n
+	}
+	if n := cmp.Compare(c.Class, d.Class); n != 0 {
+		return n
+	}
+	return strings.Compare(c.Column, d.Column)
+}
+
+// ownRecord looks for the write record of transaction start on the cell, whose newest record is given (ok false: none).
+//
+// The intervals [start_ts, commit_ts] of one cell's records are disjoint (invariant 2): a record that was written on top
+// of ours started after our commit. So H is consulted only if the newest record started after us, and the walk ends at
+// the first record that did not.
+func ownRecord(v View, c Cell, start Timestamp, newest Write, ok bool) (Write, bool, error) {
+	if !ok || newest.StartTS < start {
+		return Write{}, false, nil
+	}
+	if newest.StartTS == start {
+		return newest, true, nil
+	}
+	for w, err := range v.Older(c, newest.CommitTS-1) {
+		if err != nil {
+			return Write{}, false, err
+		}
+		if w.StartTS == start {
+			return w, true, nil
+		}
+		if w.StartTS < start {
+			break
+		}
+	}
+	return Write{}, false, nil
+}
+
+// conflicts is the write-write check of snapshot isolation (Figure 6 line 32).
+func conflicts(newest Write, start Timestamp) bool {
+	return !broken.SkipConflictCheck && newest.CommitTS >= start
+}
+
+// admit decides whether transaction start, which has no lock of its own on the cell, may write it (Figure 6 lines 31 to
+// 34, and invariants 2, 4 and 5). Three lookups: the lock, which the caller has made, the newest record, the rollback
+// record. What is permanent is answered before what may pass.
+func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, error) {
+	if weak(v, c) {
+		return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil
+	}
+	newest, ok, err := v.Newest(c)
+	if err != nil {
+		return Result{}, err
+	}
+	own, committed, err := ownRecord(v, c, start, newest, ok)
+	if err != nil {
+		return Result{}, err
+	}
+	if committed {
+		return Result{Status: StatusCommitted, CommitTS: own.CommitTS}, nil
+	}
+	if ok && conflicts(newest, start) {
+		return Result{Status: StatusConflict, CommitTS: newest.CommitTS, ConflictAt: c}, nil
+	}
+	rolledBack, err := v.RolledBack(c, start)
+	if err != nil {
+		return Result{}, err
+	}
+	if rolledBack {
+		return Result{Status: StatusRolledBack}, nil
+	}
+	if locked {
+		return Result{Status: StatusLocked, Locks: []LockInfo{met(c, lock)}}, nil
+	}
+	return Result{}, nil
+}
+
+// outcome is what is known at the cell about transaction start, which has no lock there: committed, rolled back,
+// unknown below the safepoint (invariant 11), else not found.
+func outcome(v View, c Cell, start Timestamp) (Result, error) {
+	newest, ok, err := v.Newest(c)
+	if err != nil {
+		return Result{}, err
+	}
+	own, committed, err := ownRecord(v, c, start, newest, ok)
+	if err != nil {
+		return Result{}, err
+	}
+	if committed {
+		return Result{Status: StatusCommitted, CommitTS: own.CommitTS}, nil
+	}
+	rolledBack, err := v.RolledBack(c, start)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case rolledBack:
+		return Result{Status: StatusRolledBack}, nil
+	case start < v.Safepoint():
+		return Result{Status: StatusUnknown}, nil
+	}
+	return Result{Status: StatusNotFound}, nil
+}
+
+// weak reports whether the cell is of a notify-only column (§2.4).
+func weak(v View, c Cell) bool {
+	return c.Class == ClassData && v.Observed(c.Table, c.Column) == ObservedWeak
+}
+
+// met describes a lock to whoever met it, without its value.
+func met(c Cell, l Lock) LockInfo {
+	l.Value = nil
+	return LockInfo{Cell: c, Lock: l}
+}
+
+// reserved reports whether the lock is the reservation of transaction start's one-phase commit in flight.
+func (l *Lock) reserved(start Timestamp) bool { return l.Token != 0 && l.StartTS == start }
+
+// heldBy reports whether the lock was prewritten by transaction start.
+func (l *Lock) heldBy(start Timestamp) bool { return l.Token == 0 && l.StartTS == start }

@@ -1,0 +1,130 @@
+package mvcc
+
+import "fmt"
+
+// Rollback ends the transaction at the cells and intents and leaves a record at each, also where nothing of it was
+// (invariant 4): whatever of it is still under way is refused from now on. One request is all or nothing. With the
+// primary among the cells it is also how a coordinator settles an outcome that it does not know (invariant 8).
+//
+//   - StatusOK: rolled back, from now or before.
+//   - StatusCommitted: one of the cells is committed, at CommitTS. No effects.
+//   - StatusLocked: a one-phase commit of the transaction is in flight; it is not decided yet. No effects.
+//   - StatusUnknown: a cell has neither lock nor record, below the safepoint (invariant 11). No effects.
+func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
+	if err := checkStart(r.StartTS); err != nil {
+		return Result{}, nil, err
+	}
+	e := effects{list: make([]Mutation, 0, 2*(len(r.Cells)+len(r.Intents)))}
+	for _, c := range r.Cells {
+		lock, locked := v.Lock(c)
+		if locked && lock.reserved(r.StartTS) {
+			return Result{Status: StatusLocked, Locks: []LockInfo{met(c, lock)}}, nil, nil
+		}
+		if locked && lock.heldBy(r.StartTS) {
+			e.rollback(c, &lock)
+			continue
+		}
+		res, err := outcome(v, c, r.StartTS)
+		if err != nil {
+			return Result{}, nil, err
+		}
+		switch res.Status {
+		case StatusNotFound:
+			e.rolledBack(c, r.StartTS)
+		case StatusRolledBack:
+		default:
+			return res, nil, nil
+		}
+	}
+	for _, c := range r.Intents {
+		if err := rollbackIntent(v, c, r.StartTS, &e); err != nil {
+			return Result{}, nil, err
+		}
+	}
+	return Result{}, e.list, nil
+}
+
+// rollbackIntent erases the intent and leaves a record at its cell. An intent says nothing about its transaction's
+// outcome, so below the safepoint the record is merely left out: the bound keeps a late intent away there.
+func rollbackIntent(v View, c Cell, start Timestamp, e *effects) error {
+	_, there, err := v.Intent(c, start)
+	if err != nil {
+		return err
+	}
+	if there {
+		e.dropIntent(c, start)
+	}
+	done, err := v.RolledBack(c, start)
+	if err != nil || done || start < v.Safepoint() {
+		return err
+	}
+	e.rolledBack(c, start)
+	return nil
+}
+
+// CheckTxnStatus finds or makes the decision about a transaction at its primary (§2.2, invariants 3, 6, 7, 11), for one
+// who met a lock of it elsewhere.
+//
+//   - StatusCommitted: roll forward at CommitTS. StatusRolledBack: roll back; the record is there, from now or before.
+//   - StatusLive: Locks[0] is the primary lock if it is there; else the primary may still arrive. Wait.
+//   - StatusLocked: the primary is reserved by the transaction's one-phase commit in flight.
+//   - StatusUnknown: below the safepoint nothing is inferred and nothing written.
+func CheckTxnStatus(v View, r CheckTxnStatusRequest) (Result, []Mutation, error) {
+	if err := checkStart(r.StartTS); err != nil {
+		return Result{}, nil, err
+	}
+	lock, locked := v.Lock(r.Primary)
+	if locked && lock.StartTS == r.StartTS {
+		return checkPrimaryLock(&r, &lock)
+	}
+	res, err := outcome(v, r.Primary, r.StartTS)
+	if err != nil || res.Status != StatusNotFound {
+		return res, nil, err
+	}
+	// Not found is not rolled back while the primary's prewrite may be under way. Below the bound it cannot be: it would
+	// be refused.
+	if r.StartTS >= v.Bound() && r.Now < r.MetExpiry && !r.WorkerDead {
+		return Result{Status: StatusLive}, nil, nil
+	}
+	var e effects
+	e.rolledBack(r.Primary, r.StartTS)
+	return Result{Status: StatusRolledBack}, e.list, nil
+}
+
+// checkPrimaryLock decides by the primary's lock: while it is there, nothing else counts.
+func checkPrimaryLock(r *CheckTxnStatusRequest, lock *Lock) (Result, []Mutation, error) {
+	if lock.Token != 0 {
+		return Result{Status: StatusLocked, Locks: []LockInfo{met(r.Primary, *lock)}}, nil, nil
+	}
+	if lock.Primary != r.Primary {
+		return Result{}, nil, fmt.Errorf("%w: status asked at a cell that is not the primary", ErrInvalid)
+	}
+	if r.Now < lock.Expiry && !r.WorkerDead {
+		return Result{Status: StatusLive, Locks: []LockInfo{met(r.Primary, *lock)}}, nil, nil
+	}
+	var e effects
+	e.rollback(r.Primary, lock)
+	return Result{Status: StatusRolledBack}, e.list, nil
+}
+
+// Heartbeat moves the primary lock's expiry forward, never back (§2.2: workers periodically update the wall time).
+//
+//   - StatusOK: the lock is there. StatusCommitted, StatusRolledBack, StatusNotFound, StatusUnknown: it is not.
+func Heartbeat(v View, r HeartbeatRequest) (Result, []Mutation, error) {
+	if err := checkStart(r.StartTS); err != nil {
+		return Result{}, nil, err
+	}
+	lock, locked := v.Lock(r.Primary)
+	if !locked || !lock.heldBy(r.StartTS) {
+		res, err := outcome(v, r.Primary, r.StartTS)
+		return res, nil, err
+	}
+	if lock.Primary != r.Primary {
+		return Result{}, nil, fmt.Errorf("%w: heartbeat at a cell that is not the primary", ErrInvalid)
+	}
+	if r.Expiry <= lock.Expiry {
+		return Result{}, nil, nil
+	}
+	lock.Expiry = r.Expiry
+	return Result{}, []Mutation{{Group: GroupLock, Cell: r.Primary, Lock: &lock}}, nil
+}

@@ -1,0 +1,170 @@
+package mvcc
+
+import (
+	"iter"
+	"slices"
+)
+
+// maxUnshown is how many cells in a row a page may look at without showing one: deleted, too new or not asked for.
+// It bounds the work of one page when MaxBytes never does.
+const maxUnshown = 1 << 14
+
+// Scan reads one page of a span (invariant 1). Locks on cells that the scan would show stop it even where there is no
+// write record yet: the cell may come into being below the read timestamp.
+//
+// A page ends with Done when the span is exhausted or a cell of row MaxRows+1 comes up. Rows are counted within the
+// page, the row of Resume too. It ends without Done after the cell with which rows, columns and values reach MaxBytes,
+// after too many cells with nothing to show, or at a lock (StatusLocked).
+func Scan(v View, r ScanRequest) (ScanResult, error) {
+	if r.At < v.Bound() {
+		return ScanResult{Status: StatusTooOld}, nil
+	}
+	span := r.span()
+	next, stop := iter.Pull2(v.Locks(span, r.Reverse))
+	defer stop()
+	p := page{view: v, req: &r, nextLock: next}
+	p.advance()
+	for cw, err := range v.Cells(span, r.Reverse) {
+		if err != nil {
+			return ScanResult{}, err
+		}
+		if !r.beyondResume(cw.Cell) {
+			continue
+		}
+		if p.stopAtLock(cw.Cell, false) || p.rowsFull(cw.Cell.Row) {
+			return p.end(), nil
+		}
+		full, err := p.look(cw)
+		if err != nil {
+			return ScanResult{}, err
+		}
+		if full {
+			return p.end(), nil
+		}
+	}
+	if !p.stopAtLock(Cell{}, true) {
+		p.result.Done = true
+	}
+	return p.end(), nil
+}
+
+// span is the request's span from the row of Resume on.
+func (r *ScanRequest) span() Span {
+	s := r.Span
+	switch {
+	case r.Resume == nil:
+	case r.Reverse:
+		s.End, s.HasEnd = r.Resume.Row+"\x00", true
+	default:
+		s.Start = r.Resume.Row
+	}
+	return s
+}
+
+// order compares cells in the direction of the scan.
+func (r *ScanRequest) order(a, b Cell) int {
+	if r.Reverse {
+		a, b = b, a
+	}
+	return a.Compare(b)
+}
+
+// beyondResume reports whether the cell comes after Resume.
+func (r *ScanRequest) beyondResume(c Cell) bool {
+	return r.Resume == nil || r.order(c, *r.Resume) > 0
+}
+
+// wants reports whether the scan shows cells like this one. Columns selects data columns only.
+func (r *ScanRequest) wants(c Cell) bool {
+	if c.Class == ClassAck {
+		return r.Acks
+	}
+	return len(r.Columns) == 0 || slices.Contains(r.Columns, c.Column)
+}
+
+// page is a page being filled: a merge of the write column with the locks that are in the way.
+type page struct {
+	view     View
+	req      *ScanRequest
+	nextLock func() (Cell, Lock, bool)
+	lockCell Cell // the next lock in the way, if locked
+	lock     Lock
+	locked   bool
+	row      string // the row of the last cell shown
+	rows     int
+	bytes    int
+	unshown  int
+	last     Cell // the last cell looked at, if looked
+	looked   bool
+	result   ScanResult
+}
+
+// end completes the page.
+func (p *page) end() ScanResult {
+	if p.looked {
+		last := p.last
+		p.result.Last = &last
+	}
+	return p.result
+}
+
+// advance moves on to the next lock that is in the scan's way.
+func (p *page) advance() {
+	for {
+		p.lockCell, p.lock, p.locked = p.nextLock()
+		if !p.locked {
+			return
+		}
+		if p.lock.blocks(p.req.At) && p.req.wants(p.lockCell) && p.req.beyondResume(p.lockCell) {
+			return
+		}
+	}
+}
+
+// stopAtLock ends the page if the next lock in the way comes no later than the cell, or than the end of the span.
+func (p *page) stopAtLock(c Cell, atEnd bool) bool {
+	if !p.locked || (!atEnd && p.req.order(p.lockCell, c) > 0) {
+		return false
+	}
+	if !p.rowsFull(p.lockCell.Row) {
+		p.result.Status = StatusLocked
+		p.result.Lock = met(p.lockCell, p.lock)
+	}
+	return true
+}
+
+// rowsFull ends the page if the row is one too many.
+func (p *page) rowsFull(row string) bool {
+	if p.req.MaxRows == 0 || p.rows < p.req.MaxRows || row == p.row {
+		return false
+	}
+	p.result.Done = true
+	return true
+}
+
+// look reads one cell and shows it if there is something to show; full means that the page ends after it.
+func (p *page) look(cw CellWrite) (full bool, err error) {
+	p.last, p.looked = cw.Cell, true
+	p.unshown++
+	if p.req.wants(cw.Cell) {
+		res, err := readAt(p.view, cw.Cell, cw.Write, p.req.At)
+		if err != nil {
+			return false, err
+		}
+		if res.Found {
+			p.show(cw.Cell, res)
+		}
+	}
+	return p.unshown >= maxUnshown || (p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes), nil
+}
+
+// show puts a cell on the page.
+func (p *page) show(c Cell, res ReadResult) {
+	if p.rows == 0 || c.Row != p.row {
+		p.rows++
+		p.row = c.Row
+	}
+	p.unshown = 0
+	p.bytes += len(c.Row) + len(c.Column) + len(res.Value)
+	p.result.Cells = append(p.result.Cells, ReadCell{Cell: c, Value: res.Value, CommitTS: res.CommitTS})
+}
