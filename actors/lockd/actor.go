@@ -1,0 +1,128 @@
+package lockd
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// call is one request in its envelope.
+type call = actorkit.Call[*wire.LockdRequest, *wire.LockdResponse]
+
+// lockdActor owns the table.
+type lockdActor struct {
+	cfg     Config
+	table   *table
+	batch   *actorkit.Batcher[*call]
+	stats   *counters
+	stopped chan struct{}
+}
+
+func newLockdActor(cfg Config, stats *counters, stopped chan struct{}) *lockdActor {
+	return &lockdActor{
+		cfg: cfg, table: newTable(cfg.MaxEntries), batch: actorkit.NewBatcher[*call](cfg.Batch), stats: stats, stopped: stopped,
+	}
+}
+
+// Receive dispatches; see doc.go for the batch rule.
+func (a *lockdActor) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *call:
+		if a.batch.Add(c, m, requestBytes(m.Req)) {
+			a.flush()
+		}
+	case *actorkit.Flush:
+		if a.batch.Due(m) {
+			a.flush()
+		}
+	case *actor.Stopping, *actor.Restarting:
+		for _, waiting := range a.batch.Take() {
+			waiting.Fail(actorkit.ErrStopped)
+		}
+	case *actor.Stopped:
+		close(a.stopped)
+	}
+}
+
+// flush handles what waits, in order of arrival, by one reading of the clock.
+func (a *lockdActor) flush() {
+	batch := a.batch.Take()
+	if len(batch) == 0 {
+		return
+	}
+	now := a.cfg.Now()
+	a.stats.expired.Add(uint64(a.table.expire(now)))
+	for _, c := range batch {
+		if err := check(c.Req); err != nil {
+			c.Fail(err)
+			continue
+		}
+		c.Reply(a.handle(c.Req, now))
+	}
+	a.stats.held.Store(uint64(len(a.table.entries)))
+	a.stats.requests.Add(uint64(len(batch)))
+	a.stats.batches.Add(1)
+}
+
+// handle does the unlocks, then the tries, of one request.
+func (a *lockdActor) handle(req *wire.LockdRequest, now time.Time) *wire.LockdResponse {
+	for _, key := range req.Unlock {
+		a.table.unlock(string(key), req.Owner)
+	}
+	resp := &wire.LockdResponse{Granted: make([]bool, len(req.Try))}
+	until := now.Add(a.lease(req))
+	for i, key := range req.Try {
+		// The key is copied: the table outlives the message.
+		how := a.table.try(string(key), req.Owner, until)
+		resp.Granted[i] = how != heldByAny
+		switch how {
+		case heldByAny:
+			a.stats.refused.Add(1)
+		case unstored:
+			a.stats.unstored.Add(1)
+			a.stats.granted.Add(1)
+		case granted, renewed:
+			a.stats.granted.Add(1)
+		}
+	}
+	return resp
+}
+
+func (a *lockdActor) lease(req *wire.LockdRequest) time.Duration {
+	if req.LeaseMs == 0 {
+		return a.cfg.Lease
+	}
+	return min(time.Duration(req.LeaseMs)*time.Millisecond, a.cfg.MaxLease)
+}
+
+func check(req *wire.LockdRequest) error {
+	if req.Owner == 0 {
+		return fmt.Errorf("%w: no owner", ErrInvalid)
+	}
+	if n := len(req.Try) + len(req.Unlock); n > MaxKeys {
+		return fmt.Errorf("%w: %d keys, at most %d", ErrInvalid, n, MaxKeys)
+	}
+	for _, keys := range [][][]byte{req.Try, req.Unlock} {
+		for _, k := range keys {
+			if len(k) > MaxKeyBytes {
+				return fmt.Errorf("%w: a key of %d bytes, at most %d", ErrInvalid, len(k), MaxKeyBytes)
+			}
+		}
+	}
+	return nil
+}
+
+func requestBytes(req *wire.LockdRequest) int {
+	n := 32
+	for _, k := range req.Try {
+		n += len(k)
+	}
+	for _, k := range req.Unlock {
+		n += len(k)
+	}
+	return n
+}
