@@ -37,7 +37,8 @@ type Config struct {
 	InsecureForce bool
 	// Logger receives the node's log; nil discards it.
 	Logger *slog.Logger
-	// History is how long old versions stay readable.
+	// History is how long old versions stay readable. Every observer's deadline must be shorter (invariant 11 of
+	// design section 4); node.Open checks that.
 	History time.Duration
 	// Batch tunes mailbox coalescing per kind of actor.
 	Batch Batch
@@ -83,11 +84,6 @@ type Notifications struct {
 	ScanPause time.Duration
 	// ScanPage is how many N entries one message fetches.
 	ScanPage int
-	// MaxAttempts is after how many failed runs a notification is parked, unless the observer says otherwise.
-	MaxAttempts int
-	// Deadline bounds one run of an observer, unless the observer says otherwise. It must be below History (invariant
-	// 11 of design section 4); 0: the lesser of a minute and half of History. ObserverDeadline works it out.
-	Deadline time.Duration
 }
 
 // Store tunes the embedded store.
@@ -114,14 +110,6 @@ const (
 	httpOffset = 3
 )
 
-// ObserverDeadline is the bound on one run of an observer that has none of its own.
-func (c *Config) ObserverDeadline() time.Duration {
-	if c.Notifications.Deadline > 0 {
-		return c.Notifications.Deadline
-	}
-	return min(time.Minute, c.History/2)
-}
-
 // DefaultConfig returns a configuration that lacks only Dir and one of Certs and Insecure.
 func DefaultConfig() Config {
 	return Config{
@@ -133,13 +121,9 @@ func DefaultConfig() Config {
 		Scanners:        2,
 		ObserverWorkers: 16,
 		Limits:          mvcc.DefaultLimits(),
-		LockTTL:         5 * time.Second,
+		LockTTL:         10 * time.Second,
 		Tick:            50 * time.Millisecond,
 		DrainTimeout:    30 * time.Second,
-		Notifications: Notifications{
-			ScanPause:   200 * time.Millisecond,
-			ScanPage:    256,
-			MaxAttempts: 10,
-		},
+		Notifications:   Notifications{ScanPause: 200 * time.Millisecond, ScanPage: 256},
 	}
 }

@@ -51,7 +51,6 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"http open to all", func(c *config.Config) { c.HTTP = "0.0.0.0:80" }, "HTTP", config.ErrUnprotected},
 		{"long label", func(c *config.Config) { c.Labels = map[string]string{"zone": strings.Repeat("a", 65)} }, "Labels", nil},
 		{"history", func(c *config.Config) { c.History = time.Millisecond }, "History", nil},
-		{"deadline", func(c *config.Config) { c.Notifications.Deadline = c.History }, "Notifications.Deadline", nil},
 		{"batch", func(c *config.Config) { c.Batch.Lockd.MaxBytes = -1 }, "Batch.Lockd.MaxBytes", nil},
 		{"value", func(c *config.Config) { c.Limits.Value = 6<<20 + 1 }, "Limits.Value", nil},
 		{"value above batch", func(c *config.Config) { c.Limits.Batch = 1 << 20 }, "Limits.Batch", nil},
@@ -112,21 +111,6 @@ func TestIsLoopback(t *testing.T) {
 		if got := config.IsLoopback(addr); got != want {
 			t.Errorf("IsLoopback(%q) = %v", addr, got)
 		}
-	}
-}
-
-func TestObserverDeadline(t *testing.T) {
-	cfg := sound()
-	if got := cfg.ObserverDeadline(); got != time.Minute {
-		t.Errorf("default: %v", got)
-	}
-	cfg.History = 10 * time.Second
-	if got := cfg.ObserverDeadline(); got != 5*time.Second {
-		t.Errorf("short history: %v", got)
-	}
-	cfg.Notifications.Deadline = time.Second
-	if got := cfg.ObserverDeadline(); got != time.Second {
-		t.Errorf("own: %v", got)
 	}
 }
 

@@ -166,11 +166,6 @@ func (c *Config) checkWork(k *checker) {
 	n := c.Notifications
 	k.duration("Notifications.ScanPause", n.ScanPause, time.Millisecond, time.Hour)
 	k.within("Notifications.ScanPage", n.ScanPage, 1, 1<<16)
-	k.within("Notifications.MaxAttempts", n.MaxAttempts, 1, 1<<20)
-	if n.Deadline < 0 || n.Deadline >= c.History {
-		k.add("Notifications.Deadline", fmt.Sprintf("%v is not between 0 and History (%v)", n.Deadline, c.History),
-			"a run that outlives the history it reads cannot commit")
-	}
 	k.batch("Tablet", c.Batch.Tablet)
 	k.batch("Oracle", c.Batch.Oracle)
 	k.batch("Log", c.Batch.Log)
