@@ -33,7 +33,6 @@ type Command struct {
 	Split         *Split                 `protobuf:"bytes,4,opt,name=split,proto3" json:"split,omitempty"`
 	Catalogue     *v1.Catalogue          `protobuf:"bytes,5,opt,name=catalogue,proto3" json:"catalogue,omitempty"`
 	RaiseMark     uint64                 `protobuf:"varint,6,opt,name=raise_mark,json=raiseMark,proto3" json:"raise_mark,omitempty"`
-	Proposer      uint64                 `protobuf:"varint,7,opt,name=proposer,proto3" json:"proposer,omitempty"` // replica id
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -106,13 +105,6 @@ func (x *Command) GetCatalogue() *v1.Catalogue {
 func (x *Command) GetRaiseMark() uint64 {
 	if x != nil {
 		return x.RaiseMark
-	}
-	return 0
-}
-
-func (x *Command) GetProposer() uint64 {
-	if x != nil {
-		return x.Proposer
 	}
 	return 0
 }
@@ -233,14 +225,11 @@ func (x *Split) GetRight() *v1.TabletDescriptor {
 // Replicated figures of a tablet; written in the Txn of the effects that they describe.
 type TabletState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Descriptor_   *v1.TabletDescriptor   `protobuf:"bytes,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
-	AppliedIndex  uint64                 `protobuf:"varint,2,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	AppliedTerm   uint64                 `protobuf:"varint,3,opt,name=applied_term,json=appliedTerm,proto3" json:"applied_term,omitempty"`
+	Tablet        *v1.TabletDescriptor   `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"`
 	Bound         uint64                 `protobuf:"varint,4,opt,name=bound,proto3" json:"bound,omitempty"`
 	Safepoint     uint64                 `protobuf:"varint,5,opt,name=safepoint,proto3" json:"safepoint,omitempty"`
 	Catalogue     *v1.Catalogue          `protobuf:"bytes,6,opt,name=catalogue,proto3" json:"catalogue,omitempty"`
 	OracleMark    uint64                 `protobuf:"varint,7,opt,name=oracle_mark,json=oracleMark,proto3" json:"oracle_mark,omitempty"` // meta tablet only
-	ConfState     []byte                 `protobuf:"bytes,8,opt,name=conf_state,json=confState,proto3" json:"conf_state,omitempty"`     // raftpb.ConfState
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,25 +264,11 @@ func (*TabletState) Descriptor() ([]byte, []int) {
 	return file_raft_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *TabletState) GetDescriptor_() *v1.TabletDescriptor {
+func (x *TabletState) GetTablet() *v1.TabletDescriptor {
 	if x != nil {
-		return x.Descriptor_
+		return x.Tablet
 	}
 	return nil
-}
-
-func (x *TabletState) GetAppliedIndex() uint64 {
-	if x != nil {
-		return x.AppliedIndex
-	}
-	return 0
-}
-
-func (x *TabletState) GetAppliedTerm() uint64 {
-	if x != nil {
-		return x.AppliedTerm
-	}
-	return 0
 }
 
 func (x *TabletState) GetBound() uint64 {
@@ -324,19 +299,12 @@ func (x *TabletState) GetOracleMark() uint64 {
 	return 0
 }
 
-func (x *TabletState) GetConfState() []byte {
-	if x != nil {
-		return x.ConfState
-	}
-	return nil
-}
-
 var File_raft_proto protoreflect.FileDescriptor
 
 const file_raft_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"raft.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\x8f\x02\n" +
+	"raft.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\xf3\x01\n" +
 	"\aCommand\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bproposal\x18\x02 \x01(\x04R\bproposal\x121\n" +
@@ -344,28 +312,21 @@ const file_raft_proto_rawDesc = "" +
 	"\x05split\x18\x04 \x01(\v2\x16.percolator.wire.SplitR\x05split\x126\n" +
 	"\tcatalogue\x18\x05 \x01(\v2\x18.percolator.v1.CatalogueR\tcatalogue\x12\x1d\n" +
 	"\n" +
-	"raise_mark\x18\x06 \x01(\x04R\traiseMark\x12\x1a\n" +
-	"\bproposer\x18\a \x01(\x04R\bproposer\"H\n" +
+	"raise_mark\x18\x06 \x01(\x04R\traiseMark\"H\n" +
 	"\x06Effect\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x16\n" +
 	"\x06delete\x18\x03 \x01(\bR\x06delete\"s\n" +
 	"\x05Split\x123\n" +
 	"\x04left\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04left\x125\n" +
-	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xc2\x02\n" +
-	"\vTabletState\x12?\n" +
-	"\n" +
-	"descriptor\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\n" +
-	"descriptor\x12#\n" +
-	"\rapplied_index\x18\x02 \x01(\x04R\fappliedIndex\x12!\n" +
-	"\fapplied_term\x18\x03 \x01(\x04R\vappliedTerm\x12\x14\n" +
+	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xd3\x01\n" +
+	"\vTabletState\x127\n" +
+	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x14\n" +
 	"\x05bound\x18\x04 \x01(\x04R\x05bound\x12\x1c\n" +
 	"\tsafepoint\x18\x05 \x01(\x04R\tsafepoint\x126\n" +
 	"\tcatalogue\x18\x06 \x01(\v2\x18.percolator.v1.CatalogueR\tcatalogue\x12\x1f\n" +
 	"\voracle_mark\x18\a \x01(\x04R\n" +
-	"oracleMark\x12\x1d\n" +
-	"\n" +
-	"conf_state\x18\b \x01(\fR\tconfStateB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
+	"oracleMarkB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
 
 var (
 	file_raft_proto_rawDescOnce sync.Once
@@ -394,7 +355,7 @@ var file_raft_proto_depIdxs = []int32{
 	4, // 2: percolator.wire.Command.catalogue:type_name -> percolator.v1.Catalogue
 	5, // 3: percolator.wire.Split.left:type_name -> percolator.v1.TabletDescriptor
 	5, // 4: percolator.wire.Split.right:type_name -> percolator.v1.TabletDescriptor
-	5, // 5: percolator.wire.TabletState.descriptor:type_name -> percolator.v1.TabletDescriptor
+	5, // 5: percolator.wire.TabletState.tablet:type_name -> percolator.v1.TabletDescriptor
 	4, // 6: percolator.wire.TabletState.catalogue:type_name -> percolator.v1.Catalogue
 	7, // [7:7] is the sub-list for method output_type
 	7, // [7:7] is the sub-list for method input_type

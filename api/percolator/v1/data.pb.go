@@ -3421,7 +3421,7 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 
 type StatusResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
-	Descriptor_      *TabletDescriptor      `protobuf:"bytes,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
+	Tablet           *TabletDescriptor      `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"`
 	Leader           bool                   `protobuf:"varint,2,opt,name=leader,proto3" json:"leader,omitempty"`
 	Term             uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	AppliedIndex     uint64                 `protobuf:"varint,4,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
@@ -3468,9 +3468,9 @@ func (*StatusResponse) Descriptor() ([]byte, []int) {
 	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
 }
 
-func (x *StatusResponse) GetDescriptor_() *TabletDescriptor {
+func (x *StatusResponse) GetTablet() *TabletDescriptor {
 	if x != nil {
-		return x.Descriptor_
+		return x.Tablet
 	}
 	return nil
 }
@@ -4600,11 +4600,9 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\fMarkResponse\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x12\n" +
 	"\x04mark\x18\x02 \x01(\x04R\x04mark\"\x0f\n" +
-	"\rStatusRequest\"\xa7\x03\n" +
-	"\x0eStatusResponse\x12?\n" +
-	"\n" +
-	"descriptor\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\n" +
-	"descriptor\x12\x16\n" +
+	"\rStatusRequest\"\x9f\x03\n" +
+	"\x0eStatusResponse\x127\n" +
+	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12#\n" +
 	"\rapplied_index\x18\x04 \x01(\x04R\fappliedIndex\x12\x1d\n" +
@@ -4851,7 +4849,7 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	10,  // 59: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
 	48,  // 60: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
 	47,  // 61: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	10,  // 62: percolator.v1.StatusResponse.descriptor:type_name -> percolator.v1.TabletDescriptor
+	10,  // 62: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
 	1,   // 63: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
 	7,   // 64: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
 	3,   // 65: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell

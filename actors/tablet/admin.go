@@ -1,0 +1,69 @@
+package tablet
+
+import (
+	"fmt"
+	"log/slog"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// raiseMark raises the oracle's persisted mark to the maximum of both (design section 6): a raw operation, for a
+// Percolator transaction would need a timestamp.
+func (e *evaluation) raiseMark(call *Call, to uint64) {
+	own := e.newProposal()
+	own.command.RaiseMark = to
+	own.answer(call, &pb.TabletResponse{Result: &pb.TabletResponse_Mark{Mark: &pb.MarkResponse{Term: e.term, Mark: max(to, e.mark)}}})
+	e.ownEntry(own)
+}
+
+// ownEntry proposes a command that shares its entry with nothing, in order after what was evaluated before.
+func (e *evaluation) ownEntry(p *proposal) {
+	e.propose(e.proposal)
+	e.propose(p)
+	e.proposal = e.newProposal()
+}
+
+func (t *Tablet) markResponse() *pb.TabletResponse {
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Mark{Mark: &pb.MarkResponse{Term: t.term, Mark: t.mark}}}
+}
+
+// setCatalogue takes a newer version of the catalogue; evaluation honours it from this moment (design section 7).
+func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
+	response := mutationResponse(mvcc.Result{})
+	if message.GetVersion() <= e.catalogue.version() {
+		e.proposal.answer(call, response)
+		return
+	}
+	own := e.newProposal()
+	own.command.Catalogue = message
+	own.answer(call, response)
+	e.Tablet.catalogue = newCatalogue(message)
+	e.ownEntry(own)
+}
+
+func (t *Tablet) status() *pb.TabletResponse {
+	last, _ := t.log.LastIndex()
+	first, _ := t.log.FirstIndex()
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: &pb.StatusResponse{
+		Tablet: t.descriptor, Leader: t.leading, Term: t.term, AppliedIndex: t.visible, LastIndex: last, FirstIndex: first,
+		CatalogueVersion: t.appliedCatalogue.version(), Locks: uint64(t.locks.len()),
+		Reads: t.counters.reads, Mutations: t.counters.mutations, Batches: t.counters.batches, Proposals: t.counters.proposals,
+	}}}
+}
+
+// raftLogger gives Raft's words to slog. Raft's own chatter is for debugging; its panics are broken invariants.
+type raftLogger struct{ l *slog.Logger }
+
+func (r raftLogger) Debug(v ...any)              {}
+func (r raftLogger) Debugf(f string, v ...any)   {}
+func (r raftLogger) Info(v ...any)               { r.l.Debug(fmt.Sprint(v...)) }
+func (r raftLogger) Infof(f string, v ...any)    { r.l.Debug(fmt.Sprintf(f, v...)) }
+func (r raftLogger) Warning(v ...any)            { r.l.Warn(fmt.Sprint(v...)) }
+func (r raftLogger) Warningf(f string, v ...any) { r.l.Warn(fmt.Sprintf(f, v...)) }
+func (r raftLogger) Error(v ...any)              { r.l.Error(fmt.Sprint(v...)) }
+func (r raftLogger) Errorf(f string, v ...any)   { r.l.Error(fmt.Sprintf(f, v...)) }
+func (r raftLogger) Fatal(v ...any)              { panic(fmt.Sprint(v...)) }
+func (r raftLogger) Fatalf(f string, v ...any)   { panic(fmt.Sprintf(f, v...)) }
+func (r raftLogger) Panic(v ...any)              { panic(fmt.Sprint(v...)) }
+func (r raftLogger) Panicf(f string, v ...any)   { panic(fmt.Sprintf(f, v...)) }

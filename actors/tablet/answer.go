@@ -1,0 +1,137 @@
+package tablet
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Bounds of read answers.
+const (
+	maxPageBytes = 2 << 20
+	maxPageRows  = 4 << 10
+)
+
+// answer evaluates one read. wait means that it met a reservation and must be asked again later.
+func answer(v readView, req *pb.TabletRequest) (r *pb.TabletResponse, wait bool, err error) {
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_Get:
+		return answerGet(v, op.Get)
+	case *pb.TabletRequest_Scan:
+		return answerScan(v, wire.Scan(op.Scan))
+	case *pb.TabletRequest_RawGet:
+		r, err = answerRawGet(v, op.RawGet)
+	case *pb.TabletRequest_RawScan:
+		r, err = answerRawScan(v, op.RawScan)
+	case *pb.TabletRequest_Walk:
+		r, err = answerWalk(v, op.Walk)
+	case *pb.TabletRequest_Pending:
+		r, err = answerPending(v)
+	case *pb.TabletRequest_History:
+		r, err = answerHistory(v, op.History)
+	default:
+		r = failure(pb.Error_CODE_INVALID, "%T is not a read", req.Op)
+	}
+	return r, false, err
+}
+
+func answerGet(v readView, req *pb.GetRequest) (*pb.TabletResponse, bool, error) {
+	results := make([]*pb.ReadResult, len(req.Cells))
+	bytes := 0
+	for i, c := range req.Cells {
+		r, err := mvcc.Get(v, wire.Cell(c), mvcc.Timestamp(req.At))
+		if err != nil {
+			return nil, false, err
+		}
+		if r.Status == mvcc.StatusLocked && r.Lock.Lock.Token != 0 {
+			return nil, true, nil
+		}
+		if bytes += len(r.Value); bytes > v.tablet.cfg.Limits.Batch {
+			return failure(pb.Error_CODE_TOO_LARGE, "the answer to %d cells exceeds %d bytes: ask for fewer at once",
+				len(req.Cells), v.tablet.cfg.Limits.Batch), false, nil
+		}
+		results[i] = wire.ReadResultPB(r)
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{Results: results}}}, false, nil
+}
+
+func answerScan(v readView, req mvcc.ScanRequest) (*pb.TabletResponse, bool, error) {
+	span, ok := wire.Clip(v.descriptor, req.Span)
+	if !ok {
+		return v.elsewhere(), false, nil
+	}
+	req.Span = span
+	if req.MaxBytes <= 0 || req.MaxBytes > maxPageBytes {
+		req.MaxBytes = maxPageBytes
+	}
+	r, err := mvcc.Scan(v, req)
+	if err != nil {
+		return nil, false, err
+	}
+	if r.Status == mvcc.StatusLocked && r.Lock.Lock.Token != 0 {
+		if r.Last == nil {
+			return nil, true, nil
+		}
+		r.Status, r.Done = mvcc.StatusOK, false // a page up to the reservation
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Scan{Scan: wire.ScanResultPB(r)}}, false, nil
+}
+
+func (v readView) elsewhere() *pb.TabletResponse {
+	r := failure(pb.Error_CODE_WRONG_TABLET, "tablet %d holds nothing of that range", v.tablet.id)
+	r.Error.Descriptors = []*pb.TabletDescriptor{v.descriptor}
+	return r
+}
+
+func answerRawGet(v readView, req *pb.RawGetRequest) (*pb.TabletResponse, error) {
+	values := make([]*pb.RawValue, len(req.Cells))
+	for i, c := range req.Cells {
+		value, ok, err := v.Raw(wire.Cell(c))
+		if err != nil {
+			return nil, err
+		}
+		values[i] = &pb.RawValue{Found: ok, Value: value}
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_RawGet{RawGet: &pb.RawGetResponse{Values: values}}}, nil
+}
+
+func answerRawScan(v readView, req *pb.RawScanRequest) (*pb.TabletResponse, error) {
+	span, ok := wire.Clip(v.descriptor, wire.Span(req.Span))
+	if !ok {
+		return v.elsewhere(), nil
+	}
+	limit := int(req.MaxRows)
+	if limit <= 0 || limit > maxPageRows {
+		limit = maxPageRows
+	}
+	out, bytes := &pb.RawScanResponse{Done: true}, 0
+	for c, err := range v.RawCells(span) {
+		if err != nil {
+			return nil, err
+		}
+		if len(out.Cells) >= limit || bytes >= maxPageBytes {
+			out.Done = false
+			break
+		}
+		out.Cells = append(out.Cells, &pb.ReadCell{Cell: wire.CellPB(c.Cell), Value: c.Value})
+		bytes += len(c.Value)
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_RawScan{RawScan: out}}, nil
+}
+
+func answerHistory(v readView, req *pb.HistoryRequest) (*pb.TabletResponse, error) {
+	limit := int(req.Limit)
+	if limit <= 0 || limit > maxPageRows {
+		limit = maxPageRows
+	}
+	table := mvcc.TableID(req.Table)
+	entries, err := v.Row(table, wire.String(req.Row), limit, v.catalogue.columnsOf(table))
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.HistoryResponse{}
+	for _, e := range entries {
+		out.Entries = append(out.Entries, wire.HistoryEntryPB(e))
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_History{History: out}}, nil
+}

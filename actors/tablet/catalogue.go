@@ -1,0 +1,40 @@
+package tablet
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// catalogue is the tablet's version of the catalogue of observed columns (design section 7), indexed for evaluation.
+// It is immutable: a new version is a new catalogue.
+type catalogue struct {
+	message *pb.Catalogue
+	columns map[columnKey]mvcc.Observed
+}
+
+type columnKey struct {
+	table  mvcc.TableID
+	column string
+}
+
+func newCatalogue(message *pb.Catalogue) *catalogue {
+	c := &catalogue{message: message, columns: map[columnKey]mvcc.Observed{}}
+	for _, o := range message.GetObservers() {
+		if o.Retired {
+			continue
+		}
+		kind := mvcc.ObservedStrong
+		if o.Weak {
+			kind = mvcc.ObservedWeak
+		}
+		c.columns[columnKey{mvcc.TableID(o.Table), wire.String(o.Column)}] = kind
+	}
+	return c
+}
+
+func (c *catalogue) version() uint64 { return c.message.GetVersion() }
+
+func (c *catalogue) observed(t mvcc.TableID, column string) mvcc.Observed {
+	return c.columns[columnKey{t, column}]
+}

@@ -1,0 +1,25 @@
+// Package tablet holds the actors that own a tablet's replicas (the paper's section 2.1: Bigtable's tablet server) and the
+// log actor that writes for all of them.
+//
+// A Tablet is the only one to touch its RawNode. Operations reach it through its Port; what was in the mailbox ahead of
+// the flush marker is one batch: its reads share one ReadIndex, its mutations become one Raft entry that holds their
+// effects. Every write to disk goes through the node's log actor, which drains what all tablets have sent it into one
+// synced commit.
+//
+// Invariants (design section 5):
+//  1. A read is answered only by the leader, after an entry of its own term is applied, from state that includes all up
+//     to the ReadIndex: the lock view is captured first, then the Badger Txn is opened, and its epoch and bound are
+//     checked inside it.
+//  2. A mutation is evaluated and proposed in one actor turn, against applied state plus the effects of every proposal in
+//     flight. An answer waits until all that its evaluation could have read is applied.
+//  3. The applied index is written in the Txn of the effects.
+//  4. A one-phase commit holds its reservation before it asks the oracle (invariant 10 of section 4); the reservation
+//     goes only after its effects are visible.
+//  5. Every call is answered exactly once: on loss of leadership with "unknown" if it may have been proposed.
+//  6. A lock leaves memory only after its removal is visible, by (cell, start_ts).
+//
+// A crash loses nothing acknowledged: what was acknowledged is applied and synced. The lock table is loaded from the
+// store again; reservations vanish with the process, and their transactions were never proposed.
+//
+// Called by: node (spawns, routes), through Port by clients, scanners, the oracle.
+package tablet

@@ -1,0 +1,82 @@
+package tablet
+
+import (
+	"iter"
+
+	"github.com/tidwall/btree"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// lockTable is the leader's in-memory copy of the lock group (the paper's "in-memory columns"), plus the reservations of
+// one-phase commits. It holds what is applied, never what is only proposed. Only the tablet actor changes it; view gives
+// an immutable copy in constant time.
+type lockTable struct {
+	tree *btree.BTreeG[lockEntry]
+}
+
+type lockEntry struct {
+	cell mvcc.Cell
+	lock mvcc.Lock
+}
+
+func lessCell(a, b mvcc.Cell) bool {
+	switch {
+	case a.Table != b.Table:
+		return a.Table < b.Table
+	case a.Row != b.Row:
+		return a.Row < b.Row
+	case a.Class != b.Class:
+		return a.Class < b.Class
+	}
+	return a.Column < b.Column
+}
+
+func newLockTable() *lockTable {
+	less := func(a, b lockEntry) bool { return lessCell(a.cell, b.cell) }
+	return &lockTable{tree: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
+}
+
+// view is an immutable copy.
+func (t *lockTable) view() *lockTable { return &lockTable{tree: t.tree.Copy()} }
+
+func (t *lockTable) len() int { return t.tree.Len() }
+
+func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
+	e, ok := t.tree.Get(lockEntry{cell: c})
+	return e.lock, ok
+}
+
+// put sets the cell's lock. A reservation on the cell stays: its own one-phase commit takes it away.
+func (t *lockTable) put(c mvcc.Cell, l mvcc.Lock) { t.tree.Set(lockEntry{cell: c, lock: l}) }
+
+// remove takes the lock away if it is that transaction's (never by cell alone, design section 3).
+func (t *lockTable) remove(c mvcc.Cell, start mvcc.Timestamp) {
+	if l, ok := t.get(c); ok && l.StartTS == start {
+		t.tree.Delete(lockEntry{cell: c})
+	}
+}
+
+// all iterates the locks with rows in the span.
+func (t *lockTable) all(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
+	return func(yield func(mvcc.Cell, mvcc.Lock) bool) {
+		visit := func(e lockEntry) bool { return yield(e.cell, e.lock) }
+		if !reverse {
+			t.tree.Ascend(lockEntry{cell: mvcc.Cell{Table: s.Table, Row: s.Start}}, func(e lockEntry) bool {
+				return e.cell.Table == s.Table && s.Contains(e.cell.Row) && visit(e)
+			})
+			return
+		}
+		descend := func(e lockEntry) bool {
+			if e.cell.Table > s.Table || (e.cell.Table == s.Table && s.HasEnd && e.cell.Row >= s.End) {
+				return true // the pivot itself may lie past the end
+			}
+			return e.cell.Table == s.Table && s.Contains(e.cell.Row) && visit(e)
+		}
+		end := mvcc.Cell{Table: s.Table + 1}
+		if s.HasEnd {
+			end = mvcc.Cell{Table: s.Table, Row: s.End}
+		}
+		t.tree.Descend(lockEntry{cell: end}, descend)
+	}
+}

@@ -1,0 +1,221 @@
+package tablet
+
+import (
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// evaluation is the handling of one batch of mutations: in order, against the newest visible state and what is in flight.
+type evaluation struct {
+	*Tablet
+	view     evalView
+	proposal *proposal
+	granting []*onePhase // checked and reserved; they need a commit timestamp
+	full     error       // the store takes no new writes
+}
+
+// parkedCall waits for a reservation to go, or for effects in flight to become visible.
+type parkedCall struct {
+	call  *Call
+	until time.Time
+}
+
+// mutate evaluates and proposes; evaluation and proposal share the actor's turn.
+func (t *Tablet) mutate(calls []*Call) {
+	if len(calls) == 0 {
+		return
+	}
+	if t.split != nil {
+		t.split.deferred = append(t.split.deferred, calls...)
+		return
+	}
+	snap := t.store.Snap()
+	defer snap.Close()
+	e := &evaluation{Tablet: t, view: evalView{Snap: snap, tablet: t}, proposal: t.newProposal(), full: t.store.WriteBlocked()}
+	for i, call := range calls {
+		t.counters.mutations++
+		e.one(call)
+		if t.split != nil { // the rest waits for it
+			t.split.deferred = append(t.split.deferred, calls[i+1:]...)
+			break
+		}
+		if e.proposal.bytes >= maxProposalBytes {
+			t.propose(e.proposal)
+			e.proposal = t.newProposal()
+		}
+	}
+	t.propose(e.proposal)
+	t.askTimestamps(e.granting)
+	t.trySplit()
+}
+
+// one evaluates one operation.
+func (e *evaluation) one(call *Call) {
+	if e.full != nil && !Bypasses(call.Req) {
+		call.Reply(failure(pb.Error_CODE_DISK_FULL, "node takes no writes: %v", e.full))
+		return
+	}
+	var (
+		result mvcc.Result
+		muts   []mvcc.Mutation
+		err    error
+	)
+	switch op := call.Req.Op.(type) {
+	case *pb.TabletRequest_OnePhase:
+		e.onePhaseCommit(call, wire.OnePhase(op.OnePhase))
+		return
+	case *pb.TabletRequest_Mark:
+		e.raiseMark(call, op.Mark.GetRaiseTo())
+		return
+	case *pb.TabletRequest_SetCatalogue:
+		e.setCatalogue(call, op.SetCatalogue.GetCatalogue())
+		return
+	case *pb.TabletRequest_Split:
+		e.beginSplit(call, op.Split)
+		return
+	default:
+		result, muts, err = e.rule(call.Req)
+	}
+	switch {
+	case err != nil:
+		call.Reply(failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", e.id, err))
+		e.fail(err)
+	case result.Status == mvcc.StatusLocked && reserved(result.Locks):
+		e.park(call)
+	default:
+		e.proposal.add(e.Tablet, muts)
+		e.proposal.answer(call, mutationResponse(result))
+	}
+}
+
+// rule evaluates the operations that are one function of internal/mvcc.
+func (e *evaluation) rule(req *pb.TabletRequest) (mvcc.Result, []mvcc.Mutation, error) {
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_Prewrite:
+		return mvcc.Prewrite(e.view, wire.Prewrite(op.Prewrite), e.cfg.Limits)
+	case *pb.TabletRequest_Commit:
+		return mvcc.Commit(e.view, wire.Commit(op.Commit))
+	case *pb.TabletRequest_Rollback:
+		return e.rollback(wire.Rollback(op.Rollback))
+	case *pb.TabletRequest_CheckTxnStatus:
+		return mvcc.CheckTxnStatus(e.view, wire.CheckTxnStatus(op.CheckTxnStatus))
+	case *pb.TabletRequest_ResolveLock:
+		return mvcc.ResolveLock(e.view, wire.ResolveLock(op.ResolveLock))
+	case *pb.TabletRequest_Heartbeat:
+		return mvcc.Heartbeat(e.view, wire.Heartbeat(op.Heartbeat))
+	case *pb.TabletRequest_Notify:
+		return mvcc.NotifyCells(e.view, wire.NotifyCells(op.Notify))
+	case *pb.TabletRequest_ClearNotify:
+		return mvcc.ClearNotify(e.view, wire.ClearNotify(op.ClearNotify))
+	case *pb.TabletRequest_FailNotify:
+		return mvcc.FailNotify(e.view, wire.FailNotify(op.FailNotify))
+	case *pb.TabletRequest_RawWrite:
+		return mvcc.RawWrite(e.view, wire.RawWrite(op.RawWrite))
+	}
+	return mvcc.Result{}, nil, nil // checkRequest has let nothing else through
+}
+
+// rollback of a transaction whose one-phase commit is under way here waits for its end (design section 5).
+func (e *evaluation) rollback(r mvcc.RollbackRequest) (mvcc.Result, []mvcc.Mutation, error) {
+	if o := e.Tablet.onePhase[r.StartTS]; o != nil {
+		return mvcc.Result{Status: mvcc.StatusLocked, Locks: []mvcc.LockInfo{{Lock: o.lock()}}}, nil, nil
+	}
+	return mvcc.Rollback(e.view, r)
+}
+
+func reserved(locks []mvcc.LockInfo) bool {
+	for i := range locks {
+		if locks[i].Lock.Token != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func mutationResponse(r mvcc.Result) *pb.TabletResponse {
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: wire.ResultPB(r)}}
+}
+
+// park lets the call wait until reservations are released or effects become visible, within its bound.
+func (t *Tablet) park(call *Call) {
+	until := call.Deadline
+	if limit := time.Now().Add(t.cfg.MaxWait); until.IsZero() || until.After(limit) {
+		until = limit
+	}
+	t.parked = append(t.parked, parkedCall{call, until})
+	t.armSweep()
+}
+
+// unpark evaluates again what waited: something has been released or become visible.
+func (t *Tablet) unpark() {
+	if len(t.parked) > 0 {
+		calls := make([]*Call, len(t.parked))
+		for i, p := range t.parked {
+			calls[i] = p.call
+		}
+		t.parked = nil
+		t.mutate(t.stillOurs(calls))
+	}
+	if len(t.parkedReads) > 0 {
+		calls := t.parkedReads
+		t.parkedReads = nil
+		t.read(t.stillOurs(calls))
+	}
+}
+
+// stillOurs refuses the calls that a split has taken elsewhere while they waited.
+func (t *Tablet) stillOurs(calls []*Call) []*Call {
+	kept := calls[:0]
+	for _, call := range calls {
+		if refusal := t.refusal(call.Req); refusal != nil {
+			call.Reply(refusal)
+			continue
+		}
+		kept = append(kept, call)
+	}
+	return kept
+}
+
+// sweep is the reminder to end waits that have run out.
+type sweep struct{}
+
+const sweepInterval = 200 * time.Millisecond
+
+func (t *Tablet) armSweep() {
+	if t.sweeping {
+		return
+	}
+	t.sweeping = true
+	self, root := t.self, t.root
+	time.AfterFunc(sweepInterval, func() { root.Send(self, &sweep{}) })
+}
+
+func (t *Tablet) onSweep() {
+	t.sweeping = false
+	now := time.Now()
+	tooLong := failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: waited too long for a commit in progress; try again", t.id)
+	kept := t.parked[:0]
+	for _, p := range t.parked {
+		if now.After(p.until) {
+			p.call.Reply(tooLong)
+			continue
+		}
+		kept = append(kept, p)
+	}
+	t.parked = kept
+	reads := t.parkedReads[:0]
+	for _, call := range t.parkedReads {
+		if !call.Deadline.IsZero() && now.After(call.Deadline) {
+			call.Reply(tooLong)
+			continue
+		}
+		reads = append(reads, call)
+	}
+	t.parkedReads = reads
+	if len(t.parked)+len(t.parkedReads) > 0 {
+		t.armSweep()
+	}
+}

@@ -1,0 +1,159 @@
+package tablet
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// onePhase is a one-phase commit under way. It spans two turns: it is checked and its cells are reserved, then the oracle
+// gives its commit timestamp, then its effects are proposed (invariant 10 of design section 4). Its reservation stays
+// until they are visible.
+type onePhase struct {
+	token    uint64
+	term     uint64
+	request  mvcc.OnePhaseRequest
+	calls    []*Call // the first, and the copies that have joined it
+	commitTS mvcc.Timestamp
+	proposed bool
+}
+
+func (o *onePhase) lock() mvcc.Lock {
+	return mvcc.Lock{StartTS: o.request.StartTS, Token: o.token, CommitTS: o.commitTS, Kind: mvcc.KindPut}
+}
+
+// granted is the oracle's answer for the one-phase commits that asked together.
+type granted struct {
+	waiting []*onePhase
+	first   mvcc.Timestamp
+	err     error
+}
+
+// onePhaseCommit checks the transaction and reserves its cells.
+func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
+	if o := e.Tablet.onePhase[r.StartTS]; o != nil {
+		if o.proposed { // it will find the commit record
+			e.park(call)
+			return
+		}
+		o.calls = append(o.calls, call) // a second copy joins the first (invariant 5)
+		return
+	}
+	for i := range r.Writes {
+		if e.overlay.touches(r.Writes[i].Cell, r.StartTS) {
+			e.park(call)
+			return
+		}
+	}
+	result, err := mvcc.CheckOnePhase(e.view, r)
+	switch {
+	case err != nil:
+		call.Reply(failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", e.id, err))
+		e.fail(err)
+	case result.Status == mvcc.StatusLocked && reserved(result.Locks):
+		e.park(call)
+	case result.Status != mvcc.StatusOK:
+		e.proposal.answer(call, mutationResponse(result))
+	default:
+		e.granting = append(e.granting, e.reserve(call, r))
+	}
+}
+
+func (t *Tablet) reserve(call *Call, r mvcc.OnePhaseRequest) *onePhase {
+	t.tokens++
+	o := &onePhase{token: t.tokens, term: t.term, request: r, calls: []*Call{call}}
+	t.onePhase[r.StartTS] = o
+	for i := range r.Writes {
+		t.locks.put(r.Writes[i].Cell, o.lock())
+	}
+	return o
+}
+
+// release takes the reservation away. It is called once its effects are visible, or surely never will be.
+func (t *Tablet) release(o *onePhase) {
+	if t.onePhase[o.request.StartTS] != o {
+		return
+	}
+	delete(t.onePhase, o.request.StartTS)
+	for i := range o.request.Writes {
+		c := o.request.Writes[i].Cell
+		if l, ok := t.locks.get(c); ok && l.Token == o.token {
+			t.locks.remove(c, l.StartTS)
+		}
+	}
+	t.releases++
+}
+
+// askTimestamps asks the oracle for one commit timestamp each, in one request.
+func (t *Tablet) askTimestamps(waiting []*onePhase) {
+	if len(waiting) == 0 {
+		return
+	}
+	self, root := t.self, t.root
+	t.host.Timestamps(len(waiting), func(first mvcc.Timestamp, err error) {
+		root.Send(self, &granted{waiting: waiting, first: first, err: err})
+	})
+}
+
+// onGranted continues one-phase commits: each is checked against what may have changed in between (term, reservation),
+// evaluated and proposed.
+func (t *Tablet) onGranted(m *granted) {
+	if m.err != nil {
+		for _, o := range m.waiting {
+			t.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "no commit timestamp: %v; try again", m.err))
+		}
+		t.settle()
+		return
+	}
+	snap := t.store.Snap()
+	defer snap.Close()
+	e := &evaluation{Tablet: t, view: evalView{Snap: snap, tablet: t}, proposal: t.newProposal()}
+	for i, o := range m.waiting {
+		e.continueOnePhase(o, m.first+mvcc.Timestamp(i))
+		if e.proposal.bytes >= maxProposalBytes {
+			t.propose(e.proposal)
+			e.proposal = t.newProposal()
+		}
+	}
+	t.propose(e.proposal)
+	t.settle()
+}
+
+func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
+	if e.Tablet.onePhase[o.request.StartTS] != o || o.term != e.term || !e.leading {
+		e.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changed its leader in between; try again", e.id))
+		return
+	}
+	result, muts, err := mvcc.OnePhaseCommit(e.view, o.request, commitTS, e.cfg.Limits)
+	if err != nil {
+		e.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not read its store: %v", e.id, err))
+		e.fail(err)
+		return
+	}
+	if result.Status == mvcc.StatusOK {
+		o.commitTS = commitTS
+		for i := range o.request.Writes { // readers below it need not wait any more
+			e.locks.put(o.request.Writes[i].Cell, o.lock())
+		}
+	}
+	o.proposed = true
+	e.proposal.holds = append(e.proposal.holds, o)
+	e.proposal.add(e.Tablet, muts)
+	for _, call := range o.calls {
+		e.proposal.answer(call, mutationResponse(result))
+	}
+}
+
+// abandon ends a one-phase commit that was surely not proposed.
+func (t *Tablet) abandon(o *onePhase, answer *pb.TabletResponse) {
+	t.release(o)
+	for _, call := range o.calls {
+		call.Reply(answer)
+	}
+}
+
+// settle runs what waited for reservations, and hands Raft's output on.
+func (t *Tablet) settle() {
+	t.unpark()
+	t.trySplit()
+	t.ready()
+}

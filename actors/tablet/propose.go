@@ -1,0 +1,142 @@
+package tablet
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// proposal is one Raft entry under way: what one batch of evaluated operations does, and who waits for it.
+type proposal struct {
+	number  uint64
+	command *wire.Command
+	muts    []mvcc.Mutation // what command.Effects say, in the overlay's terms
+	replies []reply
+	holds   []*onePhase // reservations to release when it is visible or lost
+	bytes   int
+}
+
+type reply struct {
+	call     *Call
+	response *pb.TabletResponse
+}
+
+// maxProposalBytes closes an entry: the next operation of the batch opens another.
+const maxProposalBytes = 4 << 20
+
+func (t *Tablet) newProposal() *proposal {
+	t.proposed++
+	return &proposal{
+		number:  t.proposed,
+		command: &wire.Command{Proposal: t.proposed, Epoch: t.descriptor.Epoch},
+	}
+}
+
+// add takes an operation's effects into the proposal; what is evaluated next sees them.
+func (p *proposal) add(t *Tablet, muts []mvcc.Mutation) {
+	if len(muts) == 0 {
+		return
+	}
+	t.overlay.add(p.number, muts)
+	p.muts = append(p.muts, muts...)
+	for i := range muts {
+		key, value := store.EncodeMutation(&muts[i])
+		p.command.Effects = append(p.command.Effects, &wire.Effect{Key: key, Value: value, Delete: muts[i].Delete})
+		p.bytes += len(key) + len(value)
+	}
+}
+
+// answer keeps the answer until all that its evaluation could have read is visible.
+func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
+	if broken.EarlyAnswer {
+		call.Reply(r)
+		return
+	}
+	p.replies = append(p.replies, reply{call, r})
+}
+
+func (p *proposal) empty() bool {
+	c := p.command
+	return len(c.Effects) == 0 && c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0
+}
+
+// propose hands the proposal to Raft in the turn of its evaluation. One without effects needs no entry: its answers wait
+// for the last proposal in flight, which they may have read.
+func (t *Tablet) propose(p *proposal) {
+	if p.empty() {
+		if n := len(t.inflight); n > 0 {
+			t.inflight[n-1].replies = append(t.inflight[n-1].replies, p.replies...)
+			return
+		}
+		p.deliver()
+		return
+	}
+	data, err := proto.Marshal(p.command)
+	if err == nil {
+		err = t.node.Propose(data)
+	}
+	if err != nil {
+		t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again", t.id, err))
+		return
+	}
+	t.counters.proposals++
+	t.inflight = append(t.inflight, p)
+}
+
+func (p *proposal) deliver() {
+	for _, r := range p.replies {
+		r.call.Reply(r.response)
+	}
+}
+
+// lose gives the proposal up: its effects leave the overlay, its reservations go, and all who wait get the answer.
+func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
+	t.overlay.drop(p.number, p.muts)
+	for _, h := range p.holds {
+		t.release(h)
+	}
+	for _, r := range p.replies {
+		r.call.Reply(answer)
+	}
+}
+
+// stepDown ends this replica's leadership: what was proposed has an unknown outcome, what was not is surely not done, and
+// nothing evaluated survives.
+func (t *Tablet) stepDown(cause error) {
+	t.leading = false
+	t.servedTerm.Store(0)
+	unknown := failure(pb.Error_CODE_UNKNOWN, "tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)
+	for _, p := range t.inflight {
+		t.lose(p, unknown)
+	}
+	t.inflight = nil
+	refused := failure(pb.Error_CODE_NOT_LEADER, "tablet %d is not led from here: %v", t.id, cause)
+	for _, o := range t.onePhase {
+		for _, call := range o.calls {
+			call.Reply(refused)
+		}
+	}
+	waiting := [][]*Call{t.batch.Take(), t.parkedReads}
+	for _, w := range t.parked {
+		w.call.Reply(refused)
+	}
+	for _, b := range t.pendingReads {
+		waiting = append(waiting, b.calls)
+	}
+	if t.split != nil {
+		waiting = append(waiting, t.split.deferred, []*Call{t.split.call})
+	}
+	for _, calls := range waiting {
+		for _, call := range calls {
+			call.Reply(refused)
+		}
+	}
+	t.parked, t.parkedReads, t.pendingReads, t.split, t.matched = nil, nil, nil, nil, 0
+	t.onePhase = map[mvcc.Timestamp]*onePhase{}
+	t.overlay, t.locks = newOverlay(), newLockTable()
+	t.catalogue = t.appliedCatalogue
+}

@@ -1,0 +1,103 @@
+package tablet
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/percolator-go/percolator/store"
+)
+
+// appended comes back from the log actor: the entries and the HardState are synced.
+type appended struct {
+	entries   []*raftpb.Entry
+	hard      *raftpb.HardState
+	responses []*raftpb.Message
+	truncated uint64
+	err       error
+}
+
+// ready hands on what Raft has to say, until it is silent. Storage messages go to the log actor in order; their answers
+// come back as messages.
+func (t *Tablet) ready() {
+	if t.failed != nil {
+		return
+	}
+	for t.node.HasReady() {
+		rd := t.node.Ready()
+		if rd.HardState != nil {
+			t.term = rd.HardState.GetTerm()
+		}
+		if rd.SoftState != nil && rd.SoftState.RaftState != raft.StateLeader && t.leading {
+			t.stepDown(errLost)
+		}
+		for _, rs := range rd.ReadStates {
+			t.onReadState(rs)
+		}
+		for _, m := range rd.Messages {
+			switch m.GetTo() {
+			case raft.LocalAppendThread:
+				t.append(m)
+			case raft.LocalApplyThread:
+				t.apply(m)
+			}
+		}
+	}
+}
+
+// append sends a MsgStorageAppend to the log actor, and with it a truncation that has become due.
+func (t *Tablet) append(m *raftpb.Message) {
+	a := &appended{entries: m.Entries, responses: m.Responses}
+	if m.Term != nil || m.Vote != nil || m.Commit != nil {
+		a.hard = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+	}
+	batch := &store.Batch{}
+	t.log.Append(batch, a.entries, a.hard)
+	a.truncated = t.truncate(batch)
+	t.logs.send(&write{batch: batch, done: func(err error) {
+		a.err = err
+		t.root.Send(t.self, a)
+	}})
+}
+
+func (t *Tablet) onAppended(m *appended) {
+	if m.err != nil {
+		t.fail(m.err)
+		return
+	}
+	t.log.Appended(m.entries, m.hard)
+	if m.truncated > 0 {
+		t.log.Truncated(m.truncated)
+	}
+	t.step(m.responses)
+	t.ready()
+}
+
+// step gives Raft the answers that are for this replica.
+func (t *Tablet) step(responses []*raftpb.Message) {
+	for _, r := range responses {
+		if r.GetTo() != replicaID {
+			continue // other replicas come with the cluster
+		}
+		if err := t.node.Step(r); err != nil {
+			t.fail(err)
+			return
+		}
+	}
+}
+
+// keptEntries is how many applied entries stay in the log; they are dropped in lots of truncateEvery.
+const (
+	keptEntries   = 256
+	truncateEvery = 512
+)
+
+// truncate adds the deletion of entries that are applied: their effects are synced, for visible counts only what the log
+// actor has committed. It returns the new first index less one, or 0.
+func (t *Tablet) truncate(b *store.Batch) uint64 {
+	if t.visible < t.truncated+keptEntries+truncateEvery {
+		return 0
+	}
+	t.truncated = t.visible - keptEntries
+	t.log.Truncate(b, t.truncated)
+	return t.truncated
+}

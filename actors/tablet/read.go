@@ -1,0 +1,141 @@
+package tablet
+
+import (
+	"encoding/binary"
+	"iter"
+
+	"go.etcd.io/raft/v3"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// readBatch is the reads of one flush: they share one ReadIndex.
+type readBatch struct {
+	id    uint64 // the ReadIndex context, never used again
+	index uint64 // 0: not known yet
+	calls []*Call
+	snap  *store.Snap // only in the broken build that opens it too early
+}
+
+// blockedReads come back from a read worker: they met a reservation that was held when their view was captured.
+type blockedReads struct {
+	calls    []*Call
+	releases uint64 // the tablet's count of releases at the capture
+}
+
+// read asks Raft for the index that the reads must see.
+func (t *Tablet) read(calls []*Call) {
+	if len(calls) == 0 {
+		return
+	}
+	t.counters.reads += uint64(len(calls))
+	t.readCounter++
+	b := &readBatch{id: t.readCounter, calls: calls}
+	if broken.EarlyTxn {
+		b.snap = t.store.Snap()
+	}
+	t.pendingReads = append(t.pendingReads, b)
+	t.node.ReadIndex(binary.BigEndian.AppendUint64(nil, b.id))
+}
+
+// onReadState notes the index of a ReadIndex that has returned.
+func (t *Tablet) onReadState(rs raft.ReadState) {
+	id := binary.BigEndian.Uint64(rs.RequestCtx)
+	for _, b := range t.pendingReads {
+		if b.id == id {
+			b.index = max(rs.Index, 1)
+		}
+	}
+	t.dispatchReads()
+}
+
+// dispatchReads hands on the batches whose index is visible.
+func (t *Tablet) dispatchReads() {
+	kept := t.pendingReads[:0]
+	for _, b := range t.pendingReads {
+		if b.index == 0 || b.index > t.visible {
+			kept = append(kept, b)
+			continue
+		}
+		t.dispatch(b)
+	}
+	clear(t.pendingReads[len(kept):])
+	t.pendingReads = kept
+}
+
+// dispatch captures what the reads of a batch are answered from and gives them to the read workers. The order matters
+// (design section 5): the term, the epoch and the lock view first, then, on the worker, the Badger Txn.
+func (t *Tablet) dispatch(b *readBatch) {
+	c := capture{
+		tablet: t, term: t.term, epoch: t.descriptor.Epoch, descriptor: t.descriptor, catalogue: t.catalogue,
+		locks: t.locks.view(), releases: t.releases, bound: t.bound, safepoint: t.safepoint, notifies: t.counters.notifies,
+		snap: b.snap,
+	}
+	reads := b.calls[:0:0]
+	for _, call := range b.calls {
+		if _, ok := call.Req.Op.(*pb.TabletRequest_Mark); ok {
+			call.Reply(t.markResponse())
+			continue
+		}
+		reads = append(reads, call)
+	}
+	const chunk = 32
+	for len(reads) > 0 {
+		n := min(chunk, len(reads))
+		job := &readJob{capture: c, calls: reads[:n:n]}
+		reads = reads[n:]
+		t.reader.submit(job)
+	}
+}
+
+// onBlockedReads reads again at once if a reservation has gone since, else when one goes.
+func (t *Tablet) onBlockedReads(m *blockedReads) {
+	if m.releases != t.releases {
+		t.read(t.stillOurs(m.calls))
+		t.ready()
+		return
+	}
+	if !t.leading {
+		for _, call := range m.calls {
+			call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d is not led from here", t.id))
+		}
+		return
+	}
+	t.parkedReads = append(t.parkedReads, m.calls...)
+	t.armSweep()
+}
+
+// capture is what reads are answered from, taken in one actor turn. All of it is immutable.
+type capture struct {
+	tablet           *Tablet // for what does not change, and servedTerm
+	term             uint64
+	epoch            uint64
+	descriptor       *pb.TabletDescriptor
+	catalogue        *catalogue
+	locks            *lockTable
+	releases         uint64
+	bound, safepoint mvcc.Timestamp
+	notifies         uint64
+	snap             *store.Snap
+}
+
+// readView is the view of reads: the captured locks over a Badger Txn opened after the capture.
+type readView struct {
+	*store.Snap
+	capture
+}
+
+var _ mvcc.View = readView{}
+
+func (v readView) Lock(c mvcc.Cell) (mvcc.Lock, bool) { return v.locks.get(c) }
+func (v readView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
+	return v.locks.all(s, reverse)
+}
+func (v readView) Observed(t mvcc.TableID, column string) mvcc.Observed {
+	return v.catalogue.observed(t, column)
+}
+func (v readView) Bound() mvcc.Timestamp     { return v.bound }
+func (v readView) Safepoint() mvcc.Timestamp { return v.safepoint }

@@ -1,0 +1,87 @@
+package tablet
+
+import (
+	"sync"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/store"
+)
+
+// ReadPool is the node's read workers: they answer reads off the tablets' goroutines. All tablets share one pool.
+type ReadPool struct {
+	jobs chan *readJob
+	done sync.WaitGroup
+}
+
+// readJob is a part of a read batch, with what it is answered from.
+type readJob struct {
+	capture
+	calls []*Call
+}
+
+// NewReadPool starts n workers; Close joins them.
+func NewReadPool(n int) *ReadPool {
+	p := &ReadPool{jobs: make(chan *readJob, 256)}
+	for range n {
+		p.done.Go(func() {
+			for j := range p.jobs {
+				j.run()
+			}
+		})
+	}
+	return p
+}
+
+// submit may wait for a free worker: workers never wait for a tablet.
+func (p *ReadPool) submit(j *readJob) { p.jobs <- j }
+
+// Close ends the workers after the jobs that are there. No tablet may submit any more.
+func (p *ReadPool) Close() {
+	close(p.jobs)
+	p.done.Wait()
+}
+
+func (j *readJob) run() {
+	snap := j.snap
+	if snap == nil {
+		snap = j.tablet.store.Snap()
+		defer snap.Close()
+	}
+	if refusal := j.check(snap); refusal != nil {
+		for _, call := range j.calls {
+			call.Reply(refusal)
+		}
+		return
+	}
+	view := readView{Snap: snap, capture: j.capture}
+	var blocked []*Call
+	for _, call := range j.calls {
+		response, wait, err := answer(view, call.Req)
+		switch {
+		case err != nil:
+			call.Reply(failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", j.tablet.id, err))
+		case wait:
+			blocked = append(blocked, call)
+		case j.tablet.servedTerm.Load() != j.term:
+			call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership", j.tablet.id))
+		default:
+			call.Reply(response)
+		}
+	}
+	if len(blocked) > 0 {
+		j.tablet.root.Send(j.tablet.self, &blockedReads{calls: blocked, releases: j.releases})
+	}
+}
+
+// check looks inside the Txn whether the range and the bound are still those of the capture: a split that came in between
+// has given part of the range to a tablet whose locks are not in the captured view.
+func (j *readJob) check(snap *store.Snap) *pb.TabletResponse {
+	a, ok, err := snap.Applied(j.tablet.id)
+	switch {
+	case err != nil || !ok:
+		return failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its state: %v", j.tablet.id, err)
+	case a.Epoch != j.epoch:
+		return failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split meanwhile; try again", j.tablet.id)
+	}
+	return nil
+}

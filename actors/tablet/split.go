@@ -1,0 +1,113 @@
+package tablet
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// splitting is a split that drains or is in flight; new mutations wait for it.
+type splitting struct {
+	call     *Call
+	request  *pb.SplitRequest
+	proposed bool
+	deferred []*Call
+}
+
+// splitAt checks a split's place: inside this tablet, and not the meta tablet's.
+func (c *check) splitAt(r *pb.SplitRequest) {
+	switch {
+	case c.tablet.id == MetaTabletID:
+		c.refuse(failure(pb.Error_CODE_INVALID, "the meta tablet does not split"))
+	case r.GetNewTabletId() == 0:
+		c.refuse(failure(pb.Error_CODE_INVALID, "a split needs the id of the new tablet"))
+	case len(r.GetRow()) > c.tablet.cfg.Limits.Row:
+		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "split row of %d bytes; at most %d", len(r.GetRow()), c.tablet.cfg.Limits.Row))
+	default:
+		c.row(r.GetTable(), r.GetRow())
+	}
+}
+
+// beginSplit takes the split on; it is proposed when nothing is in flight any more.
+func (e *evaluation) beginSplit(call *Call, r *pb.SplitRequest) {
+	at := wire.Position{Table: mvcc.TableID(r.Table), Row: wire.String(r.Row)}
+	if at == wire.StartOf(e.descriptor) { // the boundary is there already
+		e.proposal.answer(call, &pb.TabletResponse{Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Right: e.descriptor}}})
+		return
+	}
+	e.split = &splitting{call: call, request: r}
+}
+
+// trySplit proposes the waiting split once its drain is over: no proposal and no reservation is left.
+func (t *Tablet) trySplit() {
+	s := t.split
+	if s == nil || s.proposed || len(t.inflight) > 0 || len(t.onePhase) > 0 {
+		return
+	}
+	s.proposed = true
+	left, right := splitDescriptor(t.descriptor, s.request)
+	p := t.newProposal()
+	p.command.Split = &wire.Split{Left: left, Right: right}
+	p.answer(s.call, &pb.TabletResponse{Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Left: left, Right: right}}})
+	t.propose(p)
+	t.ready()
+}
+
+func splitDescriptor(d *pb.TabletDescriptor, r *pb.SplitRequest) (left, right *pb.TabletDescriptor) {
+	left, right = proto.CloneOf(d), proto.CloneOf(d)
+	left.EndTable, left.EndRow, left.EndUnbounded = r.Table, r.Row, false
+	right.StartTable, right.StartRow = r.Table, r.Row
+	right.TabletId = r.NewTabletId
+	left.Epoch++
+	right.Epoch = left.Epoch
+	return left, right
+}
+
+// applySplit writes both descriptors, and a log for the new tablet, in the Txn of the entry. The new tablet inherits the
+// catalogue, the bound and the safepoint; no data is copied.
+func (t *Tablet) applySplit(b *store.Batch, s *wire.Split) {
+	t.descriptor, t.sibling = s.Left, s.Right
+	t.stateChanged = true
+	child := state{
+		descriptor: s.Right, appliedCatalogue: t.appliedCatalogue, bound: t.bound, safepoint: t.safepoint,
+		index: store.InitialIndex, entryTerm: store.InitialTerm,
+	}
+	child.put(b, s.Right.TabletId)
+	b.PutApplied(s.Right.TabletId, store.Applied{Index: child.index, Term: child.entryTerm, Epoch: s.Right.Epoch})
+	store.InitialLog(b, s.Right.TabletId, child.index, child.entryTerm)
+}
+
+// splitVisible lets the new tablet start and takes its locks out of this one's memory.
+func (t *Tablet) splitVisible(s *wire.Split) {
+	var gone []mvcc.Cell
+	t.locks.tree.Ascend(lockEntry{cell: mvcc.Cell{Table: mvcc.TableID(s.Right.StartTable), Row: wire.String(s.Right.StartRow)}},
+		func(e lockEntry) bool {
+			gone = append(gone, e.cell)
+			return true
+		})
+	for _, c := range gone {
+		t.locks.tree.Delete(lockEntry{cell: c})
+	}
+	t.host.SplitApplied(s.Left, s.Right)
+	if t.split == nil {
+		return
+	}
+	for _, call := range t.split.deferred {
+		t.park(call) // evaluated again, under the new range, once this turn has answered the split
+	}
+	t.split = nil
+}
+
+// tableSpans are the tablet's rows as one span a table. A tablet that reaches over several tables gives whole spans for
+// those in between.
+func tableSpans(d *pb.TabletDescriptor) []mvcc.Span {
+	start := wire.StartOf(d)
+	end, bounded := wire.EndOf(d)
+	if bounded && end.Table == start.Table {
+		return []mvcc.Span{{Table: start.Table, Start: start.Row, End: end.Row, HasEnd: true}}
+	}
+	return []mvcc.Span{{Table: start.Table, Start: start.Row}}
+}

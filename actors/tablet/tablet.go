@@ -1,0 +1,205 @@
+package tablet
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.etcd.io/raft/v3"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Call is an operation on a tablet in its envelope.
+type Call = actorkit.Call[*pb.TabletRequest, *pb.TabletResponse]
+
+// Port is how operations reach a tablet.
+type Port = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
+
+// Host is what a tablet needs from its node. Its methods are called on the tablet's goroutine and must not block.
+type Host interface {
+	// Timestamps asks the oracle for n timestamps first, first+1, …; then is called once, on any goroutine.
+	Timestamps(n int, then func(first mvcc.Timestamp, err error))
+	// SplitApplied: the split is applied and durable; right must be started, left goes on.
+	SplitApplied(left, right *pb.TabletDescriptor)
+	// Hint: the cells have become dirty. It may be dropped.
+	Hint(cells []mvcc.Cell)
+	// Leading: this replica leads the tablet and serves it, with this descriptor.
+	Leading(d *pb.TabletDescriptor)
+}
+
+// Config is what a tablet is started with.
+type Config struct {
+	Batch   actorkit.BatchConfig
+	Limits  mvcc.Limits
+	MaxWait time.Duration // how long an operation without a deadline may wait inside the tablet; default 10 s
+	Logger  *slog.Logger
+}
+
+// Tablet is one replica of a tablet. All fields are the actor's own, except those that say otherwise.
+type Tablet struct {
+	cfg    Config
+	host   Host
+	store  *store.Store
+	logs   *LogActor
+	reader *ReadPool
+	self   *actor.PID
+	root   *actor.RootContext
+
+	id   uint64
+	node *raft.RawNode
+	log  *store.Log
+
+	// Replicated figures, as of the last entry handed to the log actor for applying.
+	state
+	// visible is the highest index whose effects can be read from the store.
+	visible uint64
+
+	leading    bool          // leads, and an entry of the own term is visible
+	term       uint64        // the term of raft's state
+	servedTerm atomic.Uint64 // term while leading, else 0; read workers look at it
+
+	batch    *actorkit.Batcher[*Call]
+	locks    *lockTable
+	overlay  *overlay
+	inflight []*proposal // proposed, not yet visible, in order
+	proposed uint64      // number of the last proposal
+
+	onePhase     map[mvcc.Timestamp]*onePhase // reservations held, by start timestamp
+	releases     uint64                       // how often reservations have been released
+	parked       []parkedCall                 // mutations that wait for reservations or for effects in flight
+	parkedReads  []*Call                      // reads that met a reservation
+	pendingReads []*readBatch                 // waiting for their ReadIndex to be visible
+	readCounter  uint64
+	split        *splitting // a split is draining or in flight
+	sweeping     bool
+
+	truncated uint64 // log entries up to here are being dropped
+	counters  counters
+	failed    error // storage fault: the replica has stopped serving
+}
+
+type counters struct {
+	reads, mutations, batches, proposals, notifies uint64
+}
+
+// Spawn starts the replica of the tablet that the store holds state for, and returns the port to it.
+func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *ReadPool, id uint64, host Host, cfg Config) (*Port, error) {
+	if cfg.MaxWait <= 0 {
+		cfg.MaxWait = 10 * time.Second
+	}
+	t := &Tablet{
+		cfg: cfg, host: host, store: st, logs: logs, reader: readers, id: id, root: system.Root,
+		batch: actorkit.NewBatcher[*Call](cfg.Batch), locks: newLockTable(), overlay: newOverlay(),
+		onePhase: map[mvcc.Timestamp]*onePhase{},
+	}
+	if err := t.open(); err != nil {
+		return nil, fmt.Errorf("tablet %d: %w", id, err)
+	}
+	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return t }), fmt.Sprintf("tablet-%d", id))
+	if err != nil {
+		return nil, fmt.Errorf("tablet %d: %w", id, err)
+	}
+	return actorkit.NewPort[*pb.TabletRequest, *pb.TabletResponse](system, pid, cfg.Batch.WithDefaults().QueueLimit), nil
+}
+
+// Receive dispatches; every message's handler is in the file of its group.
+func (t *Tablet) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *Call:
+		t.onCall(c, m)
+	case *actorkit.Flush:
+		if t.batch.Due(m) {
+			t.flush()
+		}
+	case *appended:
+		t.onAppended(m)
+	case *applied:
+		t.onApplied(m)
+	case *granted:
+		t.onGranted(m)
+	case *blockedReads:
+		t.onBlockedReads(m)
+	case *sweep:
+		t.onSweep()
+	case *actor.Started:
+		t.self = c.Self()
+		t.onStarted()
+	case *actor.Stopping:
+		t.stepDown(errStopping)
+	}
+}
+
+var errStopping = errors.New("tablet: stopping")
+
+// onStarted begins the election; a single voter wins it at once.
+func (t *Tablet) onStarted() {
+	if err := t.node.Campaign(); err != nil {
+		t.fail(err)
+		return
+	}
+	t.ready()
+}
+
+// onCall admits one operation to the batch. Status is answered at once, whatever the replica's state.
+func (t *Tablet) onCall(c actor.Context, call *Call) {
+	if _, ok := call.Req.Op.(*pb.TabletRequest_Status); ok {
+		call.Reply(t.status())
+		return
+	}
+	if t.batch.Add(c, call, requestSize(call.Req)) {
+		t.flush()
+	}
+}
+
+// flush handles one batch: mutations become proposals in order, reads share one ReadIndex.
+func (t *Tablet) flush() {
+	calls := t.batch.Take()
+	if len(calls) == 0 {
+		return
+	}
+	t.counters.batches++
+	var reads, mutations []*Call
+	for _, call := range calls {
+		switch refusal := t.refusal(call.Req); {
+		case refusal != nil:
+			call.Reply(refusal)
+		case isRead(call.Req):
+			reads = append(reads, call)
+		default:
+			mutations = append(mutations, call)
+		}
+	}
+	t.read(reads)
+	t.mutate(mutations)
+	t.ready()
+}
+
+// refusal is the answer to an operation that this replica surely will not do; nil if it will.
+func (t *Tablet) refusal(req *pb.TabletRequest) *pb.TabletResponse {
+	switch {
+	case t.failed != nil:
+		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d has stopped: %v", t.id, t.failed)
+	case !t.leading:
+		return failure(pb.Error_CODE_NOT_LEADER, "tablet %d is not led from here", t.id)
+	case req.Epoch != 0 && req.Epoch != t.descriptor.Epoch:
+		return t.wrongTablet("epoch %d, not %d", t.descriptor.Epoch, req.Epoch)
+	}
+	return t.checkRequest(req)
+}
+
+// fail stops the replica on a storage fault: it answers no more, and acknowledges nothing (design section 10).
+func (t *Tablet) fail(err error) {
+	if t.failed != nil {
+		return
+	}
+	t.failed = err
+	t.cfg.Logger.Error("tablet stopped", "tablet", t.id, "error", err)
+	t.stepDown(err)
+}

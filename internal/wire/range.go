@@ -1,0 +1,57 @@
+package wire
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Position is a place in the order of rows over all tables.
+type Position struct {
+	Table mvcc.TableID
+	Row   string
+}
+
+// Less orders positions by table, then row.
+func (p Position) Less(q Position) bool {
+	return p.Table < q.Table || (p.Table == q.Table && p.Row < q.Row)
+}
+
+// StartOf is the tablet's first position.
+func StartOf(d *pb.TabletDescriptor) Position {
+	return Position{Table: mvcc.TableID(d.GetStartTable()), Row: String(d.GetStartRow())}
+}
+
+// EndOf is the first position past the tablet; ok is false if it has no end.
+func EndOf(d *pb.TabletDescriptor) (end Position, ok bool) {
+	return Position{Table: mvcc.TableID(d.GetEndTable()), Row: String(d.GetEndRow())}, !d.GetEndUnbounded()
+}
+
+// Holds reports whether the tablet's range holds the position.
+func Holds(d *pb.TabletDescriptor, p Position) bool {
+	if p.Less(StartOf(d)) {
+		return false
+	}
+	end, ok := EndOf(d)
+	return !ok || p.Less(end)
+}
+
+// Clip cuts the span to what the tablet holds of it; ok is false if that is nothing.
+func Clip(d *pb.TabletDescriptor, s mvcc.Span) (out mvcc.Span, ok bool) {
+	out = s
+	start := StartOf(d)
+	if start.Table > s.Table {
+		return out, false
+	}
+	if start.Table == s.Table && start.Row > out.Start {
+		out.Start = start.Row
+	}
+	if end, bounded := EndOf(d); bounded {
+		if end.Table < s.Table {
+			return out, false
+		}
+		if end.Table == s.Table && (!out.HasEnd || end.Row < out.End) {
+			out.End, out.HasEnd = end.Row, true
+		}
+	}
+	return out, !out.HasEnd || out.Start < out.End
+}
