@@ -1,0 +1,113 @@
+package store
+
+import (
+	"bytes"
+	"math/bits"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// entryOverhead is what Badger adds to an entry's key and value when it counts: two bytes of meta, ten for the version.
+const entryOverhead = 12
+
+// arenaBytes is the size of the first slab that a Batch encodes into; later ones double up to maxArenaBytes.
+const (
+	arenaBytes    = 1 << 10
+	maxArenaBytes = 64 << 10
+)
+
+// Batch is a list of puts and deletes that become durable and visible together or not at all. Later ones win. It
+// belongs to one goroutine at a time and must not change between Commit's call and return. The zero Batch is empty.
+type Batch struct {
+	ops   []op
+	size  int
+	arena []byte
+}
+
+type op struct {
+	key, value []byte
+	del        bool
+}
+
+// Put adds a put. The batch keeps key and value; neither may change until its Commit has returned, or Reset.
+func (b *Batch) Put(key, value []byte) {
+	b.ops = append(b.ops, op{key: key, value: value})
+	b.size += len(key) + len(value) + entryOverhead
+}
+
+// Delete adds a delete. The batch keeps key.
+func (b *Batch) Delete(key []byte) {
+	b.ops = append(b.ops, op{key: key, del: true})
+	b.size += len(key) + entryOverhead
+}
+
+// PutMutation adds one effect of the rules, encoded into memory of the batch: m may be reused at once.
+func (b *Batch) PutMutation(m *mvcc.Mutation) {
+	kb, vb := keyBytes(m.Cell), 0
+	if !m.Delete {
+		vb = valueBytes(m)
+	}
+	buf := b.room(kb + vb)
+	key := AppendKey(buf, m.Group, m.Cell, m.TS)
+	if m.Delete {
+		b.keep(key)
+		b.Delete(key)
+		return
+	}
+	all := appendValue(key, m)
+	b.keep(all)
+	b.Put(all[:len(key):len(key)], all[len(key):])
+}
+
+// PutTabletState sets the opaque state of a tablet: its range, epoch, applied index and so on (design section 3). state
+// is copied.
+func (b *Batch) PutTabletState(id uint64, state []byte) {
+	key := appendTabletKey(b.room(1+8+1+len(state)), id)
+	all := append(append(key, plainTag), state...)
+	b.keep(all)
+	b.Put(all[:len(key):len(key)], all[len(key):])
+}
+
+// DeleteTabletState removes a tablet's state.
+func (b *Batch) DeleteTabletState(id uint64) {
+	key := appendTabletKey(b.room(1+8), id)
+	b.keep(key)
+	b.Delete(key)
+}
+
+// Size is what the batch counts against Store.MaxBatchBytes, in bytes: keys, values and overhead.
+func (b *Batch) Size() int { return b.size }
+
+// Len is the number of puts and deletes.
+func (b *Batch) Len() int { return len(b.ops) }
+
+// Reset empties the batch for reuse and drops all references that it holds.
+func (b *Batch) Reset() {
+	clear(b.ops)
+	b.ops, b.size, b.arena = b.ops[:0], 0, b.arena[:0]
+}
+
+// room returns an empty slice of the arena with at least n bytes of capacity. Appending past them moves it to memory of
+// its own, which keep notices; nothing is overwritten.
+func (b *Batch) room(n int) []byte {
+	if cap(b.arena)-len(b.arena) < n {
+		size := max(arenaBytes, min(2*cap(b.arena), maxArenaBytes), 1<<bits.Len(uint(n)))
+		b.arena = make([]byte, 0, size)
+	}
+	return b.arena[len(b.arena):]
+}
+
+// keep marks used as taken, if it lies in the arena: the bytes behind the arena's end are used's.
+func (b *Batch) keep(used []byte) {
+	if free := b.arena[len(b.arena):cap(b.arena)]; len(used) <= len(free) && &used[0] == &free[0] {
+		b.arena = b.arena[:len(b.arena)+len(used)]
+	}
+}
+
+// clone returns a copy whose bytes the caller may keep.
+func clone(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	return bytes.Clone(b)
+}

@@ -1,0 +1,46 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What Open may find. All are permanent until somebody does what the text says.
+var (
+	// ErrInUse: another Store, of this or another process, has the directory open.
+	ErrInUse = errors.New("store: directory is in use by another process: stop it, or choose another directory")
+	// ErrForeign: the directory holds files, but no store of ours.
+	ErrForeign = errors.New("store: directory is not empty and holds no store: choose an empty directory, or the right one")
+	// ErrDamaged: the directory is a store's, but parts of it are missing or unreadable.
+	ErrDamaged = errors.New("store: directory is damaged: restore it from a backup, or empty it and let the node join anew")
+)
+
+// What writes may meet.
+var (
+	// ErrClosed: the store is closed, or closing.
+	ErrClosed = errors.New("store: closed")
+	// ErrFailed: an earlier write or sync failed, and nothing is written any more: what is on disk is known up to the
+	// last commit that returned, no further. Close the store and open it again once the cause is gone. Permanent.
+	ErrFailed = errors.New("store: an earlier write failed, nothing is written until the store is reopened")
+	// ErrDiskFull: free space is below the watermark. Retryable after space has been freed. Badger writes through memory
+	// maps, and a full disk would kill the process.
+	ErrDiskFull = errors.New("store: free disk space is below the watermark: free some, or grow the disk")
+	// ErrBatchTooLarge: one batch is above Store.MaxBatchBytes or MaxBatchLen. Permanent for this batch.
+	ErrBatchTooLarge = errors.New("store: batch is too large for one Badger transaction")
+	// ErrCorrupt: what was read back is not what was written. Permanent.
+	ErrCorrupt = errors.New("store: stored data is corrupt")
+	// ErrNoLog: there is no Raft log of that tablet: InitialLog was never committed, or DeleteLog was.
+	ErrNoLog = errors.New("store: no raft log of this tablet")
+)
+
+// VersionError says that the directory was written by another disk format, or with another layout.
+type VersionError struct {
+	Dir        string
+	Have, Want string // "format 7", "shared log"
+}
+
+// Error implements error.
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("store: %s has %s, this program needs %s: run the version that wrote it, or export and load",
+		e.Dir, e.Have, e.Want)
+}

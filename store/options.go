@@ -1,0 +1,90 @@
+package store
+
+import (
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+)
+
+// DiskFormat is the version of keys, values and directory layout that this package writes, kept in the VERSION file.
+const DiskFormat = 1
+
+// Defaults of Options, in bytes unless said otherwise.
+const (
+	// DefaultMemTableSize makes Badger's largest transaction (15 % of it: 10,066,329 bytes) hold any batch that the
+	// limits of design section 2 allow: 8 MiB of cells in one Raft entry, or as effects.
+	DefaultMemTableSize = 64 << 20
+	// DefaultMinFreeBytes is room for all unflushed memtables and one compaction.
+	DefaultMinFreeBytes = 512 << 20
+
+	// valueThreshold: longer values go to Badger's value log. It is the greatest that Badger takes, so that the value
+	// log holds only what would be dear to compact.
+	valueThreshold   = 1 << 20
+	valueLogFileSize = 256 << 20
+	numMemtables     = 3
+	numCompactors    = 2
+	blockCacheSize   = 16 << 20
+
+	// reserveDivisor: Commit itself refuses below MinFreeBytes/reserveDivisor; between the two, what finishes and cleans
+	// up may still write.
+	reserveDivisor = 4
+)
+
+// Options configure a Store. The zero value of every field but Dir is a sensible default.
+type Options struct {
+	Dir         string // the store's own directory, made if missing; VERSION, LOCK and Badger's directories live there
+	InMemory    bool   // nothing on disk; Dir must be empty. For tests.
+	SeparateLog bool   // Raft logs and state in two Badger databases instead of one: see docs/adr/0002
+	Logger      *slog.Logger
+
+	MemTableSize int64  // bytes; DefaultMemTableSize. MaxBatchBytes is 15 % of it.
+	MinFreeBytes uint64 // bytes; DefaultMinFreeBytes. Below it WriteBlocked refuses; below a quarter of it, Commit.
+
+	ReclaimInterval time.Duration // between passes of value log collection and discarding; default 1 min, < 0: never
+
+	SyncDelay time.Duration // slept after each synced Txn: benchmarks of slower disks
+	NoSync    bool          // Badger does not sync. Loses acknowledged writes; for the tests of the tests.
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MemTableSize == 0 {
+		o.MemTableSize = DefaultMemTableSize
+	}
+	if o.MinFreeBytes == 0 {
+		o.MinFreeBytes = DefaultMinFreeBytes
+	}
+	if o.ReclaimInterval == 0 {
+		o.ReclaimInterval = time.Minute
+	}
+	return o
+}
+
+// badgerOptions says how one database is opened in dir. Memory: up to numMemtables+1 memtables of MemTableSize plus a
+// quarter, touched as they fill; the block cache; and the indices and bloom filters of all tables (about 1 % of the data).
+func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
+	b := badger.DefaultOptions(dir)
+	b.Logger = log
+	b.InMemory = o.InMemory
+	b.SyncWrites = !o.NoSync && !o.InMemory
+	b.MemTableSize = o.MemTableSize
+	b.NumMemtables = numMemtables
+	b.NumCompactors = numCompactors
+	b.ValueThreshold = min(valueThreshold, o.MemTableSize/10)
+	b.ValueLogFileSize = valueLogFileSize
+	b.Compression = options.Snappy
+	b.BlockCacheSize = blockCacheSize
+	b.IndexCacheSize = 0 // all indices in memory: a bloom filter must answer without disk
+	b.NumVersionsToKeep = 1
+	b.DetectConflicts = false // one writer
+	b.MetricsEnabled = false
+	if o.InMemory {
+		b.ValueThreshold = math.MaxInt32
+	}
+	return b
+}

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// rowGroups are the row-first groups in the order in which Row returns them.
+var rowGroups = [...]mvcc.Group{
+	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupRollback,
+}
+
+// Row returns what the row holds in W, H, D, L, R, in that order, then, in the given columns, its N and I: limit entries
+// of each group at most, so that a hot row does not flood the caller.
+func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string) ([]mvcc.HistoryEntry, error) {
+	var out []mvcc.HistoryEntry
+	for _, g := range rowGroups {
+		found, err := s.group(g, appendRow(nil, g, t, row), limit)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	for _, g := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
+		for _, column := range columns {
+			prefix := appendEscaped(appendColumn(nil, g, t, mvcc.ClassData, column), row)
+			found, err := s.group(g, prefix, limit)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, found...)
+		}
+	}
+	return out, nil
+}
+
+// group returns the first limit entries with the prefix.
+func (s *Snap) group(g mvcc.Group, prefix []byte, limit int) (out []mvcc.HistoryEntry, err error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	all := entries(s, walkOptions{prefix: prefix},
+		func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (mvcc.HistoryEntry, error) {
+			e := mvcc.HistoryEntry{Group: g, Cell: c, TS: ts}
+			err := decodeEntry(&e, value)
+			return e, err
+		})
+	for e, err := range all {
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, e); len(out) == limit {
+			break
+		}
+	}
+	return out, nil
+}
+
+// decodeEntry fills in the part of e that its group has. The bytes are copied.
+func decodeEntry(e *mvcc.HistoryEntry, value []byte) error {
+	switch e.Group {
+	case mvcc.GroupWrite, mvcc.GroupHistory:
+		w, err := DecodeWrite(value)
+		w.Value = clone(w.Value)
+		e.Write, e.Value = &w, w.Value
+		if e.Group == mvcc.GroupWrite {
+			e.TS = w.CommitTS
+		}
+		return err
+	case mvcc.GroupLock:
+		l, err := DecodeLock(value)
+		l.Value = clone(l.Value)
+		e.Lock, e.Value, e.TS = &l, l.Value, l.StartTS
+		return err
+	case mvcc.GroupNotify:
+		n, err := DecodeNotify(value)
+		e.Notify, e.TS = &n, n.TS
+		return err
+	case mvcc.GroupIntent:
+		i, err := DecodeIntent(value)
+		e.Intent = &i
+		return err
+	case mvcc.GroupData, mvcc.GroupRaw, mvcc.GroupRollback:
+		v, err := decodePlain(value)
+		e.Value = clone(v)
+		return err
+	default:
+		return fmt.Errorf("%w: no group %q", ErrBadKey, byte(e.Group))
+	}
+}

@@ -1,0 +1,214 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"iter"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// CellLock is a cell with its lock on disk.
+type CellLock struct {
+	Cell mvcc.Cell
+	Lock mvcc.Lock
+}
+
+// RawCell is a raw cell (group M) with its value.
+type RawCell struct {
+	Cell  mvcc.Cell
+	Value []byte
+}
+
+// CellNotify is a cell with its notification.
+type CellNotify struct {
+	Cell   mvcc.Cell
+	Notify mvcc.Notify
+}
+
+// CellIntent is a weak intent of the transaction StartTS on a cell.
+type CellIntent struct {
+	Cell    mvcc.Cell
+	StartTS mvcc.Timestamp
+	Intent  mvcc.Intent
+}
+
+// TabletStateEntry is one tablet's opaque state.
+type TabletStateEntry struct {
+	Tablet uint64
+	State  []byte
+}
+
+// prefetchSize is how many values an iterator reads ahead where it reads values at all: one page of a scan.
+const prefetchSize = 64
+
+// walkOptions say what to walk over: the keys with prefix, from seek on (in the direction of the walk; empty: from the
+// edge), up to but not including end if that is set (a lower bound, inclusive, when reverse).
+type walkOptions struct {
+	prefix, seek, end []byte
+	reverse           bool
+	prefetch          bool // the walk is long: read ahead
+	keysOnly          bool // fn gets no values
+}
+
+// walk calls fn for each entry until it returns false. key and value are valid during the call only. An error comes
+// last, with nothing else.
+func (s *Snap) walk(o walkOptions, fn func(key, value []byte, err error) bool) {
+	opts := badger.IteratorOptions{Prefix: o.prefix, Reverse: o.reverse, PrefetchValues: o.prefetch, PrefetchSize: prefetchSize}
+	it := s.txn.NewIterator(opts)
+	defer it.Close()
+	seek := o.seek
+	if len(seek) == 0 && o.reverse {
+		seek = prefixEnd(o.prefix)
+	}
+	for it.Seek(seek); it.Valid(); it.Next() {
+		item := it.Item()
+		key := item.Key()
+		if past(o, key) {
+			return
+		}
+		if o.keysOnly {
+			if !fn(key, nil, nil) {
+				return
+			}
+			continue
+		}
+		more := false
+		err := item.Value(func(value []byte) error {
+			more = fn(key, value, nil)
+			return nil
+		})
+		if err != nil {
+			fn(nil, nil, fmt.Errorf("store: scan: %w", err))
+			return
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+func past(o walkOptions, key []byte) bool {
+	if o.end == nil {
+		return false
+	}
+	if o.reverse {
+		return bytes.Compare(key, o.end) < 0
+	}
+	return bytes.Compare(key, o.end) >= 0
+}
+
+// spanWalk returns the options that walk the span in a row-first group.
+func spanWalk(g mvcc.Group, span mvcc.Span, reverse bool) walkOptions {
+	o := walkOptions{prefix: appendTable(nil, g, span.Table), reverse: reverse, prefetch: true}
+	lower := appendRow(nil, g, span.Table, span.Start)
+	upper := prefixEnd(o.prefix)
+	if span.HasEnd {
+		upper = appendRow(nil, g, span.Table, span.End)
+	}
+	if reverse {
+		o.seek, o.end = upper, lower // no entry has exactly the key upper: a row's prefix is no key
+	} else {
+		o.seek, o.end = lower, upper
+	}
+	return o
+}
+
+// entries walks and decodes: decode gets the entry's address and its value, which it must copy.
+func entries[T any](s *Snap, o walkOptions, decode func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		s.walk(o, func(key, value []byte, err error) bool {
+			var v T
+			if err == nil {
+				var c mvcc.Cell
+				var ts mvcc.Timestamp
+				if _, c, ts, err = DecodeKey(key); err == nil {
+					v, err = decode(c, ts, value)
+				}
+				if err != nil {
+					err = fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
+				}
+			}
+			return yield(v, err) && err == nil
+		})
+	}
+}
+
+// Cells implements mvcc.View.
+func (s *Snap) Cells(span mvcc.Span, reverse bool) iter.Seq2[mvcc.CellWrite, error] {
+	return entries(s, spanWalk(mvcc.GroupWrite, span, reverse),
+		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.CellWrite, error) {
+			w, err := DecodeWrite(value)
+			w.Value = clone(w.Value)
+			return mvcc.CellWrite{Cell: c, Write: w}, err
+		})
+}
+
+// DiskLocks iterates the locks on disk with rows in span, by cell. A leader loads its lock table with it.
+func (s *Snap) DiskLocks(span mvcc.Span) iter.Seq2[CellLock, error] {
+	return entries(s, spanWalk(mvcc.GroupLock, span, false),
+		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (CellLock, error) {
+			l, err := DecodeLock(value)
+			l.Value = clone(l.Value)
+			return CellLock{Cell: c, Lock: l}, err
+		})
+}
+
+// RawCells iterates the raw cells with rows in span, by cell.
+func (s *Snap) RawCells(span mvcc.Span) iter.Seq2[RawCell, error] {
+	return entries(s, spanWalk(mvcc.GroupRaw, span, false),
+		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (RawCell, error) {
+			v, err := decodePlain(value)
+			return RawCell{Cell: c, Value: clone(v)}, err
+		})
+}
+
+// columnWalk returns the options that walk one column in a column-first group, from a row on, or from behind it.
+func columnWalk(g mvcc.Group, t mvcc.TableID, column, fromRow string, after bool) walkOptions {
+	prefix := appendColumn(nil, g, t, mvcc.ClassData, column)
+	seek := appendEscaped(bytes.Clone(prefix), fromRow)
+	if after {
+		seek = prefixEnd(seek)
+	}
+	return walkOptions{prefix: prefix, seek: seek, prefetch: true}
+}
+
+// Notifies iterates the notifications of one observed column by row, from fromRow on, or from the row after it. The
+// caller stops at the end of its range of rows.
+func (s *Snap) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[CellNotify, error] {
+	return entries(s, columnWalk(mvcc.GroupNotify, t, column, fromRow, after),
+		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (CellNotify, error) {
+			n, err := DecodeNotify(value)
+			return CellNotify{Cell: c, Notify: n}, err
+		})
+}
+
+// Intents iterates the weak intents of one column by row and start timestamp, from fromRow on.
+func (s *Snap) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[CellIntent, error] {
+	return entries(s, columnWalk(mvcc.GroupIntent, t, column, fromRow, false),
+		func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (CellIntent, error) {
+			i, err := DecodeIntent(value)
+			return CellIntent{Cell: c, StartTS: ts, Intent: i}, err
+		})
+}
+
+// TabletStates iterates the states of all tablets by id.
+func (s *Snap) TabletStates() iter.Seq2[TabletStateEntry, error] {
+	return func(yield func(TabletStateEntry, error) bool) {
+		s.walk(walkOptions{prefix: []byte{tabletPrefix}}, func(key, value []byte, err error) bool {
+			var e TabletStateEntry
+			if err == nil && len(key) != 1+8 {
+				err = fmt.Errorf("%w: tablet key %q", ErrCorrupt, key)
+			}
+			if err == nil {
+				e.Tablet = binary.BigEndian.Uint64(key[1:])
+				e.State, err = decodePlain(value)
+				e.State = clone(e.State)
+			}
+			return yield(e, err) && err == nil
+		})
+	}
+}

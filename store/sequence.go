@@ -1,0 +1,99 @@
+package store
+
+import (
+	"sync"
+
+	"github.com/percolator-go/percolator/internal/broken"
+)
+
+// sequence is one database's clock: Badger's versions are its numbers, given out by the database's one writer. It
+// remembers which numbers open Snaps read at, because in managed mode Badger protects no reader by itself.
+type sequence struct {
+	mu       sync.Mutex
+	assigned uint64 // highest number given to a Txn
+	visible  uint64 // highest number such that its commit and all below it have returned
+	open     []pins // ascending; the first has count > 0 or there is none
+	discard  uint64 // what Badger was last told; it never goes back
+}
+
+// pins counts the open Snaps at one number.
+type pins struct {
+	seq   uint64
+	count int
+}
+
+// begin returns the number for the next Txn. It must end with finish, before the next begin.
+func (s *sequence) begin() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.assigned++
+	return s.assigned
+}
+
+// finish makes seq visible: its commit has returned without an error. After a failed commit it must not be called, nor
+// begin: what Badger holds of the failed Txn would show below a later number. The writer stops for good instead.
+func (s *sequence) finish(seq uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.visible = seq
+}
+
+// pin returns the number to read at and keeps its versions until unpin.
+func (s *sequence) pin() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seq := s.visible
+	if broken.ReadUncommittedSeq {
+		seq = s.assigned
+	}
+	if n := len(s.open); n > 0 && s.open[n-1].seq == seq {
+		s.open[n-1].count++
+	} else {
+		s.open = append(s.open, pins{seq: seq, count: 1})
+	}
+	return seq
+}
+
+// unpin ends one pin of seq.
+func (s *sequence) unpin(seq uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.open { // nearly always the first or the last of a few
+		if s.open[i].seq == seq {
+			s.open[i].count--
+			break
+		}
+	}
+	done := 0
+	for done < len(s.open) && s.open[done].count == 0 {
+		done++
+	}
+	s.open = append(s.open[:0], s.open[done:]...)
+}
+
+// advanceDiscard returns the number up to which Badger may drop all versions but the newest: below every open pin. ok is
+// false if it has not moved.
+func (s *sequence) advanceDiscard() (seq uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seq = s.visible
+	if len(s.open) > 0 && s.open[0].seq <= seq {
+		seq = max(s.open[0].seq, 1) - 1
+	}
+	if seq <= s.discard {
+		return 0, false
+	}
+	s.discard = seq
+	return seq, true
+}
+
+// pinned is the number of open Snaps.
+func (s *sequence) pinned() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, p := range s.open {
+		n += p.count
+	}
+	return n
+}

@@ -1,0 +1,174 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Snap is the state at one sequence number: everything whose commit had returned when the Snap was opened, whole batches
+// only, and nothing later. It serves the stored part of mvcc.View. One goroutine uses it at a time, also its iterators,
+// and must end with Close, iterators first.
+type Snap struct {
+	d      *database
+	txn    *badger.Txn
+	seq    uint64
+	key    []byte // reused from lookup to lookup
+	closed bool
+}
+
+// Snap opens a view of the state. It is cheap, but holds back the collection of what it can see until it is closed.
+func (s *Store) Snap() *Snap { return s.state.snap() }
+
+func (d *database) snap() *Snap {
+	seq := d.seq.pin()
+	return &Snap{d: d, txn: d.db.NewTransactionAt(seq, false), seq: seq}
+}
+
+// Close ends the Snap. Closing again does nothing.
+func (s *Snap) Close() {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.txn.Discard()
+	s.d.seq.unpin(s.seq)
+}
+
+// Sequence is the number that the Snap reads at.
+func (s *Snap) Sequence() uint64 { return s.seq }
+
+// read looks a key up and passes its value to fn, which must copy what it keeps.
+func (s *Snap) read(key []byte, fn func(value []byte) error) (bool, error) {
+	item, err := s.txn.Get(key)
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("store: read: %w", err)
+	}
+	if err := item.Value(fn); err != nil {
+		return false, fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
+	}
+	return true, nil
+}
+
+// lookup is read for a cell's entry in group g.
+func (s *Snap) lookup(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp, fn func(value []byte) error) (bool, error) {
+	s.key = AppendKey(s.key[:0], g, c, ts)
+	return s.read(s.key, fn)
+}
+
+// Newest implements mvcc.View.
+func (s *Snap) Newest(c mvcc.Cell) (w mvcc.Write, ok bool, err error) {
+	ok, err = s.lookup(mvcc.GroupWrite, c, 0, func(b []byte) (err error) {
+		w, err = DecodeWrite(b)
+		w.Value = clone(w.Value)
+		return err
+	})
+	return w, ok, err
+}
+
+// Data implements mvcc.View.
+func (s *Snap) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
+	return s.plain(mvcc.GroupData, c, start)
+}
+
+// Raw implements mvcc.View.
+func (s *Snap) Raw(c mvcc.Cell) ([]byte, bool, error) { return s.plain(mvcc.GroupRaw, c, 0) }
+
+func (s *Snap) plain(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (v []byte, ok bool, err error) {
+	ok, err = s.lookup(g, c, ts, func(b []byte) (err error) {
+		v, err = decodePlain(b)
+		v = clone(v)
+		return err
+	})
+	return v, ok, err
+}
+
+// RolledBack implements mvcc.View. It reads no value.
+func (s *Snap) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
+	return s.has(mvcc.GroupRollback, c, start)
+}
+
+// Locked reports whether the cell has a lock on disk. It reads no value.
+func (s *Snap) Locked(c mvcc.Cell) (bool, error) { return s.has(mvcc.GroupLock, c, 0) }
+
+func (s *Snap) has(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (bool, error) {
+	s.key = AppendKey(s.key[:0], g, c, ts)
+	_, err := s.txn.Get(s.key)
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("store: read: %w", err)
+	}
+	return true, nil
+}
+
+// DiskLock returns the cell's lock on disk. A tablet's leader has it in memory; this is for the other replicas.
+func (s *Snap) DiskLock(c mvcc.Cell) (l mvcc.Lock, ok bool, err error) {
+	ok, err = s.lookup(mvcc.GroupLock, c, 0, func(b []byte) (err error) {
+		l, err = DecodeLock(b)
+		l.Value = clone(l.Value)
+		return err
+	})
+	return l, ok, err
+}
+
+// Notification implements mvcc.View.
+func (s *Snap) Notification(c mvcc.Cell) (n mvcc.Notify, ok bool, err error) {
+	ok, err = s.lookup(mvcc.GroupNotify, c, 0, func(b []byte) (err error) {
+		n, err = DecodeNotify(b)
+		return err
+	})
+	return n, ok, err
+}
+
+// Intent implements mvcc.View.
+func (s *Snap) Intent(c mvcc.Cell, start mvcc.Timestamp) (i mvcc.Intent, ok bool, err error) {
+	ok, err = s.lookup(mvcc.GroupIntent, c, start, func(b []byte) (err error) {
+		i, err = DecodeIntent(b)
+		return err
+	})
+	return i, ok, err
+}
+
+// Get returns a copy of a raw key's value: one that Batch.Put wrote, with no decoding.
+func (s *Snap) Get(key []byte) (v []byte, ok bool, err error) {
+	ok, err = s.read(key, func(b []byte) error {
+		v = append([]byte{}, b...)
+		return nil
+	})
+	return v, ok, err
+}
+
+// TabletState returns what Batch.PutTabletState last set.
+func (s *Snap) TabletState(id uint64) (v []byte, ok bool, err error) {
+	s.key = appendTabletKey(s.key[:0], id)
+	ok, err = s.read(s.key, func(b []byte) (err error) {
+		v, err = decodePlain(b)
+		v = clone(v)
+		return err
+	})
+	return v, ok, err
+}
+
+// Older implements mvcc.View.
+func (s *Snap) Older(c mvcc.Cell, atOrBelow mvcc.Timestamp) iter.Seq2[mvcc.Write, error] {
+	return func(yield func(mvcc.Write, error) bool) {
+		seek := AppendKey(make([]byte, 0, keyBytes(c)), mvcc.GroupHistory, c, atOrBelow)
+		s.walk(walkOptions{prefix: seek[:len(seek)-tsBytes], seek: seek}, func(_, value []byte, err error) bool {
+			if err != nil {
+				return yield(mvcc.Write{}, err)
+			}
+			w, err := DecodeWrite(value)
+			w.Value = clone(w.Value)
+			return yield(w, err) && err == nil
+		})
+	}
+}

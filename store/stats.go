@@ -1,0 +1,135 @@
+package store
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// spaceCheckBytes: Commit looks at the free space again after so many bytes.
+const spaceCheckBytes = 4 << 20
+
+// counters count what one writer did since Open.
+type counters struct {
+	txns, batches, bytes, syncs atomic.Uint64
+}
+
+func (c *counters) add(batches, bytes int, synced bool) {
+	c.txns.Add(1)
+	if synced {
+		c.syncs.Add(1)
+	}
+	c.batches.Add(uint64(batches))
+	c.bytes.Add(uint64(bytes))
+}
+
+// Stats are figures of a Store since Open. Sizes are in bytes.
+type Stats struct {
+	Txns    uint64 // Badger transactions, of logs and state together
+	Batches uint64 // batches in them: Batches/Txns is what group commit gains
+	Bytes   uint64 // keys, values and overhead as counted by Batch.Size
+	Syncs   uint64 // transactions that were synced
+
+	Snaps       int    // open now
+	Sequence    uint64 // of the state: the newest that Snaps read at
+	MemoryBytes uint64 // of memtables, block cache and indices: what Badger holds outside of files
+	DiskBytes   uint64 // allocated by the store's files: sparse ones count what they hold
+}
+
+// Stats returns figures for metrics. It walks the directory: not for hot paths.
+func (s *Store) Stats() Stats {
+	var st Stats
+	for _, d := range s.databases() {
+		st.Txns += d.count.txns.Load()
+		st.Batches += d.count.batches.Load()
+		st.Bytes += d.count.bytes.Load()
+		st.Syncs += d.count.syncs.Load()
+		st.MemoryBytes += d.memory()
+	}
+	st.Snaps = s.state.seq.pinned()
+	s.state.seq.mu.Lock()
+	st.Sequence = s.state.seq.visible
+	s.state.seq.mu.Unlock()
+	st.DiskBytes = s.diskBytes()
+	return st
+}
+
+// memory estimates what a database holds in memory.
+func (d *database) memory() uint64 {
+	var n uint64
+	for _, t := range d.db.Tables() {
+		n += uint64(t.IndexSz + t.BloomFilterSize)
+	}
+	if m := d.db.BlockCacheMetrics(); m != nil {
+		n += m.CostAdded() - m.CostEvicted()
+	}
+	return n + uint64(d.db.Opts().MemTableSize)
+}
+
+// diskBytes adds up the blocks of the store's files; files that vanish meanwhile count nothing.
+func (s *Store) diskBytes() uint64 {
+	if s.opts.InMemory {
+		return 0
+	}
+	var n uint64
+	_ = filepath.WalkDir(s.opts.Dir, func(path string, e fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err == nil && !e.IsDir() && unix.Stat(path, &st) == nil {
+			n += uint64(st.Blocks) * 512
+		}
+		return nil
+	})
+	return n
+}
+
+// FreeBytes returns the space that the store's file system has left for this process, in bytes. In memory there is no
+// limit.
+func (s *Store) FreeBytes() (uint64, error) {
+	if s.opts.InMemory {
+		return math.MaxUint64, nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.opts.Dir, &st); err != nil {
+		return 0, fmt.Errorf("store: free space of %s: %w", s.opts.Dir, err)
+	}
+	return st.Bavail * uint64(st.Bsize), nil
+}
+
+// WriteBlocked returns ErrDiskFull, wrapped, while free space is below Options.MinFreeBytes: take no new writes, but
+// finish and clean up. It costs one load: space is looked at as the store writes, and by its background worker.
+func (s *Store) WriteBlocked() error {
+	if s.blocked.Load() {
+		return fmt.Errorf("%w of %d bytes", ErrDiskFull, s.opts.MinFreeBytes)
+	}
+	return nil
+}
+
+// lookAtSpace refreshes blocked and returns the free bytes. Not knowing counts as full.
+func (s *Store) lookAtSpace() uint64 {
+	free, err := s.FreeBytes()
+	if err != nil {
+		s.opts.Logger.Warn("store: cannot read free space", "error", err)
+	}
+	low := free < s.opts.MinFreeBytes
+	if s.blocked.Swap(low) != low {
+		s.opts.Logger.Warn("store: free space crossed the watermark", "free", free, "watermark", s.opts.MinFreeBytes)
+	}
+	return free
+}
+
+// checkReserve refuses n more bytes if they would eat into the last reserve. w's lock is held.
+func (s *Store) checkReserve(w *Writer, n int) error {
+	w.unmet += n
+	if w.unmet < spaceCheckBytes && !s.blocked.Load() {
+		return nil
+	}
+	w.unmet = 0
+	if free := s.lookAtSpace(); free < s.opts.MinFreeBytes/reserveDivisor+uint64(n) {
+		return fmt.Errorf("%w: %d bytes left", ErrDiskFull, free)
+	}
+	return nil
+}

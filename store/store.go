@@ -1,0 +1,169 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// Store is one node's storage: the Raft logs and the state of all its tablets. Its methods may be used concurrently,
+// except that each Writer belongs to one goroutine at a time.
+type Store struct {
+	opts  Options
+	lock  *os.File // holds the flock on the directory; nil in memory
+	state *database
+	log   *database // the same as state unless Options.SeparateLog
+
+	closed  atomic.Bool
+	stop    chan struct{}
+	workers sync.WaitGroup
+
+	blocked atomic.Bool // below MinFreeBytes when last looked at
+}
+
+// database is one Badger database with its sequence and its writer.
+type database struct {
+	db     *badger.DB
+	seq    sequence
+	log    *badgerLog
+	writer *Writer
+	count  counters
+}
+
+// Names inside Options.Dir.
+const (
+	sharedDir = "db"
+	stateDir  = "state"
+	logDir    = "log"
+)
+
+// Open opens the store in o.Dir, creating it if the directory is missing or empty. It returns ErrInUse, ErrForeign,
+// ErrDamaged or *VersionError, wrapped with the path, when the directory is not one that it may use.
+func Open(o Options) (*Store, error) {
+	o = o.withDefaults()
+	s := &Store{opts: o, stop: make(chan struct{})}
+	if o.InMemory {
+		if o.Dir != "" {
+			return nil, errors.New("store: a store in memory has no directory")
+		}
+		return s, s.openDatabases()
+	}
+	lock, err := prepareDir(o)
+	if err != nil {
+		return nil, err
+	}
+	s.lock = lock
+	if err := s.openDatabases(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	if err := finishDir(o); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// openDatabases opens the one or two databases and starts the reclaim worker. On an error nothing is left open.
+func (s *Store) openDatabases() (err error) {
+	name := sharedDir
+	if s.opts.SeparateLog {
+		name = stateDir
+	}
+	if s.state, err = s.openDatabase(name); err != nil {
+		return err
+	}
+	s.log = s.state
+	if s.opts.SeparateLog {
+		if s.log, err = s.openDatabase(logDir); err != nil {
+			return errors.Join(err, s.state.db.Close())
+		}
+	}
+	if s.opts.ReclaimInterval > 0 && !s.opts.InMemory {
+		s.workers.Go(s.reclaimLoop)
+	}
+	return nil
+}
+
+func (s *Store) openDatabase(name string) (*database, error) {
+	d := &database{log: &badgerLog{log: s.opts.Logger}}
+	dir := ""
+	if !s.opts.InMemory {
+		dir = filepath.Join(s.opts.Dir, name)
+	}
+	db, err := openBadger(s.opts.badgerOptions(dir, d.log))
+	if err != nil {
+		return nil, err
+	}
+	d.db = db
+	d.seq.assigned = db.MaxVersion()
+	d.seq.visible = d.seq.assigned
+	d.writer = &Writer{store: s, d: d}
+	return d, nil
+}
+
+// openBadger opens a database, once more if leftovers of a killed process were in the way: between making a log file
+// and sizing it, a crash leaves an empty file that Badger refuses ("Create a new file", its issue 2207).
+func openBadger(b badger.Options) (*badger.DB, error) {
+	const attempts = 2
+	var err error
+	for range attempts {
+		if !b.InMemory {
+			if err = removeLeftovers(b.Dir); err != nil {
+				return nil, err
+			}
+		}
+		var db *badger.DB
+		if db, err = badger.OpenManaged(b); err == nil {
+			return db, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, b.Dir, err)
+}
+
+// MaxBatchBytes is the greatest Batch.Size that Commit takes.
+func (s *Store) MaxBatchBytes() int { return int(s.state.db.MaxBatchSize()) - txnOverhead }
+
+// MaxBatchLen is the greatest Batch.Len that Commit takes.
+func (s *Store) MaxBatchLen() int { return int(s.state.db.MaxBatchCount()) - txnEntries }
+
+// LogWriter returns the writer of the Raft logs.
+func (s *Store) LogWriter() *Writer { return s.log.writer }
+
+// StateWriter returns the writer of the state: the same as LogWriter unless Options.SeparateLog.
+func (s *Store) StateWriter() *Writer { return s.state.writer }
+
+// Close ends the background work, waits for it and closes the databases. Every Snap and Log must be done with before,
+// and no Commit may be under way. Close again returns ErrClosed.
+func (s *Store) Close() error {
+	if !s.closed.CompareAndSwap(false, true) {
+		return ErrClosed
+	}
+	close(s.stop)
+	s.workers.Wait()
+	var errs []error
+	if n := s.state.seq.pinned(); n > 0 {
+		errs = append(errs, fmt.Errorf("store: closed with %d snaps open", n))
+	}
+	for _, d := range s.databases() {
+		d.writer.stop()
+		if err := d.db.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("store: close: %w", err))
+		}
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// databases returns the one or two databases.
+func (s *Store) databases() []*database {
+	if s.log == s.state {
+		return []*database{s.state}
+	}
+	return []*database{s.state, s.log}
+}
