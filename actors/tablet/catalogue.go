@@ -11,6 +11,7 @@ import (
 type catalogue struct {
 	message *pb.Catalogue
 	columns map[columnKey]mvcc.Observed
+	dropped map[mvcc.TableID]bool
 }
 
 type columnKey struct {
@@ -19,7 +20,7 @@ type columnKey struct {
 }
 
 func newCatalogue(message *pb.Catalogue) *catalogue {
-	c := &catalogue{message: message, columns: map[columnKey]mvcc.Observed{}}
+	c := &catalogue{message: message, columns: map[columnKey]mvcc.Observed{}, dropped: map[mvcc.TableID]bool{}}
 	for _, o := range message.GetObservers() {
 		if o.Retired {
 			continue
@@ -29,6 +30,9 @@ func newCatalogue(message *pb.Catalogue) *catalogue {
 			kind = mvcc.ObservedWeak
 		}
 		c.columns[columnKey{mvcc.TableID(o.Table), wire.String(o.Column)}] = kind
+	}
+	for _, id := range message.GetDroppedTables() {
+		c.dropped[mvcc.TableID(id)] = true
 	}
 	return c
 }

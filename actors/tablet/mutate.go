@@ -54,7 +54,7 @@ func (t *Tablet) mutate(calls []*Call) {
 
 // one evaluates one operation.
 func (e *evaluation) one(call *Call) {
-	if e.full != nil && !Bypasses(call.Req) {
+	if e.full != nil && !wire.Bypasses(call.Req) {
 		call.Reply(failure(pb.Error_CODE_DISK_FULL, "node takes no writes: %v", e.full))
 		return
 	}

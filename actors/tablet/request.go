@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -31,17 +32,6 @@ func isRead(req *pb.TabletRequest) bool {
 		return true
 	case *pb.TabletRequest_Mark:
 		return op.Mark.GetRaiseTo() == 0
-	}
-	return false
-}
-
-// Bypasses reports whether the operation is one that a full tablet must still take, so that it can finish and clean up
-// (design section 5): its caller sends it past the queue limit.
-func Bypasses(req *pb.TabletRequest) bool {
-	switch req.Op.(type) {
-	case *pb.TabletRequest_Commit, *pb.TabletRequest_Rollback, *pb.TabletRequest_ResolveLock, *pb.TabletRequest_Heartbeat,
-		*pb.TabletRequest_CheckTxnStatus, *pb.TabletRequest_Mark, *pb.TabletRequest_ClearNotify, *pb.TabletRequest_Status:
-		return true
 	}
 	return false
 }
@@ -131,6 +121,35 @@ func (t *Tablet) checkRequest(req *pb.TabletRequest) *pb.TabletResponse {
 		return failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)
 	}
 	return c.refused
+}
+
+// dropped reports whether the request wants to read or write a dropped table. Its tablets go on answering what ends
+// transactions (design section 2).
+func (t *Tablet) dropped(req *pb.TabletRequest) bool {
+	if len(t.catalogue.dropped) == 0 {
+		return false
+	}
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_Get:
+		return t.droppedCells(op.Get.GetCells())
+	case *pb.TabletRequest_Scan:
+		return t.catalogue.dropped[mvcc.TableID(op.Scan.GetSpan().GetTable())]
+	case *pb.TabletRequest_Prewrite:
+		return t.droppedWrites(op.Prewrite.GetWrites()) || t.droppedCells(op.Prewrite.GetIntents())
+	case *pb.TabletRequest_OnePhase:
+		return t.droppedWrites(op.OnePhase.GetWrites()) || t.droppedCells(op.OnePhase.GetNotifies())
+	case *pb.TabletRequest_Notify:
+		return t.droppedCells(op.Notify.GetCells())
+	}
+	return false
+}
+
+func (t *Tablet) droppedCells(cells []*pb.Cell) bool {
+	return slices.ContainsFunc(cells, func(c *pb.Cell) bool { return t.catalogue.dropped[mvcc.TableID(c.GetTable())] })
+}
+
+func (t *Tablet) droppedWrites(writes []*pb.CellWrite) bool {
+	return slices.ContainsFunc(writes, func(w *pb.CellWrite) bool { return t.catalogue.dropped[mvcc.TableID(w.GetCell().GetTable())] })
 }
 
 // check collects the first reason to refuse a request.

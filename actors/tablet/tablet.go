@@ -190,6 +190,8 @@ func (t *Tablet) refusal(req *pb.TabletRequest) *pb.TabletResponse {
 		return failure(pb.Error_CODE_NOT_LEADER, "tablet %d is not led from here", t.id)
 	case req.Epoch != 0 && req.Epoch != t.descriptor.Epoch:
 		return t.wrongTablet("epoch %d, not %d", t.descriptor.Epoch, req.Epoch)
+	case t.dropped(req):
+		return failure(pb.Error_CODE_NO_TABLE, "the table has been dropped")
 	}
 	return t.checkRequest(req)
 }

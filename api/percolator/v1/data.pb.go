@@ -3109,6 +3109,7 @@ type Catalogue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Observers     []*ObserverInfo        `protobuf:"bytes,2,rep,name=observers,proto3" json:"observers,omitempty"`
+	DroppedTables []uint32               `protobuf:"varint,3,rep,packed,name=dropped_tables,json=droppedTables,proto3" json:"dropped_tables,omitempty"` // their tablets take no new reads and writes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3153,6 +3154,13 @@ func (x *Catalogue) GetVersion() uint64 {
 func (x *Catalogue) GetObservers() []*ObserverInfo {
 	if x != nil {
 		return x.Observers
+	}
+	return nil
+}
+
+func (x *Catalogue) GetDroppedTables() []uint32 {
+	if x != nil {
+		return x.DroppedTables
 	}
 	return nil
 }
@@ -4581,10 +4589,11 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\rnew_tablet_id\x18\x03 \x01(\x04R\vnewTabletId\"{\n" +
 	"\rSplitResponse\x123\n" +
 	"\x04left\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04left\x125\n" +
-	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"`\n" +
+	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\x87\x01\n" +
 	"\tCatalogue\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x129\n" +
-	"\tobservers\x18\x02 \x03(\v2\x1b.percolator.v1.ObserverInfoR\tobservers\"\x9d\x01\n" +
+	"\tobservers\x18\x02 \x03(\v2\x1b.percolator.v1.ObserverInfoR\tobservers\x12%\n" +
+	"\x0edropped_tables\x18\x03 \x03(\rR\rdroppedTables\"\x9d\x01\n" +
 	"\fObserverInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\rR\x05table\x12\x1d\n" +
