@@ -13,14 +13,14 @@ type MemView struct {
 	// BoundTS and SafepointTS are the figures of invariant 11.
 	BoundTS, SafepointTS Timestamp
 
-	locks    table[Lock]
-	newest   table[Write]
+	locks    cellMap[Lock]
+	newest   cellMap[Write]
 	older    map[Cell][]Write // by descending commit timestamp
 	data     map[cellAt][]byte
 	rolled   map[cellAt]struct{}
-	notifies table[Notify]
+	notifies cellMap[Notify]
 	intents  map[cellAt]Intent
-	raw      table[[]byte]
+	raw      cellMap[[]byte]
 }
 
 // ObservedColumn names a column of the catalogue.
@@ -39,14 +39,14 @@ type cellAt struct {
 func NewMemView() *MemView {
 	return &MemView{
 		Columns:  make(map[ObservedColumn]Observed),
-		locks:    newTable[Lock](),
-		newest:   newTable[Write](),
+		locks:    newCellMap[Lock](),
+		newest:   newCellMap[Write](),
 		older:    make(map[Cell][]Write),
 		data:     make(map[cellAt][]byte),
 		rolled:   make(map[cellAt]struct{}),
-		notifies: newTable[Notify](),
+		notifies: newCellMap[Notify](),
 		intents:  make(map[cellAt]Intent),
-		raw:      newTable[[]byte](),
+		raw:      newCellMap[[]byte](),
 	}
 }
 

@@ -51,12 +51,15 @@ func Scan(v View, r ScanRequest) (ScanResult, error) {
 // span is the request's span from the row of Resume on.
 func (r *ScanRequest) span() Span {
 	s := r.Span
-	switch {
-	case r.Resume == nil:
-	case r.Reverse:
-		s.End, s.HasEnd = r.Resume.Row+"\x00", true
-	default:
-		s.Start = r.Resume.Row
+	if r.Resume == nil {
+		return s
+	}
+	if !r.Reverse {
+		s.Start = max(s.Start, r.Resume.Row)
+		return s
+	}
+	if end := r.Resume.Row + "\x00"; !s.HasEnd || end < s.End {
+		s.End, s.HasEnd = end, true
 	}
 	return s
 }

@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// table is an ordered map from cells: a map for points and a sorted slice for ranges.
-type table[V any] struct {
+// cellMap is an ordered map from cells: a map for points and a sorted slice for ranges.
+type cellMap[V any] struct {
 	values map[Cell]V
 	order  []Cell
 }
 
-// newTable returns an empty table.
-func newTable[V any]() table[V] { return table[V]{values: make(map[Cell]V)} }
+// newCellMap returns an empty map.
+func newCellMap[V any]() cellMap[V] { return cellMap[V]{values: make(map[Cell]V)} }
 
 // get looks one cell up.
-func (t *table[V]) get(c Cell) (V, bool) {
+func (t *cellMap[V]) get(c Cell) (V, bool) {
 	v, ok := t.values[c]
 	return v, ok
 }
 
 // change puts or removes one cell.
-func (t *table[V]) change(c Cell, v *V, remove bool) {
+func (t *cellMap[V]) change(c Cell, v *V, remove bool) {
 	_, there := t.values[c]
 	switch {
 	case remove && there:
@@ -40,7 +40,7 @@ func (t *table[V]) change(c Cell, v *V, remove bool) {
 }
 
 // all iterates every cell in order.
-func (t *table[V]) all() iter.Seq2[Cell, V] {
+func (t *cellMap[V]) all() iter.Seq2[Cell, V] {
 	return func(yield func(Cell, V) bool) {
 		for _, c := range t.order {
 			if !yield(c, t.values[c]) {
@@ -51,7 +51,7 @@ func (t *table[V]) all() iter.Seq2[Cell, V] {
 }
 
 // in iterates the cells with rows in span.
-func (t *table[V]) in(s Span, reverse bool) iter.Seq2[Cell, V] {
+func (t *cellMap[V]) in(s Span, reverse bool) iter.Seq2[Cell, V] {
 	return func(yield func(Cell, V) bool) {
 		from, _ := slices.BinarySearchFunc(t.order, Cell{Table: s.Table, Row: s.Start}, Cell.Compare)
 		to := len(t.order)
@@ -91,14 +91,20 @@ func (m *MemView) Intents() []LockInfo {
 // RawCells iterates the raw cells with rows in span.
 func (m *MemView) RawCells(s Span) iter.Seq2[Cell, []byte] { return m.raw.in(s, false) }
 
-// Row returns everything that one row holds, by group, column and descending timestamp: what the debugger shows.
+// Row returns everything that one row holds, by column, group and descending timestamp: what the debugger shows.
 func (m *MemView) Row(t TableID, row string) []HistoryEntry {
+	list := m.entries()
+	list = slices.DeleteFunc(list, func(e HistoryEntry) bool { return e.Cell.Table != t || e.Cell.Row != row })
+	slices.SortFunc(list, func(a, b HistoryEntry) int {
+		return cmp.Or(a.Cell.Compare(b.Cell), cmp.Compare(a.Group, b.Group), cmp.Compare(b.TS, a.TS))
+	})
+	return list
+}
+
+// entries lists everything, in no order.
+func (m *MemView) entries() []HistoryEntry {
 	var list []HistoryEntry
-	add := func(e HistoryEntry) {
-		if e.Cell.Table == t && e.Cell.Row == row {
-			list = append(list, e)
-		}
-	}
+	add := func(e HistoryEntry) { list = append(list, e) }
 	for c, l := range m.locks.all() {
 		add(HistoryEntry{Group: GroupLock, Cell: c, TS: l.StartTS, Lock: &l})
 	}
@@ -125,8 +131,5 @@ func (m *MemView) Row(t TableID, row string) []HistoryEntry {
 	for c, v := range m.raw.all() {
 		add(HistoryEntry{Group: GroupRaw, Cell: c, Value: v})
 	}
-	slices.SortFunc(list, func(a, b HistoryEntry) int {
-		return cmp.Or(a.Cell.Compare(b.Cell), cmp.Compare(a.Group, b.Group), cmp.Compare(b.TS, a.TS))
-	})
 	return list
 }

@@ -1,0 +1,194 @@
+package mvcc
+
+import (
+	"fmt"
+	"strings"
+)
+
+func (s *script) prewrite() string {
+	writes, intents := s.writes()
+	return s.answer(Prewrite(s.view, PrewriteRequest{StartTS: s.ts("start"), Primary: s.cell("primary"), Expiry: s.ts("expiry"),
+		Worker: Worker{Node: 1, Incarnation: 1}, Writes: writes, Intents: intents}, s.lim))
+}
+
+func (s *script) commit() string {
+	return s.answer(Commit(s.view, CommitRequest{StartTS: s.ts("start"), CommitTS: s.ts("commit"), Cells: s.cells("cells"),
+		Intents: s.cells("intents")}))
+}
+
+// onePhase checks and, if the check lets it pass and a commit timestamp is given, commits.
+func (s *script) onePhase() string {
+	writes, notifies := s.writes()
+	r := OnePhaseRequest{StartTS: s.ts("start"), Writes: writes, Notifies: notifies}
+	if !s.td.HasArg("unchecked") {
+		res, err := CheckOnePhase(s.view, r)
+		if err != nil || res.Status != StatusOK || !s.td.HasArg("commit") {
+			return s.answer(res, nil, err)
+		}
+	}
+	return s.answer(OnePhaseCommit(s.view, r, s.ts("commit"), s.lim))
+}
+
+// reserve puts the reservation of a one-phase commit, as the tablet does.
+func (s *script) reserve() string {
+	for _, c := range s.cells("cells") {
+		s.view.PutLock(c, Lock{StartTS: s.ts("start"), Primary: c, Token: 99, CommitTS: s.ts("commit")})
+	}
+	return ""
+}
+
+func (s *script) release() string {
+	for _, c := range s.cells("cells") {
+		s.view.DropLock(c)
+	}
+	return ""
+}
+
+func (s *script) rollback() string {
+	return s.answer(Rollback(s.view, RollbackRequest{StartTS: s.ts("start"), Cells: s.cells("cells"), Intents: s.cells("intents")}))
+}
+
+func (s *script) status() string {
+	return s.answer(CheckTxnStatus(s.view, CheckTxnStatusRequest{Primary: s.cell("primary"), StartTS: s.ts("start"),
+		Now: s.ts("now"), MetExpiry: s.ts("met"), WorkerDead: s.td.HasArg("dead")}))
+}
+
+func (s *script) resolve() string {
+	return s.answer(ResolveLock(s.view, ResolveLockRequest{StartTS: s.ts("start"), CommitTS: s.ts("commit"),
+		Cells: s.cells("cells"), Intents: s.cells("intents")}))
+}
+
+func (s *script) heartbeat() string {
+	return s.answer(Heartbeat(s.view, HeartbeatRequest{Primary: s.cell("primary"), StartTS: s.ts("start"), Expiry: s.ts("expiry")}))
+}
+
+func (s *script) notify() string {
+	return s.answer(NotifyCells(s.view, NotifyRequest{TS: s.ts("ts"), Cells: s.cells("cells")}))
+}
+
+func (s *script) clearNotify() string {
+	return s.answer(ClearNotify(s.view, ClearNotifyRequest{Cell: s.cell("cell"), UpTo: s.ts("upto")}))
+}
+
+func (s *script) failNotify() string {
+	return s.answer(FailNotify(s.view, FailNotifyRequest{Cell: s.cell("cell"), TS: s.ts("ts"),
+		Attempts: uint32(s.number("attempts")), ParkedTS: s.ts("parked"), Error: s.text("error")}))
+}
+
+// raw reads the input lines "if cell is value", "if cell absent", "put cell value", "delete cell".
+func (s *script) raw() string {
+	var r RawWriteRequest
+	var rest strings.Builder
+	for line := range strings.Lines(s.td.Input) {
+		f := strings.Fields(line)
+		switch {
+		case f[0] != "if":
+			rest.WriteString(line)
+		case f[2] == "absent":
+			r.Conditions = append(r.Conditions, RawCondition{Cell: parseCell(f[1]), Absent: true})
+		default:
+			r.Conditions = append(r.Conditions, RawCondition{Cell: parseCell(f[1]), Value: []byte(f[3])})
+		}
+	}
+	s.td.Input = rest.String()
+	r.Writes, _ = s.writes()
+	return s.answer(RawWrite(s.view, r))
+}
+
+func (s *script) get() string {
+	res, err := Get(s.view, s.cell("cell"), s.ts("at"))
+	return showRead(res, err)
+}
+
+// showRead prints the answer to a read.
+func showRead(res ReadResult, err error) string {
+	switch {
+	case err != nil:
+		return "error: " + err.Error()
+	case res.Status == StatusLocked:
+		return "locked\n  " + describe(res.Lock)
+	case res.Status != StatusOK:
+		return statusName(res.Status)
+	case res.Found:
+		return fmt.Sprintf("%s (commit=%d start=%d)", shorten(res.Value), res.CommitTS, res.StartTS)
+	case res.Deleted:
+		return fmt.Sprintf("deleted (commit=%d start=%d)", res.CommitTS, res.StartTS)
+	}
+	return "nothing"
+}
+
+// shorten keeps long values readable.
+func shorten(value []byte) string {
+	if len(value) > 40 {
+		return fmt.Sprintf("%s… (%d bytes)", value[:10], len(value))
+	}
+	return string(value)
+}
+
+// scan reads a page, or with "pages" all of them, each page resuming after the one before.
+func (s *script) scan() string {
+	r := ScanRequest{Span: Span{Table: testTable, Start: s.text("from"), End: s.text("to"), HasEnd: s.td.HasArg("to")},
+		At: s.ts("at"), Reverse: s.td.HasArg("reverse"), Acks: s.td.HasArg("acks"), MaxRows: s.number("rows"), MaxBytes: s.number("bytes")}
+	if arg, ok := s.td.Arg("columns"); ok {
+		r.Columns = arg.Vals
+	}
+	if s.td.HasArg("resume") {
+		c := s.cell("resume")
+		r.Resume = &c
+	}
+	var b strings.Builder
+	for {
+		res, err := Scan(s.view, r)
+		if err != nil {
+			return "error: " + err.Error()
+		}
+		for _, c := range res.Cells {
+			fmt.Fprintf(&b, "%s = %s (commit=%d)\n", show(c.Cell), shorten(c.Value), c.CommitTS)
+		}
+		if res.Done || res.Status != StatusOK || !s.td.HasArg("pages") {
+			return b.String() + showPageEnd(res)
+		}
+		b.WriteString(showPageEnd(res) + "\n")
+		r.Resume = res.Last
+	}
+}
+
+// showPageEnd prints why a page ended, and where.
+func showPageEnd(res ScanResult) string {
+	end := "more"
+	switch {
+	case res.Status == StatusLocked:
+		end = "locked, " + describe(res.Lock)
+	case res.Status != StatusOK:
+		end = statusName(res.Status)
+	case res.Done:
+		end = "done"
+	}
+	if res.Last != nil {
+		end += ", last " + show(*res.Last)
+	}
+	return "-- " + end
+}
+
+// reader does what a client does that meets a lock: it asks at the primary, resolves accordingly and reads again (§2.2).
+func (s *script) reader() string {
+	c, at := s.cell("cell"), s.ts("at")
+	var b strings.Builder
+	res, err := Get(s.view, c, at)
+	b.WriteString("get: " + showRead(res, err))
+	if res.Status != StatusLocked {
+		return b.String()
+	}
+	lock := res.Lock.Lock
+	status, list, err := CheckTxnStatus(s.view, CheckTxnStatusRequest{Primary: lock.Primary, StartTS: lock.StartTS, Now: s.ts("now"),
+		MetExpiry: lock.Expiry, WorkerDead: s.td.HasArg("dead")})
+	b.WriteString("\nstatus of the primary: " + s.answer(status, list, err))
+	if status.Status != StatusCommitted && status.Status != StatusRolledBack {
+		return b.String()
+	}
+	b.WriteString("\nresolve: " + s.answer(ResolveLock(s.view, ResolveLockRequest{StartTS: lock.StartTS, CommitTS: status.CommitTS,
+		Cells: []Cell{c}})))
+	res, err = Get(s.view, c, at)
+	b.WriteString("\nget: " + showRead(res, err))
+	return b.String()
+}
