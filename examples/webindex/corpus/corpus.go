@@ -1,0 +1,127 @@
+package corpus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// generation is part of the marker: raise it when what is generated from the same sources changes.
+const generation = "1"
+
+// DefaultDir is where Generate keeps its tree unless told otherwise: below the user's cache directory.
+func DefaultDir() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("corpus: %w", err)
+	}
+	return filepath.Join(cache, "percolator-webindex", "pages"), nil
+}
+
+// Generate makes sure that dir holds the default corpus of the installed toolchain, and writes it if it does not.
+// dir, and a marker file beside it, are Generate's own: a tree of another toolchain is replaced.
+func Generate(ctx context.Context, dir string) error {
+	root, err := goroot(ctx)
+	if err != nil {
+		return err
+	}
+	version, err := os.ReadFile(filepath.Join(root, "VERSION"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a toolchain built from a checkout has none
+		return fmt.Errorf("corpus: %w", err)
+	}
+	label := generation + " " + root + " " + string(version)
+	if complete(dir, label) {
+		return nil
+	}
+	all, err := packages(ctx, filepath.Join(root, "src"))
+	if err != nil {
+		return err
+	}
+	s, err := newSite(all)
+	if err != nil {
+		return err
+	}
+	return write(ctx, dir, label, s.files)
+}
+
+func marker(dir string) string { return filepath.Clean(dir) + ".complete" }
+
+func complete(dir, label string) bool {
+	have, err := os.ReadFile(marker(dir))
+	if err != nil || string(have) != label {
+		return false
+	}
+	info, err := os.Stat(dir)
+	return err == nil && info.IsDir()
+}
+
+// write puts the files, by slash-separated path below dir, into a new tree and moves it to dir (invariant 2).
+func write(ctx context.Context, dir, label string, files map[string][]byte) error {
+	part := filepath.Clean(dir) + ".part"
+	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o755)); err != nil {
+		return fmt.Errorf("corpus: %w", err)
+	}
+	made := map[string]bool{}
+	for rel, content := range files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		file := filepath.Join(part, filepath.FromSlash(rel))
+		if parent := filepath.Dir(file); !made[parent] {
+			if err := os.MkdirAll(parent, 0o755); err != nil {
+				return fmt.Errorf("corpus: %w", err)
+			}
+			made[parent] = true
+		}
+		if err := os.WriteFile(file, content, 0o644); err != nil {
+			return fmt.Errorf("corpus: %w", err)
+		}
+	}
+	if err := os.Remove(marker(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("corpus: %w", err)
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.Rename(part, dir)); err != nil {
+		return fmt.Errorf("corpus: %w", err)
+	}
+	if err := os.WriteFile(marker(dir), []byte(label), 0o644); err != nil {
+		return fmt.Errorf("corpus: %w", err)
+	}
+	return nil
+}
+
+// read returns all regular files below dir by slash-separated path.
+func read(ctx context.Context, dir string) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, file)
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		files[filepath.ToSlash(rel)] = content
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("corpus: read %s: %w", dir, err)
+	}
+	return files, nil
+}
+
+// isPage reports whether the path names an HTML file below a host's directory.
+func isPage(rel string) bool {
+	_, rest, found := strings.Cut(rel, "/")
+	return found && (strings.HasSuffix(rest, ".html") || strings.HasSuffix(rest, ".htm"))
+}

@@ -1,0 +1,213 @@
+package page
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+)
+
+// Bounds of one page, in bytes unless said otherwise.
+const (
+	MaxSize        = 2 << 20 // a larger file is not a page
+	MaxText        = 1 << 20 // title and text are cut, each
+	MaxURL         = 1000    // a link to a longer URL is left out, a file with a longer one is not a page
+	MaxLinks       = 1000    // distinct targets; the first in the document are kept
+	MaxAnchors     = 8       // anchor texts per target; the first in the document are kept
+	MaxAnchor      = 160     // one anchor text; longer ones are cut
+	redirectMarker = "refresh"
+)
+
+// Page is what one HTML page says.
+type Page struct {
+	// Redirect is the URL that the page is a redirect stub for (<meta http-equiv="refresh">), or "". A stub has no links.
+	Redirect string
+	// Hash is the SHA-256 of the page's bytes, in hex.
+	Hash  string
+	Title string
+	// Text is the body's text, white space collapsed.
+	Text string
+	// Links are in the order in which their targets first occur. Links to the page itself are left out.
+	Links []Link
+}
+
+// Link is all that a page says about one target.
+type Link struct {
+	Target  string   // in normal form
+	Anchors []string // texts of the anchors, in document order; may be empty strings
+}
+
+// Hash is the content hash of a page's bytes: SHA-256 in hex.
+func Hash(raw []byte) string {
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// Parse reads the page at self, which must be in normal form.
+func Parse(self string, raw []byte) Page {
+	p := Page{Hash: Hash(raw)}
+	base, err := url.Parse(self)
+	if err != nil {
+		return p
+	}
+	// Parse fails only if its reader does, or beyond a nesting depth that no browser renders: then there is no text.
+	root, err := html.Parse(strings.NewReader(string(raw)))
+	if err != nil {
+		return p
+	}
+	r := reader{self: self, base: base, targets: map[string]int{}}
+	r.walk(root)
+	p.Title, p.Text = collapse(r.title.String()), collapse(r.text.String())
+	p.Redirect = r.redirect
+	if p.Redirect == "" {
+		p.Links = r.links
+	}
+	return p
+}
+
+// reader collects one page's parts in document order.
+type reader struct {
+	self        string
+	base        *url.URL
+	title, text strings.Builder
+	redirect    string
+	links       []Link
+	targets     map[string]int // target -> index in links
+}
+
+// walk visits the tree in document order, without recursion: depth is the page's choice.
+func (r *reader) walk(root *html.Node) {
+	for n := root; n != nil; {
+		if r.visit(n) && n.FirstChild != nil {
+			n = n.FirstChild
+			continue
+		}
+		for n != root && n.NextSibling == nil {
+			n = n.Parent
+		}
+		if n == root {
+			return
+		}
+		n = n.NextSibling
+	}
+}
+
+// visit takes what one node says and reports whether its children are to be visited.
+func (r *reader) visit(n *html.Node) bool {
+	if n.Type == html.TextNode {
+		r.add(&r.text, n.Data)
+		return false
+	}
+	if n.Type != html.ElementNode {
+		return true
+	}
+	switch n.DataAtom {
+	case atom.Script, atom.Style, atom.Template, atom.Noscript:
+		return false
+	case atom.Title:
+		if r.title.Len() == 0 {
+			r.add(&r.title, innerText(n))
+		}
+		return false
+	case atom.Base:
+		if u, err := r.base.Parse(attr(n, "href")); err == nil {
+			r.base = u
+		}
+	case atom.Meta:
+		r.refresh(n)
+	case atom.A:
+		r.link(n)
+	}
+	return true
+}
+
+// add appends text, one space between pieces, up to MaxText.
+func (r *reader) add(to *strings.Builder, text string) {
+	room := MaxText - to.Len()
+	if room <= 0 {
+		return
+	}
+	to.WriteString(cut(text, room))
+	to.WriteByte(' ')
+}
+
+// refresh takes the first redirect: content="0; url=TARGET".
+func (r *reader) refresh(n *html.Node) {
+	if r.redirect != "" || !strings.EqualFold(attr(n, "http-equiv"), redirectMarker) {
+		return
+	}
+	_, rest, found := strings.Cut(attr(n, "content"), ";")
+	if !found {
+		return // a page that reloads itself
+	}
+	name, target, found := strings.Cut(rest, "=")
+	if !found || !strings.EqualFold(strings.TrimSpace(name), "url") {
+		return
+	}
+	if u, ok := resolve(r.base, strings.Trim(strings.TrimSpace(target), `"'`)); ok {
+		r.redirect = u
+	}
+}
+
+func (r *reader) link(n *html.Node) {
+	href, there := lookup(n, "href")
+	if !there {
+		return
+	}
+	target, ok := resolve(r.base, href)
+	if !ok || target == r.self {
+		return
+	}
+	i, known := r.targets[target]
+	if !known {
+		if len(r.links) == MaxLinks {
+			return
+		}
+		i = len(r.links)
+		r.targets[target] = i
+		r.links = append(r.links, Link{Target: target})
+	}
+	if l := &r.links[i]; len(l.Anchors) < MaxAnchors {
+		l.Anchors = append(l.Anchors, cut(collapse(innerText(n)), MaxAnchor))
+	}
+}
+
+// innerText is the text below the node, up to MaxText.
+func innerText(n *html.Node) string {
+	var b strings.Builder
+	for d := range n.Descendants() {
+		if d.Type == html.TextNode && b.Len() < MaxText {
+			b.WriteString(cut(d.Data, MaxText-b.Len()))
+		}
+	}
+	return b.String()
+}
+
+func attr(n *html.Node, name string) string {
+	value, _ := lookup(n, name)
+	return value
+}
+
+func lookup(n *html.Node, name string) (string, bool) {
+	for _, a := range n.Attr {
+		if a.Namespace == "" && a.Key == name {
+			return a.Val, true
+		}
+	}
+	return "", false
+}
+
+// collapse makes every run of white space one space and drops it at the ends.
+func collapse(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// cut keeps at most limit bytes, whole characters only, and makes the rest valid UTF-8.
+func cut(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "")
+}
