@@ -21,6 +21,7 @@ const (
 type Batch struct {
 	ops   []op
 	size  int
+	value int // length of the longest value
 	arena []byte
 }
 
@@ -33,6 +34,7 @@ type op struct {
 func (b *Batch) Put(key, value []byte) {
 	b.ops = append(b.ops, op{key: key, value: value})
 	b.size += len(key) + len(value) + entryOverhead
+	b.value = max(b.value, len(value))
 }
 
 // Delete adds a delete. The batch keeps key.
@@ -84,7 +86,7 @@ func (b *Batch) Len() int { return len(b.ops) }
 // Reset empties the batch for reuse and drops all references that it holds.
 func (b *Batch) Reset() {
 	clear(b.ops)
-	b.ops, b.size, b.arena = b.ops[:0], 0, b.arena[:0]
+	b.ops, b.size, b.value, b.arena = b.ops[:0], 0, 0, b.arena[:0]
 }
 
 // room returns an empty slice of the arena with at least n bytes of capacity. Appending past them moves it to memory of

@@ -2,7 +2,6 @@ package store
 
 import (
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -36,7 +35,7 @@ const (
 // Options configure a Store. The zero value of every field but Dir is a sensible default.
 type Options struct {
 	Dir         string // the store's own directory, made if missing; VERSION, LOCK and Badger's directories live there
-	InMemory    bool   // nothing on disk; Dir must be empty. For tests.
+	InMemory    bool   // nothing on disk, Dir must be empty, values below 1 MiB. For tests.
 	SeparateLog bool   // Raft logs and state in two Badger databases instead of one: see docs/adr/0002
 	Logger      *slog.Logger
 
@@ -83,8 +82,5 @@ func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b.NumVersionsToKeep = 1
 	b.DetectConflicts = false // one writer
 	b.MetricsEnabled = false
-	if o.InMemory {
-		b.ValueThreshold = math.MaxInt32
-	}
 	return b
 }

@@ -59,10 +59,14 @@ func (w *Writer) Commit(batches []*Batch) error {
 // admit refuses what could not be written whole.
 func (w *Writer) admit(batches []*Batch) error {
 	maxBytes, maxLen, total := w.store.MaxBatchBytes(), w.store.MaxBatchLen(), 0
+	inMemory, maxInMemoryValue := w.store.opts.InMemory, int(w.d.db.Opts().ValueThreshold)
 	for _, b := range batches {
 		if b.Size() > maxBytes || b.Len() > maxLen {
 			return fmt.Errorf("%w: %d bytes in %d entries, the limits are %d and %d",
 				ErrBatchTooLarge, b.Size(), b.Len(), maxBytes, maxLen)
+		}
+		if inMemory && b.value > maxInMemoryValue {
+			return fmt.Errorf("%w: a value of %d bytes, in memory the limit is %d", ErrBatchTooLarge, b.value, maxInMemoryValue)
 		}
 		total += b.Size()
 	}

@@ -1,0 +1,27 @@
+package store
+
+import (
+	"github.com/dgraph-io/badger/v4"
+)
+
+// Compact flushes and compacts the state as far as Badger goes, after telling it what may be discarded.
+func Compact(s *Store) error {
+	s.Reclaim()
+	return s.state.db.Flatten(numCompactors)
+}
+
+// Versions counts the versions of a key that Badger still holds.
+func Versions(s *Store, key []byte) int {
+	txn := s.state.db.NewTransactionAt(s.state.seq.visible, false)
+	defer txn.Discard()
+	it := txn.NewKeyIterator(key, badger.IteratorOptions{AllVersions: true})
+	defer it.Close()
+	n := 0
+	for it.Rewind(); it.Valid(); it.Next() {
+		n++
+	}
+	return n
+}
+
+// BreakSync makes the writer believe that Badger reported a failed sync of its value log.
+func BreakSync(s *Store) { s.state.log.Errorf(vlogSyncFailed+": %v", "input/output error") }
