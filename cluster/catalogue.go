@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+func asServer(err error, into **txn.ServerError) bool { return errors.As(err, into) }
+
+// Catalogue reads the newest version of the observer catalogue.
+func (m *Meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
+	value, err := m.get(ctx, rowCatalogue)
+	if err != nil {
+		return nil, err
+	}
+	c := &pb.Catalogue{}
+	return c, decode(rowCatalogue, value, c)
+}
+
+// Register adds the observers that are not in the catalogue yet and waits until every tablet has applied it. A second
+// observer on one column, another kind for the same one, or a name on two columns is refused (design section 7).
+func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error {
+	m.ddl.Lock()
+	defer m.ddl.Unlock()
+	return m.changeCatalogue(ctx, func(c *pb.Catalogue) error {
+		for _, o := range observers {
+			known, err := find(c, o)
+			if err != nil {
+				return err
+			}
+			if !known {
+				c.Observers = append(c.Observers, o)
+			}
+		}
+		return nil
+	})
+}
+
+// find looks the observer up and refuses what contradicts it.
+func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
+	for _, have := range c.Observers {
+		sameColumn := have.Table == o.Table && bytes.Equal(have.Column, o.Column)
+		switch {
+		case have.Name == o.Name && sameColumn && have.Weak == o.Weak:
+			return true, nil
+		case have.Name == o.Name && sameColumn:
+			return false, refuse(pb.Error_CODE_INVALID, "observer %q is registered with the other kind (strong or weak)", o.Name)
+		case have.Name == o.Name:
+			return false, refuse(pb.Error_CODE_INVALID, "observer %q observes %s.%q already; choose another name", o.Name, have.TableName, have.Column)
+		case sameColumn:
+			return false, refuse(pb.Error_CODE_INVALID, "column %s.%q is observed by %q already: one observer a column", o.TableName, o.Column, have.Name)
+		}
+	}
+	return false, nil
+}
+
+// changeCatalogue writes a new version, if fn changes anything, and pushes the newest to every tablet. The caller holds ddl.
+func (m *Meta) changeCatalogue(ctx context.Context, fn func(*pb.Catalogue) error) error {
+	var current *pb.Catalogue
+	err := retry(ctx, func() (bool, error) {
+		old, err := m.get(ctx, rowCatalogue)
+		if err != nil {
+			return false, err
+		}
+		current = &pb.Catalogue{}
+		if err := decode(rowCatalogue, old, current); err != nil {
+			return false, err
+		}
+		before, err := encode(current)
+		if err != nil {
+			return false, err
+		}
+		if err := fn(current); err != nil {
+			return false, err
+		}
+		if after, err := encode(current); err != nil || bytes.Equal(before, after) {
+			return true, err
+		}
+		current.Version++
+		value, err := encode(current)
+		if err != nil {
+			return false, err
+		}
+		return m.swap(ctx, change{row: rowCatalogue, old: old, value: value})
+	})
+	if err != nil {
+		return err
+	}
+	return m.push(ctx, current)
+}
+
+// push gives the catalogue to every tablet, those included that a split makes meanwhile: it is over when the map has no
+// tablet that was not asked. A split inherits the version, so a tablet that appears after its parent was asked has it.
+func (m *Meta) push(ctx context.Context, c *pb.Catalogue) error {
+	asked := map[uint64]bool{MetaTablet: true}
+	for {
+		news := false
+		for _, d := range m.router.All() {
+			if asked[d.TabletId] {
+				continue
+			}
+			news = true
+			asked[d.TabletId] = true
+			req := &pb.TabletRequest{Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{Catalogue: c}}}
+			if _, err := m.send(ctx, d.TabletId, req); err != nil {
+				return fmt.Errorf("cluster: give tablet %d the catalogue: %w", d.TabletId, err)
+			}
+		}
+		if !news {
+			return nil
+		}
+	}
+}
+
+// Sync gives every tablet the newest catalogue: it repairs what a crash between the record and the push left.
+func (m *Meta) Sync(ctx context.Context) error {
+	m.ddl.Lock()
+	defer m.ddl.Unlock()
+	return m.changeCatalogue(ctx, func(*pb.Catalogue) error { return nil })
+}

@@ -1,0 +1,13 @@
+// Package cluster is how a node knows the cluster: its own identity, the cluster's tables, tablet map and observer
+// catalogue in the meta tablet, and where each tablet is reached. On one node there is one answer to the last question;
+// gossip, remoting and placement join these files when there are several (design section 9).
+//
+// Invariants:
+//  1. Table and tablet ids are never used twice: each comes from a counter in meta, raised by a conditional write.
+//  2. A table has a tablet boundary at its start before its name can be looked up.
+//  3. The tablet map follows the tablets: what a tablet says of itself wins by epoch. A crash between a split and its
+//     record in meta is repaired by the tablet's next report.
+//  4. A column counts as observed only after every tablet has applied the catalogue's version (design section 7).
+//
+// A crash loses nothing: all of it is in the meta tablet or the store. Called by: node.
+package cluster

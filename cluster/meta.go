@@ -1,0 +1,212 @@
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Sender carries an operation to a tablet by id and retries what was surely not done, until ctx ends.
+type Sender func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
+
+// Meta reads and changes the cluster's own tables: raw cells of the meta tablet, each a message, changed by conditional
+// writes. It may be used by any number of goroutines and nodes at once.
+type Meta struct {
+	send   Sender
+	router *Router
+
+	// ddl keeps this node's own schema changes apart, so that they do not race each other's conditional writes.
+	ddl sync.Mutex
+}
+
+// NewMeta returns a Meta over the sender.
+func NewMeta(send Sender, router *Router) *Meta { return &Meta{send: send, router: router} }
+
+// The rows of meta's records.
+const (
+	rowNextTable  = "next/table"
+	rowNextTablet = "next/tablet"
+	rowCatalogue  = "catalogue"
+	prefixTable   = "table/"
+	prefixDropped = "dropped/"
+	prefixTablet  = "tablet/"
+)
+
+func metaCell(row string) *pb.Cell { return &pb.Cell{Table: uint32(mvcc.MetaTable), Row: wire.Bytes(row)} }
+
+func tabletRow(id uint64) string { return prefixTablet + strconv.FormatUint(id, 10) }
+
+// get reads one record; nil if there is none.
+func (m *Meta) get(ctx context.Context, row string) ([]byte, error) {
+	r, err := m.send(ctx, MetaTablet, &pb.TabletRequest{Op: &pb.TabletRequest_RawGet{RawGet: &pb.RawGetRequest{Cells: []*pb.Cell{metaCell(row)}}}})
+	if err != nil {
+		return nil, fmt.Errorf("cluster: read %s: %w", row, err)
+	}
+	v := r.GetRawGet().GetValues()
+	if len(v) != 1 || !v[0].Found {
+		return nil, nil
+	}
+	if v[0].Value == nil {
+		return []byte{}, nil
+	}
+	return v[0].Value, nil
+}
+
+// change is one record's conditional write: old nil means that there must be none; value nil deletes it.
+type change struct {
+	row        string
+	old, value []byte
+}
+
+// swap makes all changes if every old value still stands; false if one does not.
+func (m *Meta) swap(ctx context.Context, changes ...change) (bool, error) {
+	w := &pb.RawWriteRequest{}
+	for _, c := range changes {
+		w.Conditions = append(w.Conditions, &pb.RawCondition{Cell: metaCell(c.row), Absent: c.old == nil, Value: c.old})
+		kind := pb.Kind_KIND_PUT
+		if c.value == nil {
+			kind = pb.Kind_KIND_DELETE
+		}
+		w.Writes = append(w.Writes, &pb.CellWrite{Cell: metaCell(c.row), Kind: kind, Value: c.value})
+	}
+	r, err := m.send(ctx, MetaTablet, &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: w}})
+	if err != nil {
+		return false, fmt.Errorf("cluster: write %s: %w", changes[0].row, err)
+	}
+	switch s := r.GetMutation().GetStatus(); s {
+	case pb.Status_STATUS_OK:
+		return true, nil
+	case pb.Status_STATUS_MISMATCH:
+		return false, nil
+	default:
+		return false, fmt.Errorf("cluster: write %s: unexpected status %v", changes[0].row, s)
+	}
+}
+
+// retry runs fn until it reports done; it waits a little between tries, for another writer has won.
+func retry(ctx context.Context, fn func() (done bool, err error)) error {
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		done, err := fn()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait/2 + rand.N(wait)):
+		}
+	}
+}
+
+// nextID takes a number from a counter that begins at first.
+func (m *Meta) nextID(ctx context.Context, row string, first uint64) (id uint64, err error) {
+	err = retry(ctx, func() (bool, error) {
+		old, err := m.get(ctx, row)
+		if err != nil {
+			return false, err
+		}
+		id = first
+		if old != nil {
+			if len(old) != 8 {
+				return false, fmt.Errorf("cluster: counter %s is damaged", row)
+			}
+			id = binary.BigEndian.Uint64(old)
+		}
+		return m.swap(ctx, change{row: row, old: old, value: binary.BigEndian.AppendUint64(nil, id+1)})
+	})
+	return id, err
+}
+
+// records iterates the records with the prefix.
+func (m *Meta) records(ctx context.Context, prefix string, visit func(row string, value []byte) error) error {
+	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
+	from := prefix
+	for {
+		span := mvcc.Span{Table: mvcc.MetaTable, Start: from, End: end, HasEnd: true}
+		r, err := m.send(ctx, MetaTablet, &pb.TabletRequest{Op: &pb.TabletRequest_RawScan{RawScan: &pb.RawScanRequest{Span: wire.SpanPB(span)}}})
+		if err != nil {
+			return fmt.Errorf("cluster: list %s: %w", prefix, err)
+		}
+		cells := r.GetRawScan().GetCells()
+		for _, c := range cells {
+			if err := visit(wire.String(c.Cell.Row), c.Value); err != nil {
+				return err
+			}
+		}
+		if r.GetRawScan().GetDone() || len(cells) == 0 {
+			return nil
+		}
+		from = wire.String(cells[len(cells)-1].Cell.Row) + "\x00"
+	}
+}
+
+// decode reads a record's message.
+func decode(row string, value []byte, into proto.Message) error {
+	if err := proto.Unmarshal(value, into); err != nil {
+		return fmt.Errorf("cluster: record %s is damaged: %w", row, err)
+	}
+	return nil
+}
+
+// encode marshals one of our own messages.
+func encode(m proto.Message) ([]byte, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err == nil && b == nil {
+		b = []byte{}
+	}
+	return b, err
+}
+
+// Report records what a tablet says of itself in the tablet map, unless a higher epoch stands there.
+func (m *Meta) Report(ctx context.Context, d *pb.TabletDescriptor) error {
+	row := tabletRow(d.TabletId)
+	return retry(ctx, func() (bool, error) {
+		old, err := m.get(ctx, row)
+		if err != nil {
+			return false, err
+		}
+		if old != nil {
+			have := &pb.TabletDescriptor{}
+			if err := decode(row, old, have); err != nil {
+				return false, err
+			}
+			if have.Epoch >= d.Epoch {
+				return true, nil
+			}
+		}
+		value, err := encode(d)
+		if err != nil {
+			return false, err
+		}
+		return m.swap(ctx, change{row: row, old: old, value: value})
+	})
+}
+
+// Tablets reads the tablet map.
+func (m *Meta) Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
+	var out []*pb.TabletDescriptor
+	err := m.records(ctx, prefixTablet, func(row string, value []byte) error {
+		d := &pb.TabletDescriptor{}
+		out = append(out, d)
+		return decode(row, value, d)
+	})
+	return out, err
+}
+
+var errServer = errors.New("cluster: refused")
+
+func refuse(code pb.Error_Code, format string, args ...any) error {
+	return errors.Join(&txn.ServerError{Code: code, Message: fmt.Sprintf(format, args...)}, errServer)
+}

@@ -1,0 +1,187 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// maxTableName bounds a table's name in bytes.
+const maxTableName = 255
+
+// Table reads a table's record; nil if there is no such table.
+func (m *Meta) Table(ctx context.Context, name string) (*pb.Table, error) {
+	value, err := m.get(ctx, prefixTable+name)
+	if err != nil || value == nil {
+		return nil, err
+	}
+	t := &pb.Table{}
+	return t, decode(prefixTable+name, value, t)
+}
+
+// Tables lists the tables by name.
+func (m *Meta) Tables(ctx context.Context) ([]*pb.Table, error) {
+	var out []*pb.Table
+	err := m.records(ctx, prefixTable, func(row string, value []byte) error {
+		t := &pb.Table{}
+		out = append(out, t)
+		return decode(row, value, t)
+	})
+	return out, err
+}
+
+// CreateTable makes the table, or adds missing split keys to the one there is. It may be repeated after any failure: the
+// record that gives the name its id is written last, when the tablet boundaries are there.
+func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
+	if name == "" || len(name) > maxTableName {
+		return nil, refuse(pb.Error_CODE_INVALID, "a table's name has 1 to %d bytes, not %d", maxTableName, len(name))
+	}
+	m.ddl.Lock()
+	defer m.ddl.Unlock()
+	for {
+		t, err := m.Table(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if t != nil {
+			return t, m.addSplitKeys(ctx, t, splitKeys)
+		}
+		id, err := m.nextID(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
+		if err != nil {
+			return nil, err
+		}
+		t = &pb.Table{Id: uint32(id), Name: name}
+		if err := m.splitTable(ctx, t, append([]string{""}, splitKeys...)); err != nil {
+			return nil, err
+		}
+		value, err := encode(t)
+		if err != nil {
+			return nil, err
+		}
+		if done, err := m.swap(ctx, change{row: prefixTable + name, value: value}); done || err != nil {
+			return t, err
+		}
+	}
+}
+
+// addSplitKeys splits an existing table at the keys it lacks and notes them in its record.
+func (m *Meta) addSplitKeys(ctx context.Context, t *pb.Table, keys []string) error {
+	old, err := encode(t)
+	if err != nil {
+		return err
+	}
+	before := len(t.SplitKeys)
+	if err := m.splitTable(ctx, t, keys); err != nil || len(t.SplitKeys) == before {
+		return err
+	}
+	value, err := encode(t)
+	if err != nil {
+		return err
+	}
+	_, err = m.swap(ctx, change{row: prefixTable + t.Name, old: old, value: value}) // a lost race is another's keys: the splits are made
+	return err
+}
+
+// splitTable makes the boundaries and adds them to the table's split keys.
+func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error {
+	for _, key := range keys {
+		if slices.ContainsFunc(t.SplitKeys, func(k []byte) bool { return string(k) == key }) {
+			continue
+		}
+		if err := m.split(ctx, mvcc.TableID(t.Id), key); err != nil {
+			return fmt.Errorf("cluster: split table %q at %q: %w", t.Name, key, err)
+		}
+		if key != "" {
+			t.SplitKeys = append(t.SplitKeys, []byte(key))
+		}
+	}
+	return nil
+}
+
+// DropTable takes the name away and tells all tablets, which then refuse reads and writes of its cells. The id is never
+// used again.
+func (m *Meta) DropTable(ctx context.Context, name string) error {
+	m.ddl.Lock()
+	defer m.ddl.Unlock()
+	t, err := m.Table(ctx, name)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+	}
+	value, err := encode(t)
+	if err != nil {
+		return err
+	}
+	dropped := change{row: prefixDropped + strconv.FormatUint(uint64(t.Id), 10), value: value}
+	done, err := m.swap(ctx, change{row: prefixTable + name, old: value}, dropped)
+	if err != nil {
+		return err
+	}
+	if !done {
+		return refuse(pb.Error_CODE_UNAVAILABLE, "table %q is being changed by another; try again", name)
+	}
+	return m.changeCatalogue(ctx, func(c *pb.Catalogue) error {
+		c.DroppedTables = append(c.DroppedTables, t.Id)
+		c.Observers = slices.DeleteFunc(c.Observers, func(o *pb.ObserverInfo) bool { return o.Table == t.Id })
+		return nil
+	})
+}
+
+// split makes a tablet boundary before (table, row). A boundary that is there already is no error.
+func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error {
+	return retry(ctx, func() (bool, error) {
+		held := m.router.Locate(table, row, 1)
+		if len(held) == 0 {
+			return false, nil
+		}
+		if wire.StartOf(held[0]) == (wire.Position{Table: table, Row: row}) {
+			return true, nil
+		}
+		id, err := m.nextID(ctx, rowNextTablet, firstFreeTablet)
+		if err != nil {
+			return false, err
+		}
+		r, err := m.send(ctx, held[0].TabletId, &pb.TabletRequest{Op: &pb.TabletRequest_Split{
+			Split: &pb.SplitRequest{Table: uint32(table), Row: wire.Bytes(row), NewTabletId: id},
+		}})
+		var refused *txn.ServerError
+		if asServer(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		for _, d := range []*pb.TabletDescriptor{r.GetSplit().GetLeft(), r.GetSplit().GetRight()} {
+			if d == nil {
+				continue
+			}
+			m.router.Update(d)
+			if err := m.Report(ctx, d); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+}
+
+// SplitTablet makes a tablet boundary in a table; one that is there already is no error.
+func (m *Meta) SplitTablet(ctx context.Context, name, row string) error {
+	m.ddl.Lock()
+	defer m.ddl.Unlock()
+	t, err := m.Table(ctx, name)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+	}
+	return m.split(ctx, mvcc.TableID(t.Id), row)
+}
