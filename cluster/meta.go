@@ -44,7 +44,9 @@ const (
 	prefixTablet  = "tablet/"
 )
 
-func metaCell(row string) *pb.Cell { return &pb.Cell{Table: uint32(mvcc.MetaTable), Row: wire.Bytes(row)} }
+func metaCell(row string) *pb.Cell {
+	return &pb.Cell{Table: uint32(mvcc.MetaTable), Row: wire.Bytes(row)}
+}
 
 func tabletRow(id uint64) string { return prefixTablet + strconv.FormatUint(id, 10) }
 

@@ -4,7 +4,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: raft.proto
+// source: percolator_wire.proto
 
 package wire
 
@@ -39,7 +39,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_raft_proto_msgTypes[0]
+	mi := &file_percolator_wire_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -51,7 +51,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_raft_proto_msgTypes[0]
+	mi := &file_percolator_wire_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -64,7 +64,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_raft_proto_rawDescGZIP(), []int{0}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Command) GetEpoch() uint64 {
@@ -121,7 +121,7 @@ type Effect struct {
 
 func (x *Effect) Reset() {
 	*x = Effect{}
-	mi := &file_raft_proto_msgTypes[1]
+	mi := &file_percolator_wire_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -133,7 +133,7 @@ func (x *Effect) String() string {
 func (*Effect) ProtoMessage() {}
 
 func (x *Effect) ProtoReflect() protoreflect.Message {
-	mi := &file_raft_proto_msgTypes[1]
+	mi := &file_percolator_wire_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -146,7 +146,7 @@ func (x *Effect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Effect.ProtoReflect.Descriptor instead.
 func (*Effect) Descriptor() ([]byte, []int) {
-	return file_raft_proto_rawDescGZIP(), []int{1}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Effect) GetKey() []byte {
@@ -180,7 +180,7 @@ type Split struct {
 
 func (x *Split) Reset() {
 	*x = Split{}
-	mi := &file_raft_proto_msgTypes[2]
+	mi := &file_percolator_wire_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -192,7 +192,7 @@ func (x *Split) String() string {
 func (*Split) ProtoMessage() {}
 
 func (x *Split) ProtoReflect() protoreflect.Message {
-	mi := &file_raft_proto_msgTypes[2]
+	mi := &file_percolator_wire_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -205,7 +205,7 @@ func (x *Split) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Split.ProtoReflect.Descriptor instead.
 func (*Split) Descriptor() ([]byte, []int) {
-	return file_raft_proto_rawDescGZIP(), []int{2}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Split) GetLeft() *v1.TabletDescriptor {
@@ -236,7 +236,7 @@ type TabletState struct {
 
 func (x *TabletState) Reset() {
 	*x = TabletState{}
-	mi := &file_raft_proto_msgTypes[3]
+	mi := &file_percolator_wire_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +248,7 @@ func (x *TabletState) String() string {
 func (*TabletState) ProtoMessage() {}
 
 func (x *TabletState) ProtoReflect() protoreflect.Message {
-	mi := &file_raft_proto_msgTypes[3]
+	mi := &file_percolator_wire_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,7 +261,7 @@ func (x *TabletState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletState.ProtoReflect.Descriptor instead.
 func (*TabletState) Descriptor() ([]byte, []int) {
-	return file_raft_proto_rawDescGZIP(), []int{3}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *TabletState) GetTablet() *v1.TabletDescriptor {
@@ -299,12 +299,11 @@ func (x *TabletState) GetOracleMark() uint64 {
 	return 0
 }
 
-var File_raft_proto protoreflect.FileDescriptor
+var File_percolator_wire_proto protoreflect.FileDescriptor
 
-const file_raft_proto_rawDesc = "" +
+const file_percolator_wire_proto_rawDesc = "" +
 	"\n" +
-	"\n" +
-	"raft.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\xf3\x01\n" +
+	"\x15percolator_wire.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\xf3\x01\n" +
 	"\aCommand\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bproposal\x18\x02 \x01(\x04R\bproposal\x121\n" +
@@ -329,19 +328,19 @@ const file_raft_proto_rawDesc = "" +
 	"oracleMarkB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
 
 var (
-	file_raft_proto_rawDescOnce sync.Once
-	file_raft_proto_rawDescData []byte
+	file_percolator_wire_proto_rawDescOnce sync.Once
+	file_percolator_wire_proto_rawDescData []byte
 )
 
-func file_raft_proto_rawDescGZIP() []byte {
-	file_raft_proto_rawDescOnce.Do(func() {
-		file_raft_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_raft_proto_rawDesc), len(file_raft_proto_rawDesc)))
+func file_percolator_wire_proto_rawDescGZIP() []byte {
+	file_percolator_wire_proto_rawDescOnce.Do(func() {
+		file_percolator_wire_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_percolator_wire_proto_rawDesc), len(file_percolator_wire_proto_rawDesc)))
 	})
-	return file_raft_proto_rawDescData
+	return file_percolator_wire_proto_rawDescData
 }
 
-var file_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
-var file_raft_proto_goTypes = []any{
+var file_percolator_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_percolator_wire_proto_goTypes = []any{
 	(*Command)(nil),             // 0: percolator.wire.Command
 	(*Effect)(nil),              // 1: percolator.wire.Effect
 	(*Split)(nil),               // 2: percolator.wire.Split
@@ -349,7 +348,7 @@ var file_raft_proto_goTypes = []any{
 	(*v1.Catalogue)(nil),        // 4: percolator.v1.Catalogue
 	(*v1.TabletDescriptor)(nil), // 5: percolator.v1.TabletDescriptor
 }
-var file_raft_proto_depIdxs = []int32{
+var file_percolator_wire_proto_depIdxs = []int32{
 	1, // 0: percolator.wire.Command.effects:type_name -> percolator.wire.Effect
 	2, // 1: percolator.wire.Command.split:type_name -> percolator.wire.Split
 	4, // 2: percolator.wire.Command.catalogue:type_name -> percolator.v1.Catalogue
@@ -364,26 +363,26 @@ var file_raft_proto_depIdxs = []int32{
 	0, // [0:7] is the sub-list for field type_name
 }
 
-func init() { file_raft_proto_init() }
-func file_raft_proto_init() {
-	if File_raft_proto != nil {
+func init() { file_percolator_wire_proto_init() }
+func file_percolator_wire_proto_init() {
+	if File_percolator_wire_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_raft_proto_rawDesc), len(file_raft_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_wire_proto_rawDesc), len(file_percolator_wire_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_raft_proto_goTypes,
-		DependencyIndexes: file_raft_proto_depIdxs,
-		MessageInfos:      file_raft_proto_msgTypes,
+		GoTypes:           file_percolator_wire_proto_goTypes,
+		DependencyIndexes: file_percolator_wire_proto_depIdxs,
+		MessageInfos:      file_percolator_wire_proto_msgTypes,
 	}.Build()
-	File_raft_proto = out.File
-	file_raft_proto_goTypes = nil
-	file_raft_proto_depIdxs = nil
+	File_percolator_wire_proto = out.File
+	file_percolator_wire_proto_goTypes = nil
+	file_percolator_wire_proto_depIdxs = nil
 }

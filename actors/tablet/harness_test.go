@@ -1,0 +1,167 @@
+package tablet
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// rig is a store with its log actor and tablets, and a host that a test can look into.
+type rig struct {
+	tb      testing.TB
+	system  *actor.ActorSystem
+	store   *store.Store
+	logs    *LogActor
+	readers *ReadPool
+	now     atomic.Uint64 // the last timestamp given out
+	leading chan *pb.TabletDescriptor
+
+	mu         sync.Mutex
+	ports      map[uint64]*Port
+	hints      []mvcc.Cell
+	timestamps func(n int, then func(mvcc.Timestamp, error)) // nil: at once
+}
+
+func (r *rig) Timestamps(n int, then func(mvcc.Timestamp, error)) {
+	r.mu.Lock()
+	f := r.timestamps
+	r.mu.Unlock()
+	if f != nil {
+		f(n, then)
+		return
+	}
+	then(r.take(n), nil)
+}
+
+func (r *rig) take(n int) mvcc.Timestamp {
+	return mvcc.Timestamp(r.now.Add(uint64(n))) - mvcc.Timestamp(n) + 1
+}
+
+func (r *rig) SplitApplied(_, right *pb.TabletDescriptor) { go r.spawn(right.TabletId) }
+
+func (r *rig) Hint(cells []mvcc.Cell) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hints = append(r.hints, cells...)
+}
+
+func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
+
+func (r *rig) spawn(id uint64) {
+	cfg := Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	p, err := Spawn(r.system, r.store, r.logs, r.readers, id, r, cfg)
+	if err != nil {
+		r.tb.Error(err)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ports[id] = p
+}
+
+func (r *rig) port(id uint64) *Port {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ports[id]
+}
+
+// newRig starts meta and one tablet for all user tables.
+func newRig(tb testing.TB, o store.Options) *rig {
+	tb.Helper()
+	o.Logger = slog.New(slog.DiscardHandler)
+	st, err := store.Open(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b := &store.Batch{}
+	Bootstrap(b, &pb.TabletDescriptor{TabletId: 1, Epoch: 1, EndTable: 16})
+	Bootstrap(b, &pb.TabletDescriptor{TabletId: 2, Epoch: 1, StartTable: 16, EndUnbounded: true})
+	if err := st.StateWriter().Commit([]*store.Batch{b}); err != nil {
+		tb.Fatal(err)
+	}
+	r := &rig{tb: tb, system: actorkit.NewSystem(o.Logger), store: st, ports: map[uint64]*Port{}, leading: make(chan *pb.TabletDescriptor, 64)}
+	r.logs = SpawnLog(r.system, st.LogWriter(), actorkit.BatchConfig{}, o.Logger)
+	r.readers = NewReadPool(2)
+	for id := uint64(1); id <= 2; id++ {
+		r.spawn(id)
+	}
+	tb.Cleanup(r.close)
+	for range 2 {
+		r.awaitLeader()
+	}
+	return r
+}
+
+func (r *rig) awaitLeader() *pb.TabletDescriptor {
+	r.tb.Helper()
+	select {
+	case d := <-r.leading:
+		return d
+	case <-time.After(10 * time.Second):
+		r.tb.Fatal("no leader within 10 s")
+		return nil
+	}
+}
+
+func (r *rig) close() {
+	for _, p := range r.ports {
+		_ = r.system.Root.StopFuture(p.PID()).Wait()
+	}
+	if err := r.logs.Stop(); err != nil {
+		r.tb.Error(err)
+	}
+	r.readers.Close()
+	if err := r.store.Close(); err != nil {
+		r.tb.Error(err)
+	}
+	r.system.Shutdown()
+}
+
+// do carries out one operation on the tablet and fails the test if it is not answered with a result.
+func (r *rig) do(tablet uint64, req *pb.TabletRequest) *pb.TabletResponse {
+	r.tb.Helper()
+	resp := r.try(tablet, req)
+	if resp.GetError() != nil {
+		r.tb.Fatalf("%T: %v", req.Op, resp.Error)
+	}
+	return resp
+}
+
+func (r *rig) try(tablet uint64, req *pb.TabletRequest) *pb.TabletResponse {
+	r.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	resp, err := r.port(tablet).Ask(ctx, req, false)
+	if err != nil {
+		r.tb.Fatalf("%T: %v", req.Op, err)
+	}
+	return resp
+}
+
+func cellOf(row string) *pb.Cell { return &pb.Cell{Table: 16, Row: []byte(row), Column: []byte("c")} }
+
+func put(row, value string) []*pb.CellWrite {
+	return []*pb.CellWrite{{Cell: cellOf(row), Kind: pb.Kind_KIND_PUT, Value: []byte(value)}}
+}
+
+func onePhaseOf(start mvcc.Timestamp, writes []*pb.CellWrite) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{StartTs: uint64(start), Writes: writes}}}
+}
+
+func getOf(at mvcc.Timestamp, rows ...string) *pb.TabletRequest {
+	g := &pb.GetRequest{At: uint64(at)}
+	for _, row := range rows {
+		g.Cells = append(g.Cells, cellOf(row))
+	}
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: g}}
+}
