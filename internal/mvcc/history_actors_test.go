@@ -1,0 +1,292 @@
+package mvcc
+
+import (
+	"slices"
+	"strconv"
+)
+
+// coordinator is a client that commits one transaction (§2.2): the two phases, or one, with all that can go wrong.
+type coordinator struct {
+	h          *history
+	txn        *modelTxn
+	expiry     Timestamp
+	onePhase   bool
+	waiting    map[int]bool // tablets whose prewrite is not answered yet
+	committing bool
+	done       bool // decided, given up or crashed
+	after      func()
+}
+
+// dataCells are the cells that transactions write: plain and observed ones, in both tablets.
+func dataCells() []Cell {
+	return []Cell{parseCell("a.x"), parseCell("a.body"), parseCell("b.x"), parseCell("b.body"),
+		parseCell("c.x"), parseCell("c.body"), parseCell("d.x"), parseCell("d.body")}
+}
+
+// begin starts a transaction that writes a few cells and may notify some.
+func (h *history) begin() {
+	start := h.tick()
+	cells := dataCells()
+	h.rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+	cells = cells[:1+h.rng.IntN(3)]
+	if h.chance(30) {
+		cells = slices.DeleteFunc(cells, func(c Cell) bool { return tabletOf(c) != tabletOf(cells[0]) })
+	}
+	t := &modelTxn{start: start}
+	for _, c := range cells {
+		if h.chance(40) {
+			h.readCell(c, start)
+		}
+		w := CellWriteRequest{Cell: c, Kind: KindPut, Value: []byte(strconv.FormatUint(uint64(start), 10))}
+		if h.chance(20) {
+			w.Value = append(w.Value, "-long"...)
+		}
+		if h.chance(15) {
+			w = CellWriteRequest{Cell: c, Kind: KindDelete}
+		}
+		t.writes = append(t.writes, w)
+	}
+	if h.chance(25) {
+		t.intents = append(t.intents, parseCell([]string{"a.doc", "b.doc", "c.doc", "d.doc"}[h.rng.IntN(4)]))
+	}
+	h.start(t, nil)
+}
+
+// start begins the commit of a transaction whose writes are known.
+func (h *history) start(t *modelTxn, after func()) {
+	t.primary = t.writes[0].Cell
+	t.applied = make(map[Cell]bool)
+	h.model.txns[t.start] = t
+	c := &coordinator{h: h, txn: t, expiry: t.start + Timestamp(5+h.rng.IntN(60)), after: after, waiting: make(map[int]bool)}
+	h.txns = append(h.txns, c)
+	for _, cell := range c.cells() {
+		c.waiting[tabletOf(cell)] = true
+	}
+	c.onePhase = len(c.waiting) == 1 && h.chance(60)
+	h.logf("begin %d: %+v", t.start, t)
+	for _, tablet := range [...]int{0, 1} {
+		c.prewrite(tablet)
+	}
+}
+
+// cells are all cells of the transaction, intents included.
+func (c *coordinator) cells() []Cell {
+	cells := slices.Clone(c.txn.intents)
+	for _, w := range c.txn.writes {
+		cells = append(cells, w.Cell)
+	}
+	return cells
+}
+
+// prewrite sends, or sends again, what the tablet has not answered yet.
+func (c *coordinator) prewrite(tablet int) {
+	if !c.waiting[tablet] {
+		return
+	}
+	if c.onePhase {
+		c.h.send(tablet, OnePhaseRequest{StartTS: c.txn.start, Writes: c.txn.writes, Notifies: c.txn.intents}, c.settled)
+		return
+	}
+	r := PrewriteRequest{StartTS: c.txn.start, Primary: c.txn.primary, Expiry: c.expiry}
+	for _, w := range c.txn.writes {
+		if tabletOf(w.Cell) == tablet {
+			r.Writes = append(r.Writes, w)
+		}
+	}
+	r.Intents = in(c.txn.intents, tablet)
+	c.h.send(tablet, r, func(res Result) { c.prewritten(tablet, res) })
+}
+
+// in keeps the cells of one tablet.
+func in(cells []Cell, tablet int) []Cell {
+	return slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return tabletOf(c) != tablet })
+}
+
+// prewritten takes a prewrite's answer; the last one leads to the commit of the primary.
+func (c *coordinator) prewritten(tablet int, res Result) {
+	if c.done || c.committing {
+		return
+	}
+	switch res.Status {
+	case StatusOK:
+		delete(c.waiting, tablet)
+	case StatusLocked:
+		if c.h.chance(50) {
+			for _, l := range res.Locks {
+				c.h.resolve(l)
+			}
+			return // the next poke sends it again
+		}
+		c.giveUp()
+	default:
+		c.giveUp()
+	}
+	if len(c.waiting) == 0 {
+		c.committing = true
+		c.commitPrimary(c.h.tick())
+	}
+}
+
+// commitPrimary sends the one message that decides.
+func (c *coordinator) commitPrimary(ts Timestamp) {
+	cells := []Cell{c.txn.primary}
+	var intents []Cell
+	tablet := tabletOf(c.txn.primary)
+	if c.h.chance(70) {
+		cells, intents = c.written(tablet), in(c.txn.intents, tablet)
+	}
+	c.h.send(tablet, CommitRequest{StartTS: c.txn.start, CommitTS: ts, Cells: cells, Intents: intents}, c.settled)
+}
+
+// written are the written cells in one tablet.
+func (c *coordinator) written(tablet int) []Cell {
+	var cells []Cell
+	for _, w := range c.txn.writes {
+		if tabletOf(w.Cell) == tablet {
+			cells = append(cells, w.Cell)
+		}
+	}
+	return cells
+}
+
+// settled takes the answer that tells the outcome: to the commit of the primary, a one-phase commit, or a rollback.
+func (c *coordinator) settled(res Result) {
+	if c.done {
+		return
+	}
+	switch {
+	case res.CommitTS != 0 && (res.Status == StatusOK || res.Status == StatusCommitted):
+		c.done = true
+		c.h.logf("txn %d knows that it committed at %d", c.txn.start, res.CommitTS)
+		c.secondaries(res.CommitTS)
+		if c.after != nil {
+			c.after()
+		}
+	case res.Status == StatusLocked, res.Status == StatusUnknown:
+		// A one-phase commit met a lock, or nothing can be known: the next poke settles or leaves it.
+	case res.Status == StatusCommitTSTooLow:
+		c.commitPrimary(c.h.tick())
+	default:
+		c.giveUp()
+	}
+}
+
+// secondaries commits what is left, in the background.
+func (c *coordinator) secondaries(ts Timestamp) {
+	if c.onePhase || c.h.chance(15) {
+		return
+	}
+	for _, tablet := range [...]int{0, 1} {
+		r := CommitRequest{StartTS: c.txn.start, CommitTS: ts, Cells: c.written(tablet), Intents: in(c.txn.intents, tablet)}
+		if len(r.Cells)+len(r.Intents) > 0 {
+			c.h.send(tablet, r, nil)
+		}
+	}
+}
+
+// giveUp rolls back everywhere. Before the primary's commit was sent, any order will do.
+func (c *coordinator) giveUp() {
+	c.done = true
+	c.h.logf("txn %d gives up", c.txn.start)
+	for _, tablet := range [...]int{0, 1} {
+		r := RollbackRequest{StartTS: c.txn.start, Cells: c.written(tablet), Intents: in(c.txn.intents, tablet)}
+		if !c.onePhase && len(r.Cells)+len(r.Intents) > 0 {
+			c.h.send(tablet, r, nil)
+		}
+	}
+}
+
+// poke is a coordinator's time-out: it sends again, asks for a later commit timestamp, settles, or keeps its lock alive.
+func (h *history) poke() {
+	if len(h.txns) == 0 {
+		return
+	}
+	c := h.txns[h.rng.IntN(len(h.txns))]
+	if c.done {
+		return
+	}
+	settle := RollbackRequest{StartTS: c.txn.start, Cells: []Cell{c.txn.primary}}
+	switch n := h.rng.IntN(4); {
+	case c.onePhase && n < 2, c.committing && n == 0:
+		h.send(tabletOf(c.txn.primary), settle, c.settled)
+	case c.committing:
+		h.now += Timestamp(n)
+		c.commitPrimary(h.tick())
+	case n == 3:
+		h.send(tabletOf(c.txn.primary), HeartbeatRequest{Primary: c.txn.primary, StartTS: c.txn.start, Expiry: h.now + 20}, nil)
+	default:
+		c.prewrite(0)
+		c.prewrite(1)
+	}
+}
+
+// crash ends a coordinator without a word.
+func (h *history) crash() {
+	if len(h.txns) > 0 {
+		c := h.txns[h.rng.IntN(len(h.txns))]
+		c.done = true
+		h.logf("coordinator of %d crashes", c.txn.start)
+	}
+}
+
+// read reads a cell, or scans a tablet, at a timestamp that the oracle gave out, now or some time ago.
+func (h *history) read() {
+	at := h.tick()
+	if h.chance(30) {
+		at -= Timestamp(h.rng.IntN(int(min(at-1, 40))))
+	}
+	cells := dataCells()
+	if h.chance(60) {
+		h.readCell(cells[h.rng.IntN(len(cells))], at)
+		return
+	}
+	h.scan(h.rng.IntN(2), at)
+}
+
+// readCell reads one cell and resolves what is in the way. The model is asked at the end.
+func (h *history) readCell(c Cell, at Timestamp) (ReadResult, bool) {
+	res, err := Get(h.viewOf(c), c, at)
+	h.logf("get %s at %d: %s", show(c), at, showRead(res, err))
+	switch {
+	case err != nil:
+		h.check(faultf(assertNoError, "get %s at %d: %v", show(c), at, err))
+	case res.Status == StatusLocked && res.Lock.Lock.Token == 0:
+		h.resolve(res.Lock)
+	case res.Status == StatusOK:
+		h.model.reads = append(h.model.reads, modelRead{cell: c, at: at, found: res.Found, value: res.Value, commit: res.CommitTS})
+		return res, true
+	}
+	return res, false
+}
+
+// scan reads all of a tablet, in pages, up to a lock that is in the way. What it does not show must not be there.
+func (h *history) scan(tablet int, at Timestamp) {
+	span := []Span{{Table: testTable, End: "c", HasEnd: true}, {Table: testTable, Start: "c"}}[tablet]
+	r := ScanRequest{Span: span, At: at, Reverse: h.chance(50), MaxBytes: h.rng.IntN(20)}
+	missing := slices.DeleteFunc(dataCells(), func(c Cell) bool { return tabletOf(c) != tablet })
+	for {
+		res, err := Scan(h.tablets[tablet], r)
+		if err != nil {
+			h.check(faultf(assertNoError, "scan at %d: %v", at, err))
+			return
+		}
+		h.logf("scan %d at %d: %d cells, %s", tablet, at, len(res.Cells), showPageEnd(res))
+		for _, c := range res.Cells {
+			h.model.reads = append(h.model.reads, modelRead{cell: c.Cell, at: at, found: true, value: c.Value, commit: c.CommitTS})
+			missing = slices.DeleteFunc(missing, func(m Cell) bool { return m == c.Cell })
+		}
+		if res.Status == StatusLocked && res.Lock.Lock.Token == 0 {
+			h.resolve(res.Lock)
+		}
+		if res.Status != StatusOK {
+			return
+		}
+		if res.Done {
+			break
+		}
+		r.Resume = res.Last
+	}
+	for _, c := range missing {
+		h.model.reads = append(h.model.reads, modelRead{cell: c, at: at})
+	}
+}

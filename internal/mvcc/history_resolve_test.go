@@ -1,0 +1,125 @@
+package mvcc
+
+import (
+	"slices"
+	"strconv"
+)
+
+// statusOf is the question about a lock's transaction.
+func (h *history) statusOf(l LockInfo, dead bool) CheckTxnStatusRequest {
+	return CheckTxnStatusRequest{Primary: l.Lock.Primary, StartTS: l.Lock.StartTS, Now: h.now, MetExpiry: l.Lock.Expiry, WorkerDead: dead}
+}
+
+// resolution is what follows for the lock from the answer.
+func resolution(l LockInfo, res Result) (ResolveLockRequest, bool) {
+	r := ResolveLockRequest{StartTS: l.Lock.StartTS, CommitTS: res.CommitTS, Cells: []Cell{l.Cell}}
+	if l.Intent {
+		r.Cells, r.Intents = nil, r.Cells
+	}
+	return r, res.Status == StatusCommitted || res.Status == StatusRolledBack
+}
+
+// resolve is what a reader or writer does that meets a lock: messages to the primary and back to the lock (§2.2). Now
+// and then it wrongly believes the worker dead, which must do no harm (invariant 7).
+func (h *history) resolve(l LockInfo) {
+	h.send(tabletOf(l.Lock.Primary), h.statusOf(l, h.chance(15)), func(res Result) {
+		if r, decided := resolution(l, res); decided {
+			h.seen.Resolved++
+			h.send(tabletOf(l.Cell), r, nil)
+		}
+	})
+}
+
+// notify makes a transaction of notifications alone (invariant 12).
+func (h *history) notify() {
+	ts := h.tick()
+	h.model.direct[ts] = true
+	c := parseCell([]string{"a.doc", "b.doc", "c.doc", "d.doc"}[h.rng.IntN(4)])
+	h.send(tabletOf(c), NotifyRequest{TS: ts, Cells: []Cell{c}}, nil)
+}
+
+// observe is a scanner that finds a dirty cell and runs its observer (§2.4).
+func (h *history) observe() {
+	view := h.tablets[h.rng.IntN(2)]
+	for c, n := range view.Notifications() {
+		if !h.chance(50) {
+			continue
+		}
+		if h.chance(15) {
+			h.send(tabletOf(c), FailNotifyRequest{Cell: c, TS: n.TS, Attempts: n.Attempts + 1, ParkedTS: h.now}, nil)
+			return
+		}
+		start := h.tick()
+		if view.Observed(c.Table, c.Column) == ObservedWeak {
+			h.clear(c, start)
+			return
+		}
+		h.observeStrong(c, start)
+		return
+	}
+}
+
+// observeStrong runs a strong observer's transaction: it reads the cell and its ack, and if the cell changed since,
+// it writes the ack and commits; then, or if the cell is clean, it clears.
+func (h *history) observeStrong(c Cell, start Timestamp) {
+	ack := Cell{Table: c.Table, Row: c.Row, Class: ClassAck, Column: "observer"}
+	changed, ok := h.readCell(c, start)
+	if !ok {
+		return
+	}
+	acked, ok := h.readCell(ack, start)
+	if !ok {
+		return
+	}
+	last, _ := strconv.ParseUint(string(acked.Value), 10, 64)
+	if changed.CommitTS <= Timestamp(last) {
+		h.clear(c, start)
+		return
+	}
+	t := &modelTxn{start: start, observed: c, seen: changed.CommitTS}
+	t.writes = []CellWriteRequest{{Cell: ack, Kind: KindPut, Value: strconv.AppendUint(nil, uint64(start), 10)}}
+	if h.chance(50) {
+		out := dataCells()[h.rng.IntN(8)]
+		t.writes = append(t.writes, CellWriteRequest{Cell: out, Kind: KindPut, Value: []byte("out")})
+	}
+	if h.chance(30) {
+		slices.Reverse(t.writes)
+	}
+	h.start(t, func() { h.clear(c, start) })
+}
+
+// clear sends the message that takes a notification away.
+func (h *history) clear(c Cell, upTo Timestamp) {
+	h.model.cleared[c] = max(h.model.cleared[c], upTo)
+	h.send(tabletOf(c), ClearNotifyRequest{Cell: c, UpTo: upTo}, nil)
+}
+
+// collect takes the collection of history a step further (invariant 11): raise the bound, resolve what began below it,
+// raise the safepoint, delete.
+func (h *history) collect() {
+	bound := h.tablets[0].Bound()
+	if bound == h.tablets[0].Safepoint() {
+		bound += Timestamp(h.rng.IntN(int(h.now-bound) + 1))
+		for _, view := range h.tablets {
+			view.BoundTS = bound
+		}
+		h.logf("bound %d", bound)
+		return
+	}
+	left := h.undecided(bound)
+	if len(left) > 0 {
+		for _, l := range left {
+			if l.Lock.Token == 0 {
+				h.resolveNow(l)
+			}
+		}
+		return
+	}
+	for _, view := range h.tablets {
+		view.SafepointTS = bound
+		list := collectable(view)
+		view.Apply(list)
+		h.seen.Collected += len(list)
+	}
+	h.logf("safepoint %d", bound)
+}

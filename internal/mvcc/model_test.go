@@ -1,0 +1,282 @@
+package mvcc
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+// The names of the assertions that a history is held to. A broken build is caught by one of them.
+const (
+	assertSnapshot     = "reads-equal-the-snapshot"       // invariant 1
+	assertLostUpdate   = "no-lost-update"                 // invariant 2
+	assertAtomic       = "all-or-nothing"                 // invariant 3
+	assertPrimaryFirst = "primary-first"                  // invariant 3
+	assertRevival      = "rolled-back-is-never-revived"   // invariant 4
+	assertOneTS        = "one-commit-timestamp"           // invariant 5
+	assertKnown        = "outcome-of-a-prewrite-is-known" // invariants 4 and 6
+	assertNotify       = "notification-until-cleared"     // invariant 12
+	assertOnce         = "one-observer-run-per-change"    // §2.4
+	assertResolvable   = "every-lock-can-be-resolved"     // §2.2
+	assertNoError      = "no-error"
+)
+
+// model is the sequential snapshot-isolation model: a list of committed versions per cell, and what was promised about
+// each transaction. It knows nothing of locks, messages or tablets.
+type model struct {
+	txns     map[Timestamp]*modelTxn // by start timestamp
+	commits  map[Timestamp]*modelTxn // by commit timestamp
+	versions map[Cell][]version      // by ascending commit timestamp
+	reads    []modelRead
+	notified map[Cell]Timestamp // the newest change that an observer must hear of
+	direct   map[Timestamp]bool // timestamps of notifications that are not a transaction's
+	cleared  map[Cell]Timestamp // up to where a run may have cleared
+	runs     map[cellAt]Timestamp
+}
+
+// modelTxn is what is known about one transaction.
+type modelTxn struct {
+	start      Timestamp
+	primary    Cell
+	writes     []CellWriteRequest
+	intents    []Cell
+	commitTS   Timestamp
+	rolledBack bool
+	applied    map[Cell]bool // cells with a write record
+	observed   Cell          // an observer's transaction: the cell, and the change it saw
+	seen       Timestamp
+}
+
+// version is one committed value of a cell.
+type version struct {
+	commit, start Timestamp
+	deleted       bool
+	value         []byte
+}
+
+// modelRead is an answer that was given.
+type modelRead struct {
+	cell   Cell
+	at     Timestamp
+	found  bool
+	value  []byte
+	commit Timestamp // 0: not told
+}
+
+func newModel() *model {
+	return &model{
+		txns: make(map[Timestamp]*modelTxn), commits: make(map[Timestamp]*modelTxn), versions: make(map[Cell][]version),
+		notified: make(map[Cell]Timestamp), direct: make(map[Timestamp]bool), cleared: make(map[Cell]Timestamp),
+		runs: make(map[cellAt]Timestamp),
+	}
+}
+
+// fault is a failed assertion.
+type fault struct{ name, text string }
+
+func faultf(name, format string, args ...any) *fault {
+	return &fault{name: name, text: fmt.Sprintf(format, args...)}
+}
+
+// commit records the decision to commit.
+func (m *model) commit(t *modelTxn, ts Timestamp) *fault {
+	if t.rolledBack {
+		return faultf(assertRevival, "transaction %d commits at %d after it was reported as rolled back", t.start, ts)
+	}
+	if t.commitTS != 0 {
+		if t.commitTS != ts {
+			return faultf(assertOneTS, "transaction %d is committed at %d and at %d", t.start, t.commitTS, ts)
+		}
+		return nil
+	}
+	t.commitTS = ts
+	m.commits[ts] = t
+	for _, w := range t.writes {
+		list := m.versions[w.Cell]
+		for _, v := range list {
+			if v.commit > t.start && v.start < ts {
+				return faultf(assertLostUpdate, "%s: transactions [%d,%d] and [%d,%d] overlap", show(w.Cell), v.start, v.commit, t.start, ts)
+			}
+		}
+		i, _ := slices.BinarySearchFunc(list, ts, func(v version, ts Timestamp) int { return int(v.commit) - int(ts) })
+		m.versions[w.Cell] = slices.Insert(list, i, version{commit: ts, start: t.start, deleted: w.Kind == KindDelete, value: valueOf(&w)})
+	}
+	if t.seen != 0 {
+		change := cellAt{t.observed, t.seen}
+		if other, ok := m.runs[change]; ok {
+			return faultf(assertOnce, "%s changed at %d: runs %d and %d both commit", show(t.observed), t.seen, other, t.start)
+		}
+		m.runs[change] = t.start
+	}
+	return nil
+}
+
+// rollback records that the transaction was reported as never to commit.
+func (m *model) rollback(start Timestamp) *fault {
+	t := m.txns[start]
+	if t.commitTS != 0 {
+		return faultf(assertRevival, "transaction %d is rolled back after it committed at %d", start, t.commitTS)
+	}
+	t.rolledBack = true
+	return nil
+}
+
+// committed checks a commit timestamp that someone was told.
+func (m *model) committed(start, ts Timestamp) *fault {
+	if t := m.txns[start]; t.commitTS != ts {
+		return faultf(assertOneTS, "transaction %d is reported as committed at %d; it is at %d", start, ts, t.commitTS)
+	}
+	return nil
+}
+
+// at is the value of a cell in the snapshot of a timestamp.
+func (m *model) at(c Cell, ts Timestamp) (version, bool) {
+	list := m.versions[c]
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].commit <= ts {
+			return list[i], true
+		}
+	}
+	return version{}, false
+}
+
+// checkRead compares one answer with the snapshot, as it is known at the end: a commit below a read that was answered
+// before is a fault too.
+func (m *model) checkRead(r modelRead) *fault {
+	v, ok := m.at(r.cell, r.at)
+	found := ok && !v.deleted
+	if found == r.found && (!found || bytes.Equal(v.value, r.value)) && (!found || r.commit == 0 || r.commit == v.commit) {
+		return nil
+	}
+	return faultf(assertSnapshot, "%s at %d: read %q found=%t commit=%d; the snapshot has %q found=%t commit=%d",
+		show(r.cell), r.at, r.value, r.found, r.commit, v.value, found, v.commit)
+}
+
+// mutated follows the effects of one operation on one tablet, before they are applied to the view.
+func (m *model) mutated(view *MemView, list []Mutation) *fault {
+	for i := range list {
+		mu := &list[i]
+		if mu.Group == GroupWrite && !mu.Delete {
+			if t := m.txns[mu.Write.StartTS]; t.primary == mu.Cell {
+				if f := m.commit(t, mu.Write.CommitTS); f != nil {
+					return f
+				}
+			}
+		}
+		if mu.Group == GroupRollback && m.txns[mu.TS].primary == mu.Cell {
+			if f := m.rollback(mu.TS); f != nil {
+				return f
+			}
+		}
+	}
+	for i := range list {
+		var f *fault
+		switch mu := &list[i]; {
+		case mu.Delete:
+		case mu.Group == GroupWrite:
+			f = m.wrote(view, mu, list)
+		case mu.Group == GroupNotify:
+			f = m.wroteNotify(view, mu)
+		}
+		if f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// wrote checks one new write record.
+func (m *model) wrote(view *MemView, mu *Mutation, list []Mutation) *fault {
+	t, w := m.txns[mu.Write.StartTS], mu.Write
+	if t.rolledBack {
+		return faultf(assertRevival, "%s: a write record of transaction %d, which is rolled back", show(mu.Cell), t.start)
+	}
+	if t.commitTS == 0 {
+		return faultf(assertPrimaryFirst, "%s: a write record of transaction %d before its primary's", show(mu.Cell), t.start)
+	}
+	if t.commitTS != w.CommitTS {
+		return faultf(assertOneTS, "%s: transaction %d is committed at %d, here at %d", show(mu.Cell), t.start, t.commitTS, w.CommitTS)
+	}
+	t.applied[mu.Cell] = true
+	if mu.Cell.Class != ClassData || view.Observed(mu.Cell.Table, mu.Cell.Column) != ObservedStrong {
+		return nil
+	}
+	m.notified[mu.Cell] = max(m.notified[mu.Cell], w.CommitTS)
+	n, _, _ := view.Notification(mu.Cell)
+	for i := range list {
+		if list[i].Group == GroupNotify && list[i].Cell == mu.Cell && !list[i].Delete {
+			n = *list[i].Notify
+		}
+	}
+	if n.TS < w.CommitTS {
+		return faultf(assertNotify, "%s: written at %d without a notification in the same mutations", show(mu.Cell), w.CommitTS)
+	}
+	return nil
+}
+
+// wroteNotify checks one new N entry: it never goes back, and somebody committed it.
+func (m *model) wroteNotify(view *MemView, mu *Mutation) *fault {
+	old, _, _ := view.Notification(mu.Cell)
+	if mu.Notify.TS < old.TS {
+		return faultf(assertNotify, "%s: the notification goes back from %d to %d", show(mu.Cell), old.TS, mu.Notify.TS)
+	}
+	t, ok := m.commits[mu.Notify.TS]
+	if !ok && !m.direct[mu.Notify.TS] {
+		return faultf(assertNotify, "%s: a notification at %d, where nothing is committed", show(mu.Cell), mu.Notify.TS)
+	}
+	if ok && t.rolledBack {
+		return faultf(assertRevival, "%s: a notification of transaction %d, which is rolled back", show(mu.Cell), t.start)
+	}
+	return nil
+}
+
+// finish checks what must hold when nothing is under way any more.
+func (m *model) finish(viewOf func(Cell) *MemView) *fault {
+	for _, r := range m.reads {
+		if f := m.checkRead(r); f != nil {
+			return f
+		}
+	}
+	for _, t := range m.txns {
+		if t.commitTS == 0 {
+			continue
+		}
+		for _, w := range t.writes {
+			if !t.applied[w.Cell] {
+				return faultf(assertAtomic, "transaction %d is committed at %d, but not on %s", t.start, t.commitTS, show(w.Cell))
+			}
+		}
+		for _, c := range t.intents {
+			m.notified[c] = max(m.notified[c], t.commitTS)
+		}
+	}
+	for c, ts := range m.notified {
+		n, _, _ := viewOf(c).Notification(c)
+		if n.TS < ts && m.cleared[c] < ts {
+			return faultf(assertNotify, "%s changed at %d, its notification is of %d and was cleared up to %d", show(c), ts, n.TS, m.cleared[c])
+		}
+	}
+	return m.checkVersions(viewOf)
+}
+
+// checkVersions reads every version that may still be read, and the moment before it.
+func (m *model) checkVersions(viewOf func(Cell) *MemView) *fault {
+	for c, list := range m.versions {
+		view := viewOf(c)
+		for _, v := range list {
+			for _, at := range []Timestamp{v.commit - 1, v.commit, MaxTimestamp - 1} {
+				if at < view.Bound() {
+					continue
+				}
+				res, err := Get(view, c, at)
+				if err != nil || res.Status != StatusOK {
+					return faultf(assertSnapshot, "%s at %d: %s, %v", show(c), at, statusName(res.Status), err)
+				}
+				if f := m.checkRead(modelRead{cell: c, at: at, found: res.Found, value: res.Value, commit: res.CommitTS}); f != nil {
+					return f
+				}
+			}
+		}
+	}
+	return nil
+}
