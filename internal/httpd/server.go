@@ -1,0 +1,126 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// Options is what a Server shows. Status and Ready are called on any goroutine, once a request.
+type Options struct {
+	// Addr is the host:port to bind; port 0 picks a free one.
+	Addr string
+	// Status describes the node.
+	Status func(ctx context.Context) *pb.NodeStatusResponse
+	// Ready is nil while the node serves, else why it does not.
+	Ready func(ctx context.Context) error
+	// Metrics is what /metrics exports.
+	Metrics prometheus.Gatherer
+	// Logger receives what net/http reports; nil discards it.
+	Logger *slog.Logger
+}
+
+// Server is a listening HTTP server. Close it.
+type Server struct {
+	http     *http.Server
+	listener net.Listener
+	served   chan error
+}
+
+// Open binds the address and serves.
+func Open(o Options) (*Server, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	listener, err := net.Listen("tcp", o.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("httpd: %w", err)
+	}
+	s := &Server{
+		http: &http.Server{
+			Handler:           Handler(o),
+			ReadHeaderTimeout: 5 * time.Second,
+			ReadTimeout:       10 * time.Second,
+			WriteTimeout:      30 * time.Second,
+			IdleTimeout:       2 * time.Minute,
+			MaxHeaderBytes:    64 << 10,
+			ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		},
+		listener: listener,
+		served:   make(chan error, 1),
+	}
+	go func() { s.served <- s.http.Serve(listener) }() // joined by Close
+	return s, nil
+}
+
+// Addr is the address that was bound.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Close stops listening and waits for requests under way as long as ctx allows, then cuts them off.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	if serving := <-s.served; !errors.Is(serving, http.ErrServerClosed) {
+		err = errors.Join(err, serving)
+	}
+	return err
+}
+
+// Handler serves the paths without a listener.
+func Handler(o Options) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+		text(w, http.StatusOK, "alive")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, req *http.Request) {
+		if err := o.Ready(req.Context()); err != nil {
+			text(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		text(w, http.StatusOK, "ready")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
+	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, req *http.Request) {
+		body, err := protojson.MarshalOptions{EmitUnpopulated: true, UseProtoNames: true}.Marshal(o.Status(req.Context()))
+		if err != nil {
+			text(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(append(body, '\n'))
+	})
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, req *http.Request) {
+		page(w, o.Status(req.Context()), o.Ready(req.Context()))
+	})
+	return guard(mux)
+}
+
+// guard sets what every answer carries.
+func guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, req)
+	})
+}
+
+func text(w http.ResponseWriter, code int, body string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = fmt.Fprintln(w, body)
+}
