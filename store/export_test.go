@@ -25,3 +25,15 @@ func Versions(s *Store, key []byte) int {
 
 // BreakSync makes the writer believe that Badger reported a failed sync of its value log.
 func BreakSync(s *Store) { s.state.log.Errorf(vlogSyncFailed+": %v", "input/output error") }
+
+// CountPrefix counts the keys with a prefix.
+func CountPrefix(s *Snap, prefix string) (n int) {
+	s.walk(walkOptions{prefix: []byte(prefix), keysOnly: true}, func(_, _ []byte, err error) bool {
+		n++
+		return err == nil
+	})
+	return n
+}
+
+// DeleteEntry adds the deletion of one log entry, as no code of this package does.
+func DeleteEntry(b *Batch, tablet, index uint64) { b.Delete(appendEntryKey(nil, tablet, index)) }

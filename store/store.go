@@ -82,6 +82,7 @@ func (s *Store) openDatabases() (err error) {
 			return errors.Join(err, s.state.db.Close())
 		}
 	}
+	s.lookAtSpace()
 	if s.opts.ReclaimInterval > 0 && !s.opts.InMemory {
 		s.workers.Go(s.reclaimLoop)
 	}
@@ -112,7 +113,7 @@ func openBadger(b badger.Options) (*badger.DB, error) {
 	var err error
 	for range attempts {
 		if !b.InMemory {
-			if err = removeLeftovers(b.Dir); err != nil {
+			if err = errors.Join(removeLeftovers(b.Dir), checkTables(b)); err != nil {
 				return nil, err
 			}
 		}
