@@ -34,6 +34,7 @@ var layers = []layer{
 	{of: "internal/version"},
 	{of: "internal/archtest"},
 	{of: "internal/actorkit"},
+	{of: "internal/notify/...", may: []string{pb, "internal/mvcc", "internal/wire"}},
 	{of: "internal/mvcc/...", may: []string{"internal/broken"}},
 	{of: "internal/wire", may: []string{pb, "internal/mvcc"}},
 	{of: "internal/txn/...", may: []string{pb, "internal/broken", "internal/mvcc", "internal/txn/...", "internal/wire"}},

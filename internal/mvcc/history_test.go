@@ -200,7 +200,7 @@ func (h *history) check(f *fault) {
 
 // run plays the history and returns the failed assertion, if any.
 func (h *history) run() *fault {
-	for range 60 + h.rng.IntN(120) {
+	for range 60 + h.rng.IntN(240) {
 		h.step()
 		if h.fault != nil {
 			return h.fault
@@ -227,7 +227,7 @@ func (h *history) run() *fault {
 func (h *history) step() {
 	switch n := h.rng.IntN(100); {
 	case n < 12:
-		if len(h.txns) < 12 {
+		if len(h.txns) < 20 {
 			h.begin()
 		}
 	case n < 60:

@@ -1,9 +1,6 @@
 package mvcc
 
-import (
-	"iter"
-	"slices"
-)
+import "slices"
 
 // maxUnshown is how many cells in a row a page may look at without showing one: deleted, too new or not asked for.
 // It bounds the work of one page when MaxBytes never does.
@@ -20,10 +17,8 @@ func Scan(v View, r ScanRequest) (ScanResult, error) {
 		return ScanResult{Status: StatusTooOld}, nil
 	}
 	span := r.span()
-	next, stop := iter.Pull2(v.Locks(span, r.Reverse))
-	defer stop()
-	p := page{view: v, req: &r, nextLock: next}
-	p.advance()
+	p := page{view: v, req: &r}
+	p.findLock(span)
 	for cw, err := range v.Cells(span, r.Reverse) {
 		if err != nil {
 			return ScanResult{}, err
@@ -85,12 +80,11 @@ func (r *ScanRequest) wants(c Cell) bool {
 	return len(r.Columns) == 0 || slices.Contains(r.Columns, c.Column)
 }
 
-// page is a page being filled: a merge of the write column with the locks that are in the way.
+// page is a page being filled, up to the first lock that is in the way.
 type page struct {
 	view     View
 	req      *ScanRequest
-	nextLock func() (Cell, Lock, bool)
-	lockCell Cell // the next lock in the way, if locked
+	lockCell Cell // the first lock in the way, if locked: no page gets beyond it
 	lock     Lock
 	locked   bool
 	row      string // the row of the last cell shown
@@ -111,20 +105,18 @@ func (p *page) end() ScanResult {
 	return p.result
 }
 
-// advance moves on to the next lock that is in the scan's way.
-func (p *page) advance() {
-	for {
-		p.lockCell, p.lock, p.locked = p.nextLock()
-		if !p.locked {
-			return
-		}
-		if p.lock.blocks(p.req.At) && p.req.wants(p.lockCell) && p.req.beyondResume(p.lockCell) {
+// findLock finds the first lock that is in the scan's way. It looks at the locks of all of the span; there are only as
+// many as transactions in flight, in memory.
+func (p *page) findLock(span Span) {
+	for c, l := range p.view.Locks(span, p.req.Reverse) {
+		if l.blocks(p.req.At) && p.req.wants(c) && p.req.beyondResume(c) {
+			p.lockCell, p.lock, p.locked = c, l, true
 			return
 		}
 	}
 }
 
-// stopAtLock ends the page if the next lock in the way comes no later than the cell, or than the end of the span.
+// stopAtLock ends the page if the lock in the way comes no later than the cell, or than the end of the span.
 func (p *page) stopAtLock(c Cell, atEnd bool) bool {
 	if !p.locked || (!atEnd && p.req.order(p.lockCell, c) > 0) {
 		return false

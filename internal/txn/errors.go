@@ -24,6 +24,9 @@ var (
 	ErrPermission     = errors.New("percolator: permission denied")
 )
 
+// errTableGone: a tablet does not know a table whose id was in the cache. Running again looks the name up anew.
+var errTableGone = fmt.Errorf("%w any more", ErrNoTable)
+
 // LimitError says which limit was exceeded. It wraps ErrTooLarge.
 type LimitError struct {
 	Limit string // "row", "column", "value"

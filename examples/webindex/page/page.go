@@ -18,6 +18,7 @@ const (
 	MaxLinks       = 1000    // distinct targets; the first in the document are kept
 	MaxAnchors     = 8       // anchor texts per target; the first in the document are kept
 	MaxAnchor      = 160     // one anchor text; longer ones are cut
+	MaxRedirects   = 16      // hops over which a redirect is followed
 	redirectMarker = "refresh"
 )
 

@@ -1,0 +1,104 @@
+package observer
+
+import (
+	"context"
+	"fmt"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Client is what runs need of the transaction layer. All methods may be used concurrently.
+type Client interface {
+	// Begin starts a transaction, grouped by the observer's name.
+	Begin(ctx context.Context, observer string) (Txn, error)
+	// Notification reads the cell's entry in the notify group: a raw read, not of any snapshot.
+	Notification(ctx context.Context, c mvcc.Cell) (n mvcc.Notify, there bool, err error)
+	// ClearNotify removes the entry if it is not newer than upTo; left is the timestamp of the entry that stays, or 0.
+	ClearNotify(ctx context.Context, c mvcc.Cell, upTo mvcc.Timestamp) (left mvcc.Timestamp, err error)
+	// FailNotify records a failed run, see mvcc.FailNotify.
+	FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error
+}
+
+// Txn is one run's transaction.
+type Txn interface {
+	StartTS() mvcc.Timestamp
+	// GetRecords reads the newest write record of each cell visible at StartTS, deletes included. It waits for or resolves
+	// locks, never skips them.
+	GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error)
+	// SetCell buffers a write of a cell of any class.
+	SetCell(c mvcc.Cell, value []byte)
+	Commit(ctx context.Context) (mvcc.Timestamp, error)
+	Rollback(ctx context.Context) error
+	// User is the transaction as user code sees it: it can neither commit nor roll back.
+	User() *percolator.Tx
+}
+
+// NewClient is the Client over the process's coordinator.
+func NewClient(c *txn.Client) Client { return client{c} }
+
+type client struct{ c *txn.Client }
+
+type transaction struct{ *txn.Txn }
+
+// User implements Txn.
+func (t transaction) User() *percolator.Tx { return percolator.WrapTx(t.Txn) }
+
+// Begin implements Client.
+func (c client) Begin(ctx context.Context, observer string) (Txn, error) {
+	t, err := c.c.Begin(ctx, txn.Options{Name: observer})
+	if err != nil {
+		return nil, err
+	}
+	return transaction{t}, nil
+}
+
+// Notification implements Client.
+func (c client) Notification(ctx context.Context, cell mvcc.Cell) (mvcc.Notify, bool, error) {
+	resp, err := c.send(ctx, cell, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{
+		Group: uint32(mvcc.GroupNotify), Table: uint32(cell.Table), FromRow: wire.Bytes(cell.Row),
+		Column: wire.Bytes(cell.Column), Limit: 1,
+	}}})
+	if err != nil {
+		return mvcc.Notify{}, false, err
+	}
+	entries := resp.GetWalk().GetEntries()
+	if len(entries) == 0 || wire.Cell(entries[0].Cell) != cell {
+		return mvcc.Notify{}, false, nil
+	}
+	return wire.Notify(entries[0].Notify), true, nil
+}
+
+// ClearNotify implements Client.
+func (c client) ClearNotify(ctx context.Context, cell mvcc.Cell, upTo mvcc.Timestamp) (mvcc.Timestamp, error) {
+	resp, err := c.send(ctx, cell, &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{
+		ClearNotify: &pb.ClearNotifyRequest{Cell: wire.CellPB(cell), UpTo: uint64(upTo)},
+	}})
+	if err != nil {
+		return 0, err
+	}
+	return mvcc.Timestamp(resp.GetMutation().GetCommitTs()), nil
+}
+
+// FailNotify implements Client.
+func (c client) FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error {
+	_, err := c.send(ctx, r.Cell, &pb.TabletRequest{Op: &pb.TabletRequest_FailNotify{FailNotify: &pb.FailNotifyRequest{
+		Cell: wire.CellPB(r.Cell), Ts: uint64(r.TS), Attempts: r.Attempts, ParkedTs: uint64(r.ParkedTS), Error: r.Error,
+	}}})
+	return err
+}
+
+// send carries an idempotent operation to the tablet of the cell's row.
+func (c client) send(ctx context.Context, cell mvcc.Cell, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	resp, err := c.c.Send(ctx, cell.Table, cell.Row, req)
+	if err != nil {
+		return nil, err
+	}
+	if e := resp.GetError(); e != nil {
+		return nil, fmt.Errorf("observer: %s: %w", e.Message, percolator.ErrUnavailable)
+	}
+	return resp, nil
+}

@@ -1,0 +1,92 @@
+package observer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Defaults of Config.
+const (
+	DefaultWorkers       = 64
+	DefaultQueue         = 4096
+	DefaultCommitTimeout = 20 * time.Second
+	DefaultGrace         = 2 * time.Second
+	DefaultFailureBase   = 100 * time.Millisecond
+	DefaultFailureMax    = time.Minute
+	DefaultRetryBase     = 2 * time.Millisecond
+	DefaultRetryMax      = 2 * time.Second
+)
+
+// Errors of this package.
+var (
+	ErrInvalid = errors.New("observer: invalid configuration")
+	// ErrStillRunning: Stop's context ended before all runs did.
+	ErrStillRunning = errors.New("observer: runs still going on")
+)
+
+// Registered is an observer of this process, with the id of its table.
+type Registered struct {
+	Spec  percolator.ObserverSpec
+	Table mvcc.TableID
+}
+
+// Config of a dispatcher. Zero fields take the defaults.
+type Config struct {
+	Name      string // the actor's name; "observer"
+	Observers []Registered
+	Client    Client
+	// Context is called once for each run to add values to its context: the database for percolator.DBFrom.
+	Context func(context.Context) context.Context
+
+	Workers int // most runs at once
+	Queue   int // most cells of one observer that wait for a slot, and most that wait for their backoff
+	// MaxStuck is how many slots, taken by functions that ignore the end of their context, are replaced; default Workers.
+	MaxStuck int
+	// Grace is how long after its deadline a function may take to return before it counts as stuck.
+	Grace time.Duration
+	// CommitTimeout bounds each step of the framework around the user's function: begin and check, commit, clear.
+	CommitTimeout time.Duration
+	// FailureBase and FailureMax bound the backoff after a failed run: base, doubled with every attempt, at most max.
+	FailureBase, FailureMax time.Duration
+	// RetryBase and RetryMax bound the jittered backoff after a conflict, or when a node does not answer.
+	RetryBase, RetryMax time.Duration
+	// Seed of the jitter; 0 takes one from the clock.
+	Seed   uint64
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = "observer"
+	}
+	if c.Context == nil {
+		c.Context = func(ctx context.Context) context.Context { return ctx }
+	}
+	positive(&c.Workers, DefaultWorkers)
+	positive(&c.Queue, DefaultQueue)
+	positive(&c.MaxStuck, c.Workers)
+	positive(&c.Grace, DefaultGrace)
+	positive(&c.CommitTimeout, DefaultCommitTimeout)
+	positive(&c.FailureBase, DefaultFailureBase)
+	positive(&c.FailureMax, DefaultFailureMax)
+	positive(&c.RetryBase, DefaultRetryBase)
+	positive(&c.RetryMax, DefaultRetryMax)
+	if c.Seed == 0 {
+		c.Seed = uint64(time.Now().UnixNano())
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func positive[N int | time.Duration](v *N, def N) {
+	if *v <= 0 {
+		*v = def
+	}
+}

@@ -1,0 +1,26 @@
+// Package observer runs user code when observed cells have changed (§2.4): a dispatcher per node takes dirty cells from
+// those who find them, keeps them in bounded queues, and starts one invocation actor per run on a bounded pool.
+//
+// Invariants:
+//  1. At most one transaction of a strong observer commits per change: the transaction that runs the user's function reads
+//     the observed cell's newest write record and the acknowledgment, runs only if commit_ts > ack, and sets the
+//     acknowledgment to its own start timestamp in the same commit. Two runs at once conflict on the acknowledgment.
+//  2. A replay counts as a change at the timestamp of its notify entry: it is due while that is above the acknowledgment.
+//     So a replay, too, is committed at most once. Whoever marks a row for replay takes a fresh timestamp for it.
+//  3. A notification is cleared only up to the start timestamp of a run known committed, or, by a check that found the
+//     cell clean, up to the timestamp of the entry that the check was for. Anything newer stays (invariant 12 of the
+//     design).
+//  4. A notification is never dropped. A run that fails, panics or passes its deadline is counted in the notify entry
+//     and tried again after an exponential backoff; after MaxAttempts it is parked with the error. Conflicts, and nodes
+//     that do not answer, are not counted. Nothing is retried without a pause.
+//  5. In one process there is at most one run per cell; changes that come meanwhile are collapsed into the next run.
+//  6. Everything is bounded: runs at once by Workers and each observer's Concurrency, cells waiting by Queue, each run by
+//     its Deadline. A function that ignores its context holds its slot only: the slot is replaced, up to MaxStuck.
+//  7. Only observers registered in this process run here.
+//
+// The dispatcher is an actor: it never waits. Invocation actors may block, because nothing else is ever sent to them.
+//
+// Package node spawns the dispatcher and connects scanners to it. A crash loses the queues and the backoff; the
+// notifications are in the tablets, and the next scan finds them. A crash between a run's commit and its clearing costs
+// one check that finds the cell clean (strong), or one more run (weak).
+package observer

@@ -1,0 +1,260 @@
+package observer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// run is one run of an observer for one cell. It belongs to its invocation actor; phase is shared with the dispatcher.
+type run struct {
+	obs   *linked
+	cell  mvcc.Cell
+	known *mvcc.Notify // the notify entry that led here; nil for a hint
+	// attempts is how often the dispatcher has seen runs for this change fail.
+	attempts uint32
+	client   Client
+	timeout  time.Duration // of each step around the user's function
+	grace    time.Duration
+	base     context.Context // ends when the dispatcher gives up; carries the database
+	phase    atomic.Int32
+	tx       Txn // nil before it has begun
+	// overdue is called, once, when the function has not returned a grace after its deadline.
+	overdue func()
+}
+
+// Phases of a run. The user's function returning, and the dispatcher giving up on it, race for phaseUser: the loser acts
+// on nothing.
+const (
+	phaseCheck int32 = iota
+	phaseUser
+	phaseReturned
+	phaseAbandoned
+)
+
+// errExited: the user's function ended its goroutine instead of returning.
+var errExited = errors.New("observer: the function called runtime.Goexit")
+
+// panicError is a recovered panic of the user's function.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+// Error is the panic's value and the stack; it is cut to 1 KiB where it is stored.
+func (e *panicError) Error() string { return fmt.Sprintf("observer: panic: %v\n%s", e.value, e.stack) }
+
+// deadlineError: the function returned, if at all, after its deadline.
+type deadlineError struct {
+	deadline time.Duration
+	cause    error
+}
+
+// Error says which deadline it was.
+func (e *deadlineError) Error() string {
+	if e.cause == nil {
+		return fmt.Sprintf("observer: deadline of %v exceeded", e.deadline)
+	}
+	return fmt.Sprintf("observer: deadline of %v exceeded: %v", e.deadline, e.cause)
+}
+
+// Unwrap is the function's own error.
+func (e *deadlineError) Unwrap() error { return e.cause }
+
+// do runs to an outcome. Everything but the user's function is bounded by the step timeout.
+func (r *run) do() outcome {
+	ctx, cancel := context.WithTimeout(r.base, r.timeout)
+	defer cancel()
+	tx, err := r.client.Begin(ctx, r.obs.spec.Name)
+	if err != nil {
+		return r.retry(err)
+	}
+	r.tx = tx
+	due, ts, out := r.check(ctx, tx)
+	if !due {
+		r.drop(tx)
+		out.start = tx.StartTS()
+		return out
+	}
+	cancel()
+	r.obs.stats.started(tx.StartTS(), ts)
+	if err := r.user(tx, ts); err != nil {
+		r.drop(tx)
+		out := r.judge(tx.StartTS(), err)
+		out.start = tx.StartTS()
+		return out
+	}
+	return r.commit(tx)
+}
+
+// exited is the outcome when the user's function has ended the goroutine: do did not return.
+func (r *run) exited() outcome {
+	if r.tx == nil || !r.phase.CompareAndSwap(phaseUser, phaseReturned) {
+		return outcome{kind: abandoned, err: errExited}
+	}
+	r.drop(r.tx)
+	return r.judge(r.tx.StartTS(), errExited)
+}
+
+// check decides whether the cell is dirty at the transaction's start timestamp, and as of which change. If not, the
+// outcome says what has become of it.
+func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, out outcome) {
+	if r.obs.spec.Weak {
+		return r.checkWeak(ctx, tx)
+	}
+	recs, err := tx.GetRecords(ctx, r.cell, r.obs.ack(r.cell))
+	if err != nil {
+		return false, 0, r.retry(err)
+	}
+	ack, err := notify.DecodeAck(recs[1].Value)
+	if err != nil {
+		return false, 0, r.failed(tx.StartTS(), err)
+	}
+	changed := recs[0].CommitTS
+	if due, ts := due(changed, ack, r.known); due {
+		return true, ts, outcome{}
+	}
+	n, there, err := r.entry(ctx)
+	switch {
+	case err != nil:
+		return false, 0, r.retry(err)
+	case !there:
+		return false, 0, outcome{kind: clean}
+	case n.TS > tx.StartTS(): // changed since this transaction began
+		return false, 0, outcome{kind: clean, left: n.TS}
+	}
+	if due, ts := due(changed, ack, &n); due {
+		r.known = &n
+		return true, ts, outcome{}
+	}
+	return false, 0, r.clear(clean, tx.StartTS(), n.TS)
+}
+
+// due is the test of §2.4: written after the last acknowledgment? A replay counts as written when it was asked for.
+func due(changed, ack mvcc.Timestamp, n *mvcc.Notify) (bool, mvcc.Timestamp) {
+	if n != nil && n.Replay && n.TS > ack {
+		return true, max(changed, n.TS)
+	}
+	return changed > ack, changed
+}
+
+// entry is the notify entry to judge by: the one that was walked, else the present one.
+func (r *run) entry(ctx context.Context) (mvcc.Notify, bool, error) {
+	if r.known != nil {
+		return *r.known, true, nil
+	}
+	return r.client.Notification(ctx, r.cell)
+}
+
+// checkWeak looks whether the notification is still there: a weak one acknowledges nothing, so the entry itself is all
+// there is to know.
+func (r *run) checkWeak(ctx context.Context, tx Txn) (bool, mvcc.Timestamp, outcome) {
+	n, there, err := r.client.Notification(ctx, r.cell)
+	switch {
+	case err != nil:
+		return false, 0, r.retry(err)
+	case !there:
+		return false, 0, outcome{kind: clean}
+	case n.ParkedTS != 0: // only a replay or a newer notification makes it run
+		return false, 0, outcome{kind: clean}
+	case n.TS > tx.StartTS():
+		// The run could not clear it, and would not see what the notifier wrote: begin anew.
+		return false, 0, outcome{kind: clean, left: n.TS}
+	}
+	r.known = &n
+	return true, n.TS, outcome{}
+}
+
+// user calls the user's function with its deadline and turns a panic into an error.
+func (r *run) user(tx Txn, ts mvcc.Timestamp) (err error) {
+	r.phase.Store(phaseUser)
+	deadline := r.obs.spec.Deadline
+	ctx, cancel := context.WithTimeout(r.base, deadline)
+	defer cancel()
+	alarm := time.AfterFunc(deadline+r.grace, r.overdue)
+	defer alarm.Stop()
+	n := percolator.Notification{
+		Row: r.cell.Row, Column: r.obs.spec.Column, TS: percolator.Timestamp(ts), Attempt: int(r.attempt(ts)),
+	}
+	err = r.call(ctx, tx.User(), n)
+	if !r.phase.CompareAndSwap(phaseUser, phaseReturned) {
+		return errAbandoned
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &deadlineError{deadline: deadline, cause: err}
+	}
+	return err
+}
+
+func (r *run) call(ctx context.Context, tx *percolator.Tx, n percolator.Notification) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicError{value: p, stack: debug.Stack()}
+		}
+	}()
+	return r.obs.spec.Func(ctx, tx, n)
+}
+
+// attempt is how many runs for the change at ts have failed before.
+func (r *run) attempt(ts mvcc.Timestamp) uint32 {
+	if r.known != nil && r.known.TS == ts {
+		return max(r.known.Attempts, r.attempts)
+	}
+	return r.attempts
+}
+
+// commit acknowledges and commits in one transaction, then clears the notification.
+func (r *run) commit(tx Txn) outcome {
+	ctx, cancel := context.WithTimeout(r.base, r.timeout)
+	defer cancel()
+	start, ack := tx.StartTS(), r.obs.ack(r.cell)
+	if !r.obs.spec.Weak && !broken.AckOutside {
+		tx.SetCell(ack, notify.EncodeAck(start))
+	}
+	if _, err := tx.Commit(ctx); err != nil {
+		if ctx.Err() != nil { // the step's own time was over: not the function's fault
+			return r.retry(err)
+		}
+		return r.judge(start, err)
+	}
+	if !r.obs.spec.Weak && broken.AckOutside {
+		r.ackOutside(ctx, ack, start)
+	}
+	return r.clear(committed, start, start)
+}
+
+// ackOutside is the broken build's way to acknowledge: in a transaction of its own.
+func (r *run) ackOutside(ctx context.Context, ack mvcc.Cell, start mvcc.Timestamp) {
+	tx, err := r.client.Begin(ctx, r.obs.spec.Name)
+	if err != nil {
+		return
+	}
+	tx.SetCell(ack, notify.EncodeAck(start))
+	_, _ = tx.Commit(ctx)
+}
+
+// clear removes the notification up to a timestamp. If that fails the entry stays, and the next scan finds the cell clean.
+func (r *run) clear(kind outcomeKind, start, upTo mvcc.Timestamp) outcome {
+	ctx, cancel := context.WithTimeout(r.base, r.timeout)
+	defer cancel()
+	left, err := r.client.ClearNotify(ctx, r.cell, min(start, upTo))
+	if err != nil {
+		r.obs.logger.Debug("observer: notification not cleared", "observer", r.obs.spec.Name, "error", err)
+	}
+	return outcome{kind: kind, start: start, left: left}
+}
+
+// drop gives up the transaction. A failure to do so leaves nothing: nothing has been prewritten.
+func (r *run) drop(tx Txn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.base), r.timeout)
+	defer cancel()
+	_ = tx.Rollback(ctx)
+}

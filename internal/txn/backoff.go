@@ -1,0 +1,66 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// backoff is a jittered exponential wait. The zero value with base and max set is ready.
+type backoff struct {
+	base, max time.Duration
+	n         int
+}
+
+// next is how long to wait now: at least half of, at most all of base·2ⁿ, up to max.
+func (b *backoff) next() time.Duration {
+	d := b.max
+	if b.n < 30 && b.base<<b.n < b.max {
+		d = b.base << b.n
+	}
+	b.n++
+	return jitter(d)
+}
+
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// sleep waits for d or the end of ctx, whose error it returns.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// patience bounds the attempts of one operation that nobody serves: by its context and OperationTimeout.
+// The zero value is ready.
+type patience struct {
+	wait  backoff
+	since time.Time
+}
+
+// again waits before another attempt; last is why the one before failed. The error, if any, wraps last.
+func (p *patience) again(ctx context.Context, c *Client, v verdict, last error) error {
+	if p.since.IsZero() {
+		p.since = time.Now()
+		p.wait = backoff{base: c.cfg.BackoffBase, max: c.cfg.BackoffMax}
+		if v == wrongTablet && ctx.Err() == nil {
+			return nil // the map has just been healed: the next attempt knows better
+		}
+	}
+	if time.Since(p.since) > c.cfg.OperationTimeout {
+		return fmt.Errorf("%w: gave up after %v: %w", ErrUnavailable, c.cfg.OperationTimeout, last)
+	}
+	if err := sleep(ctx, p.wait.next()); err != nil {
+		return fmt.Errorf("%w (last attempt: %w)", err, last)
+	}
+	return nil
+}

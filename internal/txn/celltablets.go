@@ -1,0 +1,125 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// maxBatchCells bounds the cells of one mutation, apart from the limit on its bytes.
+const maxBatchCells = 4096
+
+// batchBytes is how large one mutation is made: a little below the tablet's limit, which counts the same bytes.
+func (c *Client) batchBytes() int { return c.cfg.Limits.Batch - c.cfg.Limits.Batch/8 }
+
+// cellRun is how many of the cells, which are sorted, the tablet takes in one message.
+func (c *Client) cellRun(d *pb.TabletDescriptor, cells []mvcc.Cell) int {
+	size := 0
+	for i, cell := range cells {
+		size += len(cell.Row) + len(cell.Column)
+		if i > 0 && (i >= maxBatchCells || size > c.batchBytes() || !wire.Holds(d, posOf(cell))) {
+			return i
+		}
+	}
+	return len(cells)
+}
+
+// eachTablet sends an idempotent mutation about cells and intents, tablet by tablet in parallel and in as many messages
+// as it takes, until each is answered. check, if given, sees every result and may return an error.
+func (c *Client) eachTablet(
+	ctx context.Context, cells, intents []mvcc.Cell,
+	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
+) error {
+	parts, err := c.cellParts(ctx, cells, intents)
+	if err != nil {
+		return err
+	}
+	return parallel(len(parts), func(i int) error {
+		var wait patience
+		return c.mutatePart(ctx, parts[i], build, check, &wait)
+	})
+}
+
+// cellPart is a part of an operation's cells that is believed to be in one tablet.
+type cellPart struct {
+	d              *pb.TabletDescriptor
+	cells, intents []mvcc.Cell
+}
+
+// cellParts sorts cells and intents by tablet.
+func (c *Client) cellParts(ctx context.Context, cells, intents []mvcc.Cell) ([]cellPart, error) {
+	var parts []cellPart
+	for _, set := range []struct {
+		cells  []mvcc.Cell
+		intent bool
+	}{{sorted(cells), false}, {sorted(intents), true}} {
+		for rest := set.cells; len(rest) > 0; {
+			d, err := c.locate(ctx, posOf(rest[0]))
+			if err != nil {
+				return nil, err
+			}
+			n := c.cellRun(d, rest)
+			parts = addPart(parts, d, rest[:n], set.intent)
+			rest = rest[n:]
+		}
+	}
+	return parts, nil
+}
+
+// addPart lets intents travel with the cells of their tablet.
+func addPart(parts []cellPart, d *pb.TabletDescriptor, cells []mvcc.Cell, intent bool) []cellPart {
+	if !intent {
+		return append(parts, cellPart{d: d, cells: cells})
+	}
+	for i := range parts {
+		if parts[i].d == d && parts[i].intents == nil && len(parts[i].cells)+len(cells) <= maxBatchCells {
+			parts[i].intents = cells
+			return parts
+		}
+	}
+	return append(parts, cellPart{d: d, intents: cells})
+}
+
+// sorted is cells in order; a copy if they were not.
+func sorted(cells []mvcc.Cell) []mvcc.Cell {
+	if slices.IsSortedFunc(cells, compareCells) {
+		return cells
+	}
+	cells = slices.Clone(cells)
+	slices.SortFunc(cells, compareCells)
+	return cells
+}
+
+func (c *Client) mutatePart(
+	ctx context.Context, p cellPart,
+	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error, wait *patience,
+) error {
+	resp, v, err := c.try(ctx, p.d, build(p.cells, p.intents))
+	switch v {
+	case answered:
+		if resp.GetMutation() == nil {
+			return fmt.Errorf("%w: the tablet answered something else", ErrUnavailable)
+		}
+		if check != nil {
+			return check(resp.GetMutation())
+		}
+		return nil
+	case refused:
+		return err
+	}
+	if err := wait.again(ctx, c, v, err); err != nil {
+		return err
+	}
+	parts, err := c.cellParts(ctx, p.cells, p.intents)
+	if err != nil {
+		return err
+	}
+	return parallel(len(parts), func(i int) error {
+		own := *wait
+		return c.mutatePart(ctx, parts[i], build, check, &own)
+	})
+}

@@ -1,0 +1,266 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Client coordinates transactions of one process over a Transport. All its methods may be used concurrently.
+type Client struct {
+	transport Transport
+	cfg       Config
+	worker    mvcc.Worker
+
+	oracle   timestamps
+	waits    sync.Pool // of *timestampWait
+	tablets  tabletMap
+	tables   tableNames
+	resolver resolver
+	learned  prefetcher
+	work     background
+	beats    heartbeats
+	stats    counters
+
+	closed atomic.Bool
+	ctx    context.Context // ends with the client; for what goes on in the background
+	cancel context.CancelFunc
+	loops  sync.WaitGroup // the oracle's and the heartbeats' goroutines
+}
+
+// NewClient returns a client over the transport, which belongs to it from now on. It must be closed.
+func NewClient(transport Transport, cfg Config) *Client {
+	c := &Client{transport: transport, cfg: cfg.withDefaults(), worker: transport.Worker()}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.waits.New = func() any { return &timestampWait{answer: make(chan timestampAnswer, 1)} }
+	c.oracle.c, c.oracle.wake = c, make(chan struct{}, 1)
+	c.tablets.max = c.cfg.MaxTablets
+	c.resolver.init(c)
+	c.learned.init()
+	c.work.init(c.cfg.Background)
+	c.beats.init(c)
+	c.loops.Go(func() { c.oracle.run(c.ctx) })
+	c.loops.Go(func() { c.beats.run(c.ctx) })
+	return c
+}
+
+// Close waits for background commits and rollbacks, ends the client's goroutines and closes the transport. Whoever
+// still uses the client gets ErrClosed.
+func (c *Client) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	c.Flush()
+	c.cancel()
+	c.work.wait(c.cfg.OperationTimeout) // what was cut off by cancel
+	c.loops.Wait()
+	return c.transport.Close()
+}
+
+// Flush waits until nothing goes on in the background, at most OperationTimeout.
+func (c *Client) Flush() { c.work.wait(c.cfg.OperationTimeout) }
+
+// Transport is what the client was made with.
+func (c *Client) Transport() Transport { return c.transport }
+
+// Timestamp is a fresh timestamp of the oracle.
+func (c *Client) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
+	if c.closed.Load() {
+		return 0, ErrClosed
+	}
+	return c.oracle.get(ctx)
+}
+
+// Begin starts a transaction. Nothing is retried.
+func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
+	ts, err := c.Timestamp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.stats.begun.Add(1)
+	t := &Txn{}
+	t.c, t.at, t.name = c, ts, o.Name
+	t.writes = t.room[:0]
+	return t, nil
+}
+
+// Run runs fn in a transaction and commits it, again and again on conflicts, until ctx ends (invariant 5). It returns
+// the commit timestamp, or the start timestamp if there was nothing to write.
+func (c *Client) Run(ctx context.Context, o Options, fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
+	wait := backoff{base: c.cfg.BackoffBase, max: c.cfg.BackoffMax}
+	renamed := false
+	for {
+		ts, err := c.runOnce(ctx, o, fn)
+		if err == nil {
+			return ts, nil
+		}
+		var retry *retryError
+		if !errors.As(err, &retry) {
+			return 0, err
+		}
+		err = retry.err
+		if errors.Is(err, errTableGone) { // dropped and created again since the name was looked up?
+			if renamed {
+				return 0, err
+			}
+			renamed = true
+		}
+		c.stats.retries.Add(1)
+		d := wait.next()
+		var hint *OverloadedError
+		if errors.As(err, &hint) {
+			d = max(d, jitter(2*hint.RetryAfter))
+		}
+		if late := sleep(ctx, d); late != nil {
+			return 0, fmt.Errorf("%w: %w", late, err)
+		}
+	}
+}
+
+// retryError marks an error after which Run may run the function again.
+type retryError struct{ err error }
+
+// Error is the error's text.
+func (e *retryError) Error() string { return e.err.Error() }
+
+// Unwrap is the error.
+func (e *retryError) Unwrap() error { return e.err }
+
+func (c *Client) runOnce(ctx context.Context, o Options, fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
+	t, err := c.Begin(ctx, o)
+	if err != nil {
+		return 0, mayRetry(notCommitted(err))
+	}
+	defer t.end()
+	if err := fn(ctx, t); err != nil {
+		// What fails a transaction that could be run again is the failed read, whatever fn made of it.
+		if failed := t.failure(); failed != nil && retryable(failed) {
+			return 0, &retryError{notCommitted(failed)}
+		}
+		return 0, err
+	}
+	ts, err := t.Commit(ctx)
+	return ts, mayRetry(err)
+}
+
+func mayRetry(err error) error {
+	if err != nil && retryable(err) {
+		return &retryError{err}
+	}
+	return err
+}
+
+// retryable: surely not committed, and worth another run.
+func retryable(err error) bool {
+	if errors.Is(err, ErrCommitUnknown) {
+		return false
+	}
+	return errors.Is(err, ErrConflict) || errors.Is(err, ErrLocked) || errors.Is(err, ErrOverloaded) || errors.Is(err, errTableGone)
+}
+
+// Snapshot reads what has committed by now.
+func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
+	ts, err := c.Timestamp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.snapshot(ts), nil
+}
+
+// SnapshotAt reads the state at ts, which the oracle must have given out already: what is below a timestamp that is
+// still to come may still change.
+func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, error) {
+	if c.closed.Load() {
+		return nil, ErrClosed
+	}
+	if ts == 0 {
+		return nil, Invalid("timestamp 0")
+	}
+	if ts > c.oracle.seen() {
+		now, err := c.oracle.get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if ts > now {
+			return nil, Invalid("timestamp %d is in the future: the oracle is at %d", ts, now)
+		}
+	}
+	return c.snapshot(ts), nil
+}
+
+func (c *Client) snapshot(ts mvcc.Timestamp) *Snapshot {
+	s := &Snapshot{}
+	s.c, s.at = c, ts
+	return s
+}
+
+// background runs what goes on after callers were answered: bounded, counted, joined by wait.
+type background struct {
+	room chan struct{}
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // closed when n is 0
+}
+
+func (b *background) init(limit int) {
+	b.room, b.idle = make(chan struct{}, limit), make(chan struct{})
+	close(b.idle)
+}
+
+// begin counts something that wait has to wait for, until done.
+func (b *background) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n++; b.n == 1 {
+		b.idle = make(chan struct{})
+	}
+}
+
+func (b *background) done() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n--; b.n == 0 {
+		close(b.idle)
+	}
+}
+
+// run runs fn on a goroutine of its own, or here if too many are running.
+func (b *background) run(fn func()) {
+	b.begin()
+	select {
+	case b.room <- struct{}{}:
+		go func() {
+			defer b.done()
+			defer func() { <-b.room }()
+			fn()
+		}()
+	default:
+		defer b.done()
+		fn()
+	}
+}
+
+// wait returns when nothing is running, or after timeout.
+func (b *background) wait(timeout time.Duration) {
+	b.mu.Lock()
+	idle := b.idle
+	b.mu.Unlock()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C:
+	}
+}
+
+// running is how many are.
+func (b *background) running() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.n
+}

@@ -1,0 +1,169 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Commit commits the transaction and ends it. It returns the commit timestamp; the start timestamp if there was nothing
+// to write. ErrConflict and ErrLocked: surely not committed. ErrCommitUnknown: unknown. Every other error: not
+// committed, and its text says so.
+func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
+	if !t.end() {
+		return 0, ErrTxDone
+	}
+	if err := t.failure(); err != nil {
+		return 0, notCommitted(err)
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, notCommitted(err)
+	}
+	if err := t.resolveTables(ctx); err != nil {
+		return 0, notCommitted(err)
+	}
+	ts, err := t.commit(ctx)
+	if err != nil {
+		t.c.stats.failed(err)
+		return 0, notCommitted(err)
+	}
+	return ts, nil
+}
+
+func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
+	slices.SortFunc(t.writes, func(a, b pending) int { return compareCells(a.cell, b.cell) })
+	if len(t.notifies) > 1 {
+		slices.SortFunc(t.notifies, compareCells)
+		t.notifies = slices.Compact(t.notifies)
+	}
+	switch {
+	case len(t.writes) == 0 && len(t.notifies) == 0:
+		t.c.stats.readOnly.Add(1)
+		return t.at, nil
+	case len(t.writes) == 0:
+		return t.commitNotifies(ctx)
+	}
+	ts, err := t.onePhase(ctx)
+	if !errors.Is(err, errManyTablets) {
+		if err == nil {
+			t.c.stats.onePhase.Add(1)
+		}
+		return ts, err
+	}
+	run := &twoPhase{t: t, c: t.c, primary: t.writes[0].cell}
+	if ts, err = run.commit(ctx); err == nil {
+		t.c.stats.twoPhase.Add(1)
+	}
+	return ts, err
+}
+
+// failed counts a commit's error.
+func (s *counters) failed(err error) {
+	switch {
+	case errors.Is(err, ErrCommitUnknown):
+		s.unknown.Add(1)
+	case errors.Is(err, ErrConflict):
+		s.conflicts.Add(1)
+	case errors.Is(err, ErrLocked):
+		s.locked.Add(1)
+	}
+}
+
+// commitNotifies is a transaction of weak notifications alone: it has no primary, so it takes a fresh timestamp, above
+// that of every run that might have seen what led to it, and writes the entries (invariant 12 of design section 4).
+// Such an entry is idempotent, and a superfluous one makes an observer run once more, so nothing is ever undone.
+func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
+	ts, err := t.c.oracle.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	err = t.c.eachTablet(ctx, t.notifies, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
+		return &pb.TabletRequest{Op: &pb.TabletRequest_Notify{Notify: &pb.NotifyRequest{Ts: uint64(ts), Cells: wire.CellsPB(cells)}}}
+	}, func(res *pb.MutationResult) error {
+		switch res.Status {
+		case pb.Status_STATUS_OK:
+			return nil
+		case pb.Status_STATUS_NOTIFY_ONLY:
+			return notifyOnly(res)
+		default:
+			return fmt.Errorf("%w: notify answered %v", ErrUnavailable, res.Status)
+		}
+	})
+	if err == nil {
+		t.c.stats.notifyOnly.Add(1)
+		return ts, nil
+	}
+	if permanent(err) || errors.Is(err, ErrNotifyOnly) {
+		return 0, err
+	}
+	return 0, fmt.Errorf("%w: some notifications may have been made: %w", ErrCommitUnknown, err)
+}
+
+// notifyOnly says which cell was of the wrong kind.
+func notifyOnly(res *pb.MutationResult) error {
+	cell := wire.Cell(res.ConflictAt)
+	return fmt.Errorf("%w: row %q column %q: only a weak column can be notified, and it cannot be written", ErrNotifyOnly, cell.Row, cell.Column)
+}
+
+// conflict says which cell was in the way.
+func conflict(res *pb.MutationResult) error {
+	return &ConflictError{Cell: wire.Cell(res.ConflictAt), CommitTS: mvcc.Timestamp(res.CommitTs)}
+}
+
+// ConflictError says where another transaction was first. It wraps ErrConflict.
+type ConflictError struct {
+	Cell     mvcc.Cell
+	CommitTS mvcc.Timestamp // of the other transaction
+}
+
+// Error names the cell.
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("%v: row %q column %q changed at %d", ErrConflict, e.Cell.Row, e.Cell.Column, e.CommitTS)
+}
+
+// Unwrap is ErrConflict.
+func (e *ConflictError) Unwrap() error { return ErrConflict }
+
+// settle finds out what has become of a commit whose reply was lost, by a Rollback at the primary: the answer is its
+// commit timestamp, or the transaction is fenced for ever and commitTS is 0 (invariant 8 of design section 4). It takes
+// its own time, whatever has become of the caller's context.
+func (c *Client) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Timestamp, cause error) (commitTS mvcc.Timestamp, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.SettleTimeout)
+	defer cancel()
+	var wait patience
+	for {
+		res, err := c.mutate(ctx, posOf(primary), rollbackRequest(startTS, []mvcc.Cell{primary}, nil))
+		if err == nil {
+			switch res.Status {
+			case pb.Status_STATUS_COMMITTED:
+				c.stats.settled.Add(1)
+				return mvcc.Timestamp(res.CommitTs), nil
+			case pb.Status_STATUS_OK, pb.Status_STATUS_ROLLED_BACK:
+				c.stats.settled.Add(1)
+				return 0, nil
+			case pb.Status_STATUS_LOCKED: // the one-phase commit itself is still in flight
+				err = fmt.Errorf("%w: the commit is still under way", ErrUnavailable)
+				if err = wait.again(ctx, c, askLater, err); err == nil {
+					continue
+				}
+			default:
+				err = fmt.Errorf("rollback answered %v", res.Status)
+			}
+		}
+		return 0, fmt.Errorf("%w: %w; settling it failed: %w", ErrCommitUnknown, cause, err)
+	}
+}
+
+// errFenced: the reply to a commit was lost, and the transaction has been rolled back since.
+var errFenced = fmt.Errorf("%w: the reply was lost, and the transaction is rolled back", ErrConflict)
+
+func rollbackRequest(startTS mvcc.Timestamp, cells, intents []mvcc.Cell) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: &pb.RollbackRequest{
+		StartTs: uint64(startTS), Cells: wire.CellsPB(cells), Intents: wire.CellsPB(intents),
+	}}}
+}

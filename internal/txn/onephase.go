@@ -1,0 +1,178 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// errManyTablets: the transaction does not fit into one tablet and has not been sent anywhere.
+var errManyTablets = errors.New("percolator: cells in several tablets")
+
+// maxResolveRounds is how often a commit gets locks out of its way before it gives up and is run again.
+const maxResolveRounds = 8
+
+// onePhase commits a transaction whose cells are all in one tablet with one message. At most one copy of it is ever
+// under way: it is sent again only after an answer that says "surely not done", and after no answer it is settled.
+// Once it has been sent it never turns into two phases (invariant 4).
+func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
+	c := t.c
+	var wait patience
+	var msg onePhaseMessage
+	for sent, rounds := false, 0; ; {
+		d, err := c.locate(ctx, posOf(t.writes[0].cell))
+		if err != nil {
+			return 0, err
+		}
+		if !t.fits(d) {
+			if sent {
+				return 0, fmt.Errorf("%w: its tablet was split meanwhile", ErrConflict)
+			}
+			return 0, errManyTablets
+		}
+		resp, v, err := c.try(ctx, d, msg.request(t, !sent))
+		sent = true
+		switch v {
+		case answered:
+			ts, again, err := t.onePhaseResult(ctx, resp.GetMutation(), rounds)
+			if !again {
+				return ts, err
+			}
+			rounds++
+			continue
+		case refused, busy:
+			return 0, err
+		case unknown:
+			return t.settleOnePhase(ctx, err)
+		}
+		if err := wait.again(ctx, c, v, err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// onePhaseResult judges an answer; again: a lock was in the way and is gone.
+func (t *Txn) onePhaseResult(ctx context.Context, res *pb.MutationResult, rounds int) (ts mvcc.Timestamp, again bool, err error) {
+	switch res.GetStatus() {
+	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
+		if res.GetCommitTs() > uint64(t.at) {
+			return mvcc.Timestamp(res.CommitTs), false, nil
+		}
+	case pb.Status_STATUS_CONFLICT:
+		return 0, false, conflict(res)
+	case pb.Status_STATUS_ROLLED_BACK:
+		return 0, false, fmt.Errorf("%w: rolled back by another client", ErrConflict)
+	case pb.Status_STATUS_TOO_OLD:
+		return 0, false, ErrSnapshotTooOld
+	case pb.Status_STATUS_NOTIFY_ONLY:
+		return 0, false, notifyOnly(res)
+	case pb.Status_STATUS_LOCKED:
+		if err := t.c.clearAway(ctx, res, rounds); err != nil {
+			return 0, false, err
+		}
+		return 0, true, nil
+	}
+	ts, err = t.settleOnePhase(ctx, fmt.Errorf("the tablet answered %v", res))
+	return ts, false, err
+}
+
+func (t *Txn) settleOnePhase(ctx context.Context, cause error) (mvcc.Timestamp, error) {
+	ts, err := t.c.settle(ctx, t.writes[0].cell, t.at, cause)
+	if err == nil && ts == 0 {
+		err = errFenced
+	}
+	return ts, err
+}
+
+// clearAway resolves the locks that a commit has met, without waiting: the caller may hold locks (invariant 3).
+// The error wraps ErrLocked if one of them is alive.
+func (c *Client) clearAway(ctx context.Context, res *pb.MutationResult, rounds int) error {
+	if len(res.Locks) == 0 || rounds >= maxResolveRounds {
+		return ErrLocked
+	}
+	live, err := c.resolver.resolve(ctx, wire.Result(res).Locks, rounds, false)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLocked, err)
+	}
+	if live {
+		return fmt.Errorf("%w: row %q", ErrLocked, res.Locks[0].GetCell().GetRow())
+	}
+	return nil
+}
+
+// fits reports whether all of the transaction goes into one message for d.
+func (t *Txn) fits(d *pb.TabletDescriptor) bool {
+	if len(t.writes)+len(t.notifies) > maxBatchCells {
+		return false
+	}
+	size := 0
+	for i := range t.writes {
+		w := &t.writes[i]
+		size += len(w.cell.Row) + len(w.cell.Column) + len(w.value)
+		if i > 0 && !wire.Holds(d, posOf(w.cell)) {
+			return false
+		}
+	}
+	for _, cell := range t.notifies {
+		size += len(cell.Row) + len(cell.Column)
+		if !wire.Holds(d, posOf(cell)) {
+			return false
+		}
+	}
+	return len(t.writes) == 1 || size <= t.c.batchBytes()
+}
+
+// onePhaseMessage is a message and, in the same allocation, all of it if it has one cell.
+type onePhaseMessage struct{ body *onePhaseBody }
+
+type onePhaseBody struct {
+	req   pb.TabletRequest
+	op    pb.TabletRequest_OnePhase
+	one   pb.OnePhaseRequest
+	write pb.CellWrite
+	cell  pb.Cell
+	list  [1]*pb.CellWrite
+}
+
+// request builds the message; first is false if an earlier one with the same content has been sent.
+func (m *onePhaseMessage) request(t *Txn, first bool) *pb.TabletRequest {
+	if !first {
+		return fresh(&m.body.req)
+	}
+	b := &onePhaseBody{}
+	m.body = b
+	b.one.StartTs = uint64(t.at)
+	if len(t.writes) == 1 {
+		w := &t.writes[0]
+		fillCell(&b.cell, w.cell)
+		b.write.Cell, b.write.Kind, b.write.Value = &b.cell, pb.Kind(w.kind), w.value
+		b.list[0] = &b.write
+		b.one.Writes = b.list[:]
+	} else {
+		b.one.Writes = writesPB(t.writes)
+	}
+	b.one.Notifies = wire.CellsPB(t.notifies)
+	b.op.OnePhase = &b.one
+	b.req.Op = &b.op
+	return &b.req
+}
+
+// writesPB converts buffered writes with one allocation for each kind of message.
+func writesPB(in []pending) []*pb.CellWrite {
+	out := make([]*pb.CellWrite, len(in))
+	block := make([]struct {
+		write pb.CellWrite
+		cell  pb.Cell
+	}, len(in))
+	for i := range in {
+		b, w := &block[i], &in[i]
+		fillCell(&b.cell, w.cell)
+		b.write.Cell, b.write.Kind, b.write.Value = &b.cell, pb.Kind(w.kind), w.value
+		out[i] = &b.write
+	}
+	return out
+}

@@ -1,0 +1,197 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+const (
+	// timestampAttempt is how long one request to the oracle may take before the next is sent.
+	timestampAttempt = 2 * time.Second
+	// maxTimestampBatch is the most timestamps in one request, maxTimestampQueue the most callers that wait.
+	maxTimestampBatch = 1 << 14
+	maxTimestampQueue = 1 << 16
+)
+
+// timestamps asks the oracle on behalf of all transactions of the process (§2.3): one request is pending at a time, and
+// all that is asked for meanwhile shares the next one. One goroutine (run) sends; callers wait in get.
+type timestamps struct {
+	c    *Client
+	wake chan struct{} // capacity 1: there is somebody in the queue
+
+	mu     sync.Mutex
+	queue  []*timestampWait // who asked since the last request was sent, oldest first
+	spare  []*timestampWait // the queue's other backing array
+	last   mvcc.Timestamp   // the greatest timestamp seen
+	lastAt time.Time        // when it was seen
+	closed bool
+}
+
+// timestampWait is one caller. Its channel has room for the one answer it gets. A caller that goes away leaves it
+// behind; only one that was answered goes back to the pool.
+type timestampWait struct{ answer chan timestampAnswer }
+
+type timestampAnswer struct {
+	ts  mvcc.Timestamp
+	err error
+}
+
+// get returns a timestamp above all that this process saw before the call.
+func (o *timestamps) get(ctx context.Context) (mvcc.Timestamp, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	w := o.c.waits.Get().(*timestampWait)
+	o.mu.Lock()
+	if o.closed || len(o.queue) >= maxTimestampQueue {
+		defer o.mu.Unlock()
+		if o.closed {
+			return 0, ErrClosed
+		}
+		return 0, &OverloadedError{RetryAfter: o.c.cfg.BackoffMax, Message: "too many wait for timestamps"}
+	}
+	o.queue = append(o.queue, w)
+	first := len(o.queue) == 1
+	o.mu.Unlock()
+	if first {
+		select {
+		case o.wake <- struct{}{}:
+		default:
+		}
+	}
+	select {
+	case a := <-w.answer:
+		o.c.waits.Put(w)
+		return a.ts, a.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// run sends requests until ctx, the client's, ends.
+func (o *timestamps) run(ctx context.Context) {
+	for {
+		select {
+		case <-o.wake:
+			o.serve(ctx)
+		case <-ctx.Done():
+			o.stop()
+			return
+		}
+	}
+}
+
+// serve sends one request after the other until nobody waits.
+func (o *timestamps) serve(ctx context.Context) {
+	var p patience
+	for ctx.Err() == nil {
+		batch := o.take()
+		if len(batch) == 0 {
+			return
+		}
+		first, n, err := o.ask(ctx, len(batch))
+		if err == nil {
+			// Whoever is in batch had asked before this request was sent, so its answer may serve them however late it
+			// is; whoever came since waits for the next (invariant 6).
+			n = min(n, len(batch))
+			for i, w := range batch[:n] {
+				w.answer <- timestampAnswer{ts: first + mvcc.Timestamp(i)}
+			}
+			o.putBack(batch, n)
+			p = patience{}
+			continue
+		}
+		if err = p.again(ctx, o.c, askLater, err); err != nil {
+			for _, w := range batch {
+				w.answer <- timestampAnswer{err: err}
+			}
+			o.putBack(batch, len(batch))
+			p = patience{}
+			continue
+		}
+		o.putBack(batch, 0)
+	}
+}
+
+// take removes the oldest of the queue for one request.
+func (o *timestamps) take() []*timestampWait {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.queue) == 0 {
+		return nil
+	}
+	batch := o.queue
+	o.queue, o.spare = o.spare[:0], nil
+	if len(batch) > maxTimestampBatch {
+		o.queue = append(o.queue, batch[maxTimestampBatch:]...)
+		batch = batch[:maxTimestampBatch]
+	}
+	return batch
+}
+
+// putBack returns those of the batch that were not answered, batch[n:], to the front of the queue.
+func (o *timestamps) putBack(batch []*timestampWait, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n < len(batch) {
+		o.queue = append(append([]*timestampWait(nil), batch[n:]...), o.queue...)
+		return
+	}
+	clear(batch)
+	o.spare = batch[:0]
+}
+
+// ask sends one request and refuses timestamps that are not above all seen.
+func (o *timestamps) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
+	attempt, cancel := context.WithTimeout(ctx, timestampAttempt)
+	defer cancel()
+	o.c.stats.timestampRequests.Add(1)
+	first, n, err := o.c.transport.Timestamps(attempt, count)
+	if err != nil {
+		return 0, 0, fmt.Errorf("percolator: oracle: %w", err)
+	}
+	if n < 1 {
+		return 0, 0, fmt.Errorf("%w: the oracle gave no timestamp", ErrUnavailable)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if first <= o.last {
+		o.c.stats.timestampsRefused.Add(1)
+		return 0, 0, fmt.Errorf("%w: the oracle gave %d after %d", ErrUnavailable, first, o.last)
+	}
+	o.last, o.lastAt = first+mvcc.Timestamp(n-1), time.Now()
+	o.c.stats.timestamps.Add(uint64(n))
+	return first, n, nil
+}
+
+// estimate is about the oracle's time now: the greatest timestamp seen, moved on by the time since then on this
+// machine's monotonic clock. It never needs to be exact: expiries are set by it, decisions are not.
+func (o *timestamps) estimate() mvcc.Timestamp {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.last == 0 {
+		return 0
+	}
+	return mvcc.TimestampAt(o.last.Millis() + time.Since(o.lastAt).Milliseconds())
+}
+
+// seen is the greatest timestamp seen.
+func (o *timestamps) seen() mvcc.Timestamp {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
+}
+
+func (o *timestamps) stop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	for _, w := range o.queue {
+		w.answer <- timestampAnswer{err: ErrClosed}
+	}
+	o.queue = nil
+}

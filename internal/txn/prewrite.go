@@ -1,0 +1,137 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// prewritePart is a part of a transaction that is believed to be in one tablet: one prewrite message.
+type prewritePart struct {
+	d       *pb.TabletDescriptor
+	writes  []pending
+	intents []mvcc.Cell
+}
+
+// prewriteAll locks all cells (Figure 6 line 48), all tablets in parallel.
+func (p *twoPhase) prewriteAll(ctx context.Context) error {
+	parts, err := p.parts(ctx, p.t.writes, p.t.notifies)
+	if err != nil {
+		return err
+	}
+	return parallel(len(parts), func(i int) error {
+		var wait patience
+		return p.prewrite(ctx, parts[i], &wait)
+	})
+}
+
+// parts sorts writes and notifications by tablet, none larger than the batch limit.
+func (p *twoPhase) parts(ctx context.Context, writes []pending, notifies []mvcc.Cell) ([]prewritePart, error) {
+	var parts []prewritePart
+	for rest := writes; len(rest) > 0; {
+		d, err := p.c.locate(ctx, posOf(rest[0].cell))
+		if err != nil {
+			return nil, err
+		}
+		n := p.c.writeRun(d, rest)
+		parts = append(parts, prewritePart{d: d, writes: rest[:n]})
+		rest = rest[n:]
+	}
+	for rest := notifies; len(rest) > 0; {
+		d, err := p.c.locate(ctx, posOf(rest[0]))
+		if err != nil {
+			return nil, err
+		}
+		n := p.c.cellRun(d, rest)
+		parts = append(parts, prewritePart{d: d, intents: rest[:n]})
+		rest = rest[n:]
+	}
+	return parts, nil
+}
+
+// writeRun is how many of the sorted writes the tablet takes in one message.
+func (c *Client) writeRun(d *pb.TabletDescriptor, writes []pending) int {
+	size := 0
+	for i := range writes {
+		w := &writes[i]
+		size += len(w.cell.Row) + len(w.cell.Column) + len(w.value)
+		if i > 0 && (i >= maxBatchCells || size > c.batchBytes() || !wire.Holds(d, posOf(w.cell))) {
+			return i
+		}
+	}
+	return len(writes)
+}
+
+// prewrite has one part locked. Prewriting is idempotent, so after a lost reply it is sent again. Nothing is waited for
+// but the tablet itself: a live lock of somebody else's ends it (invariant 3).
+func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *patience) error {
+	req := p.prewriteRequest(part)
+	for rounds := 0; ; rounds++ {
+		resp, v, err := p.c.try(ctx, part.d, req)
+		switch v {
+		case answered:
+			again, err := p.prewriteResult(ctx, resp.GetMutation(), rounds)
+			if !again {
+				return err
+			}
+			req = fresh(req)
+			continue
+		case refused, busy:
+			return err
+		case unknown:
+			p.held.Store(true)
+		}
+		if err := wait.again(ctx, p.c, v, err); err != nil {
+			return err
+		}
+		parts, err := p.parts(ctx, part.writes, part.intents)
+		if err != nil {
+			return err
+		}
+		return parallel(len(parts), func(i int) error {
+			own := *wait
+			return p.prewrite(ctx, parts[i], &own)
+		})
+	}
+}
+
+// prewriteResult judges an answer; again: a lock was in the way and is gone.
+func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult, rounds int) (again bool, err error) {
+	switch res.GetStatus() {
+	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
+		p.held.Store(true)
+		return false, nil
+	case pb.Status_STATUS_CONFLICT:
+		return false, conflict(res)
+	case pb.Status_STATUS_ROLLED_BACK:
+		return false, fmt.Errorf("%w: rolled back by another client", ErrConflict)
+	case pb.Status_STATUS_TOO_OLD:
+		return false, ErrSnapshotTooOld
+	case pb.Status_STATUS_NOTIFY_ONLY:
+		return false, notifyOnly(res)
+	case pb.Status_STATUS_LOCKED:
+		if err := p.c.clearAway(ctx, res, rounds); err != nil {
+			return false, err
+		}
+		return true, nil
+	default:
+		return false, fmt.Errorf("%w: prewrite answered %v", ErrUnavailable, res)
+	}
+}
+
+// prewriteRequest builds the message. The locks expire LockTTL from now by oracle time, and name this process.
+func (p *twoPhase) prewriteRequest(part prewritePart) *pb.TabletRequest {
+	body := &pb.PrewriteRequest{
+		StartTs: uint64(p.t.at), Primary: wire.CellPB(p.primary), Expiry: uint64(p.c.expiry()),
+		Worker: wire.WorkerPB(p.c.worker), Writes: writesPB(part.writes), Intents: wire.CellsPB(part.intents),
+	}
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: body}}
+}
+
+// expiry is LockTTL from now in oracle time.
+func (c *Client) expiry() mvcc.Timestamp {
+	return mvcc.TimestampAt(c.oracle.estimate().Millis() + c.cfg.LockTTL.Milliseconds())
+}

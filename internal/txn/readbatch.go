@@ -1,0 +1,213 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Bounds of one message that reads cells. The answer may hold fewer results than cells were asked for (at least one):
+// the rest is asked for again.
+const (
+	maxReadCells = 256
+	maxParallel  = 16 // tablets that one operation talks to at once
+)
+
+// readBatch is a set of cells to read, sorted by position, with room for what is in them.
+type readBatch struct {
+	cells   []mvcc.Cell
+	results []mvcc.ReadResult
+	need    int   // of cells: those after are guesses, not worth waiting for
+	origin  []int // of each cell, its place in the caller's order
+
+	cellRoom   [1]mvcc.Cell
+	resultRoom [1]mvcc.ReadResult
+	message    getMessage
+}
+
+// getMessage is the message for one cell in one allocation.
+type getMessage struct {
+	req  pb.TabletRequest
+	op   pb.TabletRequest_Get
+	get  pb.GetRequest
+	cell pb.Cell
+	list [1]*pb.Cell
+}
+
+// newReadBatch sorts cells[which...] by position.
+func newReadBatch(cells []mvcc.Cell, which []int) *readBatch {
+	slices.SortFunc(which, func(a, b int) int { return compareCells(cells[a], cells[b]) })
+	b := &readBatch{origin: which, need: len(which), cells: make([]mvcc.Cell, len(which))}
+	b.results = make([]mvcc.ReadResult, len(which))
+	for i, w := range which {
+		b.cells[i] = cells[w]
+	}
+	return b
+}
+
+// compareCells orders by table, row, class, column.
+func compareCells(a, b mvcc.Cell) int { return a.Compare(b) }
+
+// part is b's cells lo to hi.
+func (b *readBatch) part(lo, hi int) *readBatch {
+	need := max(0, min(b.need, hi)-lo)
+	return &readBatch{cells: b.cells[lo:hi], results: b.results[lo:hi], need: need}
+}
+
+// readAll fills in the results, with one message per tablet in parallel. It waits for locks, or resolves them.
+func (c *Client) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
+	var wait patience
+	return c.readTablets(ctx, at, b, &wait)
+}
+
+func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatch, wait *patience) error {
+	var parts []*readBatch
+	for lo := 0; lo < len(b.cells); {
+		d, err := c.locate(ctx, posOf(b.cells[lo]))
+		if err != nil {
+			return err
+		}
+		hi := lo + 1
+		for hi < len(b.cells) && hi-lo < maxReadCells && wire.Holds(d, posOf(b.cells[hi])) {
+			hi++
+		}
+		if lo == 0 && hi == len(b.cells) {
+			return c.readTablet(ctx, d, at, b, wait)
+		}
+		parts = append(parts, b.part(lo, hi))
+		lo = hi
+	}
+	return parallel(len(parts), func(i int) error {
+		own := *wait
+		return c.readTablets(ctx, at, parts[i], &own)
+	})
+}
+
+// readTablet reads cells that d is believed to hold.
+func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc.Timestamp, b *readBatch, wait *patience) error {
+	c.stats.reads.Add(1)
+	c.stats.readCells.Add(uint64(len(b.cells)))
+	resp, v, err := c.try(ctx, d, b.request(at))
+	switch v {
+	case answered:
+	case refused, busy:
+		return err
+	default: // reading is idempotent: an unknown outcome is none
+		if err := wait.again(ctx, c, v, err); err != nil {
+			return err
+		}
+		return c.readTablets(ctx, at, b, wait)
+	}
+	results := resp.GetGet().GetResults()
+	if len(results) == 0 || len(results) > len(b.cells) {
+		return fmt.Errorf("%w: %d results for %d cells", ErrUnavailable, len(results), len(b.cells))
+	}
+	var locked []mvcc.LockInfo
+	for i, r := range results {
+		b.results[i] = wire.ReadResult(r)
+		switch b.results[i].Status {
+		case mvcc.StatusOK:
+		case mvcc.StatusLocked:
+			if i < b.need {
+				locked = append(locked, b.results[i].Lock)
+			}
+		case mvcc.StatusTooOld:
+			return ErrSnapshotTooOld
+		default:
+			return fmt.Errorf("%w: read answered with status %d", ErrUnavailable, b.results[i].Status)
+		}
+	}
+	if err := c.readLocked(ctx, at, b, locked); err != nil {
+		return err
+	}
+	if n := len(results); n < len(b.cells) {
+		return c.readAll(ctx, at, b.part(n, len(b.cells)))
+	}
+	return nil
+}
+
+// readLocked gets the locks out of the way and reads their cells again.
+func (c *Client) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch, locked []mvcc.LockInfo) error {
+	for round := 0; len(locked) > 0; round++ {
+		if _, err := c.resolver.resolve(ctx, locked, round, true); err != nil {
+			return err
+		}
+		var which []int
+		for i := range b.need {
+			if b.results[i].Status == mvcc.StatusLocked {
+				which = append(which, i)
+			}
+		}
+		again := newReadBatch(b.cells, which)
+		again.need = 0 // locks come back to us
+		if err := c.readAll(ctx, at, again); err != nil {
+			return err
+		}
+		locked = locked[:0]
+		for i, w := range which {
+			b.results[w] = again.results[i]
+			if b.results[w].Status == mvcc.StatusLocked {
+				locked = append(locked, b.results[w].Lock)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *readBatch) request(at mvcc.Timestamp) *pb.TabletRequest {
+	if len(b.cells) > 1 || b.message.list[0] != nil { // many cells, or the room has been sent already
+		get := &pb.GetRequest{At: uint64(at), Cells: wire.CellsPB(b.cells)}
+		return &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: get}}
+	}
+	m := &b.message
+	fillCell(&m.cell, b.cells[0])
+	m.list[0] = &m.cell
+	m.get.At, m.get.Cells = uint64(at), m.list[:]
+	m.op.Get = &m.get
+	m.req.Op = &m.op
+	return &m.req
+}
+
+func fillCell(p *pb.Cell, c mvcc.Cell) {
+	p.Table, p.Row, p.Class, p.Column = uint32(c.Table), wire.Bytes(c.Row), uint32(c.Class), wire.Bytes(c.Column)
+}
+
+// parallel runs n tasks, up to maxParallel at once, the first of them here, and returns the error of the first in
+// order that failed.
+func parallel(n int, task func(i int) error) error {
+	if n == 1 {
+		return task(0)
+	}
+	errs := make([]error, n)
+	var next sync.Mutex
+	at := 0
+	work := func() {
+		for {
+			next.Lock()
+			i := at
+			at++
+			next.Unlock()
+			if i >= n {
+				return
+			}
+			errs[i] = task(i)
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(n, maxParallel) - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

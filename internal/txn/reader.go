@@ -1,0 +1,197 @@
+package txn
+
+import (
+	"context"
+	"iter"
+	"sync"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Reader is what a Txn and a Snapshot have in common. All methods may be used concurrently.
+type Reader interface {
+	Get(ctx context.Context, k Key) (value []byte, ok bool, err error)
+	// GetMulti answers for every key, in the order asked.
+	GetMulti(ctx context.Context, keys []Key) ([]Value, error)
+	Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, error]
+}
+
+// reader reads the snapshot at one timestamp, through a cache.
+type reader struct {
+	c    *Client
+	at   mvcc.Timestamp
+	name string // what is learned for prefetching is kept under this name
+
+	mu      sync.Mutex // guards what follows
+	cache   readCache
+	guesses prefetchLog
+}
+
+// read returns what is in each cell at the snapshot. Values are shared with the cache: copy before handing out.
+func (r *reader) read(ctx context.Context, cells []mvcc.Cell) ([]mvcc.ReadResult, error) {
+	out := make([]mvcc.ReadResult, len(cells))
+	var missing []int
+	r.mu.Lock()
+	for i, c := range cells {
+		if hit := r.cache.find(c); hit != nil {
+			r.used(hit)
+			out[i] = hit.result
+		} else {
+			missing = append(missing, i)
+		}
+	}
+	r.mu.Unlock()
+	if len(missing) == 0 {
+		return out, nil
+	}
+	b := newReadBatch(cells, missing)
+	if err := r.c.readAll(ctx, r.at, b); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, at := range b.origin {
+		out[at] = b.results[i]
+		r.cache.put(b.cells[i], b.results[i], r.c.cfg.ReadCacheBytes)
+	}
+	return out, nil
+}
+
+// readOne is read for one cell, with prefetching: columns of the same row that transactions like this one have read
+// after this column travel in the same message (design section 8).
+func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, error) {
+	r.mu.Lock()
+	if hit := r.cache.find(cell); hit != nil {
+		r.used(hit)
+		r.guesses.note(r, cell)
+		out := hit.result
+		r.mu.Unlock()
+		return out, nil
+	}
+	guessed := r.guesses.note(r, cell)
+	r.mu.Unlock()
+
+	b := &readBatch{need: 1}
+	b.cells, b.results = append(b.cellRoom[:0], cell), b.resultRoom[:1]
+	for _, column := range guessed {
+		b.cells = append(b.cells, mvcc.Cell{Table: cell.Table, Row: cell.Row, Column: column})
+	}
+	if len(guessed) > 0 {
+		b.results = make([]mvcc.ReadResult, len(b.cells))
+		r.c.stats.prefetchAsked.Add(uint64(len(guessed)))
+	}
+	if err := r.c.readAll(ctx, r.at, b); err != nil {
+		return mvcc.ReadResult{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cache.put(cell, b.results[0], r.c.cfg.ReadCacheBytes)
+	for i := 1; i < len(b.cells); i++ {
+		if b.results[i].Status == mvcc.StatusLocked { // never cached: whoever wants it waits for its lock then
+			r.c.stats.prefetchLocked.Add(1)
+			continue
+		}
+		if hit := r.cache.put(b.cells[i], b.results[i], r.c.cfg.ReadCacheBytes); hit != nil {
+			hit.guessed = true
+		}
+	}
+	return b.results[0], nil
+}
+
+// used counts a hit of the cache. The caller holds mu.
+func (r *reader) used(hit *cachedCell) {
+	r.c.stats.cacheHits.Add(1)
+	if hit.guessed {
+		hit.guessed = false
+		r.c.stats.prefetchUsed.Add(1)
+	}
+}
+
+// GetRecords reads cells by their ids, ack columns too, and reports deletes and timestamps: for the observer
+// framework. It does not look at buffered writes. The values must not be changed.
+func (r *reader) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
+	return r.read(ctx, cells)
+}
+
+// cell looks the key's table up.
+func (c *Client) cell(ctx context.Context, k Key) (mvcc.Cell, error) {
+	id, err := c.TableID(ctx, k.Table)
+	if err != nil {
+		return mvcc.Cell{}, err
+	}
+	if err := c.checkAddress(k.Row, k.Column); err != nil {
+		return mvcc.Cell{}, err
+	}
+	return mvcc.Cell{Table: id, Row: k.Row, Column: k.Column}, nil
+}
+
+// checkAddress applies the limits of rows and columns.
+func (c *Client) checkAddress(row, column string) error {
+	if len(row) > c.cfg.Limits.Row {
+		return &LimitError{Limit: "row", Size: len(row), Max: c.cfg.Limits.Row}
+	}
+	if len(column) > c.cfg.Limits.Column {
+		return &LimitError{Limit: "column", Size: len(column), Max: c.cfg.Limits.Column}
+	}
+	return nil
+}
+
+// handOut copies a value for the user; what exists is never nil.
+func handOut(value []byte) []byte { return append(make([]byte, 0, len(value)), value...) }
+
+// readCache keeps what a transaction has read. A few cells are searched one by one; more get an index.
+type readCache struct {
+	cells []cachedCell
+	index map[mvcc.Cell]int
+	bytes int
+}
+
+type cachedCell struct {
+	cell    mvcc.Cell
+	result  mvcc.ReadResult
+	guessed bool // prefetched and not read yet
+}
+
+const (
+	// smallSet is how many cells are searched one by one rather than through a map.
+	smallSet = 12
+	// maxCachedCells bounds the cache apart from ReadCacheBytes.
+	maxCachedCells = 1 << 16
+)
+
+func (c *readCache) find(cell mvcc.Cell) *cachedCell {
+	if c.index != nil {
+		if i, ok := c.index[cell]; ok {
+			return &c.cells[i]
+		}
+		return nil
+	}
+	for i := range c.cells {
+		if c.cells[i].cell == cell {
+			return &c.cells[i]
+		}
+	}
+	return nil
+}
+
+// put keeps a result; nil if the cache is full. The pointer is good until the next put.
+func (c *readCache) put(cell mvcc.Cell, result mvcc.ReadResult, maxBytes int) *cachedCell {
+	if hit := c.find(cell); hit != nil {
+		return hit
+	}
+	size := len(cell.Row) + len(cell.Column) + len(result.Value)
+	if c.bytes+size > maxBytes || len(c.cells) >= maxCachedCells {
+		return nil
+	}
+	c.bytes += size
+	c.cells = append(c.cells, cachedCell{cell: cell, result: result})
+	if c.index != nil {
+		c.index[cell] = len(c.cells) - 1
+	} else if len(c.cells) > smallSet {
+		c.index = make(map[mvcc.Cell]int, 4*smallSet)
+		for i := range c.cells {
+			c.index[c.cells[i].cell] = i
+		}
+	}
+	return &c.cells[len(c.cells)-1]
+}

@@ -1,0 +1,232 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Bounds of resolution: the first wait for a live lock and the longest, and how many decisions are remembered.
+const (
+	lockWaitBase = time.Millisecond
+	lockWaitMax  = 100 * time.Millisecond
+	maxDecisions = 4096
+)
+
+// resolver gets locks out of the way (invariants 3, 6 and 7 of design section 4). All who meet locks of one transaction
+// share one flight: a wait, a question to the primary, and the resolution of what was met.
+type resolver struct {
+	c       *Client
+	mu      sync.Mutex
+	flights map[flightKey]*flight
+	decided map[mvcc.Timestamp]mvcc.Timestamp
+}
+
+// flightKey is the blocking transaction and whether its flight waits first: those who must not wait have their own.
+type flightKey struct {
+	startTS mvcc.Timestamp
+	wait    bool
+}
+
+// flight is one round of work on one blocking transaction. met and waiters are guarded by the resolver's mu.
+type flight struct {
+	key     flightKey
+	met     []mvcc.LockInfo
+	taken   bool // met is being resolved: who comes now starts another flight
+	waiters int
+	cancel  context.CancelFunc
+	done    chan struct{}
+	live    bool  // set before done is closed
+	err     error // likewise
+}
+
+func (r *resolver) init(c *Client) {
+	r.c = c
+	r.flights = make(map[flightKey]*flight)
+	r.decided = make(map[mvcc.Timestamp]mvcc.Timestamp)
+}
+
+// resolve does one round for each of the locks' transactions: those that are decided, expired or of a dead worker are
+// resolved; live reports whether one of the others remains. A caller that may wait asks again with a higher round, and
+// the flight then begins with a longer wait. One that must not (invariant 3 of this package) gets its answer at once.
+func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int, wait bool) (live bool, err error) {
+	r.c.stats.locksMet.Add(uint64(len(locks)))
+	var joined []*flight
+	r.mu.Lock()
+	for _, l := range locks {
+		f := r.join(l, round, wait)
+		if len(joined) == 0 || joined[len(joined)-1] != f {
+			f.waiters++
+			joined = append(joined, f)
+		}
+	}
+	r.mu.Unlock()
+	for _, f := range joined {
+		select {
+		case <-f.done:
+			live = live || f.live
+			if f.err != nil && err == nil {
+				err = f.err
+			}
+		case <-ctx.Done():
+			err = fmt.Errorf("%w: %w", ctx.Err(), ErrLocked)
+		}
+	}
+	r.leave(joined)
+	return live, err
+}
+
+// join adds the lock to its transaction's flight, which it starts if there is none. The caller holds mu.
+func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *flight {
+	key := flightKey{l.Lock.StartTS, wait}
+	f := r.flights[key]
+	if f != nil && !f.taken {
+		for _, m := range f.met {
+			if m.Cell == l.Cell && m.Intent == l.Intent {
+				return f
+			}
+		}
+		f.met = append(f.met, l)
+		return f
+	}
+	f = &flight{key: key, met: []mvcc.LockInfo{l}, done: make(chan struct{})}
+	var ctx context.Context
+	ctx, f.cancel = context.WithTimeout(r.c.ctx, r.c.cfg.OperationTimeout)
+	r.flights[key] = f
+	r.c.work.begin()
+	go func() {
+		defer r.c.work.done()
+		r.fly(ctx, f, l, round)
+	}()
+	return f
+}
+
+// leave ends flights that nobody waits for any more.
+func (r *resolver) leave(joined []*flight) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range joined {
+		if f.waiters--; f.waiters == 0 {
+			f.cancel()
+			r.land(f)
+		}
+	}
+}
+
+// land lets nobody join the flight any more. The caller holds mu.
+func (r *resolver) land(f *flight) {
+	f.taken = true
+	if r.flights[f.key] == f {
+		delete(r.flights, f.key)
+	}
+}
+
+func (r *resolver) fly(ctx context.Context, f *flight, l mvcc.LockInfo, round int) {
+	f.live, f.err = r.round(ctx, f, l, round)
+	r.mu.Lock()
+	r.land(f)
+	r.mu.Unlock()
+	f.cancel()
+	close(f.done)
+}
+
+func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round int) (live bool, err error) {
+	commitTS, known := r.decision(l.Lock.StartTS)
+	if !known {
+		dead := l.Lock.Worker != r.c.worker && r.c.transport.WorkerDead(ctx, l.Lock.Worker)
+		if f.key.wait && !dead && r.c.oracle.estimate() <= l.Lock.Expiry {
+			b := backoff{base: lockWaitBase, max: lockWaitMax, n: min(round, 16)}
+			if err := sleep(ctx, b.next()); err != nil {
+				return true, err
+			}
+		}
+		commitTS, live, err = r.ask(ctx, l, dead)
+		if err != nil || live {
+			return live, err
+		}
+		r.remember(l.Lock.StartTS, commitTS)
+	}
+	r.mu.Lock()
+	f.taken = true
+	met := f.met
+	r.mu.Unlock()
+	return false, r.apply(ctx, l.Lock.StartTS, commitTS, met)
+}
+
+// ask puts the question to the primary, with oracle time: what has become of the transaction? commitTS 0 is rolled back.
+func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool) (commitTS mvcc.Timestamp, live bool, err error) {
+	now, err := r.c.oracle.get(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	r.c.stats.statusChecks.Add(1)
+	check := &pb.CheckTxnStatusRequest{
+		Primary: wire.CellPB(l.Lock.Primary), StartTs: uint64(l.Lock.StartTS), Now: uint64(now),
+		MetExpiry: uint64(l.Lock.Expiry), WorkerDead: dead,
+	}
+	res, err := r.c.mutate(ctx, posOf(l.Lock.Primary), &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: check}})
+	if err != nil {
+		return 0, false, err
+	}
+	switch res.Status {
+	case pb.Status_STATUS_COMMITTED:
+		return mvcc.Timestamp(res.CommitTs), false, nil
+	case pb.Status_STATUS_ROLLED_BACK:
+		return 0, false, nil
+	case pb.Status_STATUS_LIVE, pb.Status_STATUS_LOCKED, pb.Status_STATUS_UNKNOWN:
+		return 0, true, nil // unknown: below the safepoint nothing may be inferred, the tablet's own collection decides
+	default:
+		return 0, false, fmt.Errorf("%w: status check answered %v", ErrUnavailable, res.Status)
+	}
+}
+
+// apply carries a decision to locks that were met.
+func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp, met []mvcc.LockInfo) error {
+	var cells, intents []mvcc.Cell
+	for _, m := range met {
+		if m.Intent {
+			intents = append(intents, m.Cell)
+		} else {
+			cells = append(cells, m.Cell)
+		}
+	}
+	if commitTS != 0 {
+		r.c.stats.rolledForward.Add(uint64(len(met)))
+	} else {
+		r.c.stats.rolledBackIn.Add(uint64(len(met)))
+	}
+	return r.c.eachTablet(ctx, cells, intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+		return &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{ResolveLock: &pb.ResolveLockRequest{
+			StartTs: uint64(startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells), Intents: wire.CellsPB(intents),
+		}}}
+	}, nil)
+}
+
+// decision is what is known about a transaction. Decisions never change.
+func (r *resolver) decision(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	commitTS, ok = r.decided[startTS]
+	return commitTS, ok
+}
+
+func (r *resolver) remember(startTS, commitTS mvcc.Timestamp) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.decided) >= maxDecisions {
+		clear(r.decided)
+	}
+	r.decided[startTS] = commitTS
+}
+
+// ResolveLock does one round of resolution for a lock or intent that somebody has found, at once: for scanners and
+// tools. resolved is false if its transaction is alive.
+func (c *Client) ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
+	live, err := c.resolver.resolve(ctx, []mvcc.LockInfo{l}, 0, false)
+	return err == nil && !live, err
+}

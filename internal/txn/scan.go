@@ -1,0 +1,318 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+const (
+	// scanPageBytes is how much of a scan is asked for at once.
+	scanPageBytes = 1 << 20
+	// maxScanRows bounds the rows of one page.
+	maxScanRows = 1 << 16
+)
+
+// scanner walks a range of one table through the tablets that hold it, page by page. One goroutine uses it.
+type scanner struct {
+	c       *Client
+	at      mvcc.Timestamp
+	span    mvcc.Span // what is left of the range
+	columns []string
+	reverse bool
+	wanted  int        // rows still wanted; 0: all
+	resume  *mvcc.Cell // inside the current tablet: begin after this cell
+	done    bool
+	rounds  int // waits for locks since the last progress
+	wait    patience
+}
+
+// page returns the next cells in scan order; none only at the end.
+func (s *scanner) page(ctx context.Context) ([]*pb.ReadCell, error) {
+	for !s.done {
+		d, err := s.tablet(ctx)
+		if err != nil {
+			return nil, err
+		}
+		clip, ok := wire.Clip(d, s.span)
+		if !ok {
+			s.next(d)
+			continue
+		}
+		s.c.stats.scanPages.Add(1)
+		resp, v, err := s.c.try(ctx, d, s.request(clip))
+		if v != answered {
+			if v == refused || v == busy {
+				return nil, err
+			}
+			if err := s.wait.again(ctx, s.c, v, err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		cells, err := s.take(ctx, d, resp.GetScan())
+		if err != nil || len(cells) > 0 {
+			return cells, err
+		}
+	}
+	return nil, nil
+}
+
+// tablet is the one that the scan goes on in.
+func (s *scanner) tablet(ctx context.Context) (*pb.TabletDescriptor, error) {
+	if s.resume != nil {
+		return s.c.locate(ctx, posOf(*s.resume))
+	}
+	if !s.reverse {
+		return s.c.locate(ctx, wire.Position{Table: s.span.Table, Row: s.span.Start})
+	}
+	if s.span.HasEnd {
+		return s.c.locateBefore(ctx, wire.Position{Table: s.span.Table, Row: s.span.End})
+	}
+	last := strings.Repeat("\xff", s.c.cfg.Limits.Row) // no row is above it
+	return s.c.locate(ctx, wire.Position{Table: s.span.Table, Row: last})
+}
+
+// request asks for one row more than wanted: then a page that is done with fewer has seen the end of the span.
+func (s *scanner) request(clip mvcc.Span) *pb.TabletRequest {
+	scan := &pb.ScanRequest{
+		At: uint64(s.at), Span: wire.SpanPB(clip), Reverse: s.reverse, MaxBytes: scanPageBytes,
+		MaxRows: s.maxRows(),
+	}
+	for _, column := range s.columns {
+		scan.Columns = append(scan.Columns, wire.Bytes(column))
+	}
+	if s.resume != nil {
+		scan.Resume = wire.CellPB(*s.resume)
+	}
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Scan{Scan: scan}}
+}
+
+func (s *scanner) maxRows() uint32 {
+	if s.wanted <= 0 {
+		return maxScanRows
+	}
+	return uint32(min(s.wanted+1, maxScanRows))
+}
+
+// take moves on past a page, and gets the lock that ended it out of the way.
+func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor, page *pb.ScanResponse) ([]*pb.ReadCell, error) {
+	switch page.GetStatus() {
+	case pb.Status_STATUS_OK:
+	case pb.Status_STATUS_LOCKED:
+		return s.takeLocked(ctx, page)
+	case pb.Status_STATUS_TOO_OLD:
+		return nil, ErrSnapshotTooOld
+	default:
+		return nil, fmt.Errorf("%w: scan answered with %v", ErrUnavailable, page.GetStatus())
+	}
+	s.rounds = 0
+	if page.Done && rowsOf(page.Cells) < int(s.maxRows()) {
+		s.wait = patience{}
+		s.next(d)
+		return page.Cells, nil
+	}
+	if !s.after(page) {
+		err := fmt.Errorf("%w: a scan page without progress", ErrUnavailable)
+		return nil, s.wait.again(ctx, s.c, askLater, err)
+	}
+	s.wait = patience{}
+	return page.Cells, nil
+}
+
+func (s *scanner) takeLocked(ctx context.Context, page *pb.ScanResponse) ([]*pb.ReadCell, error) {
+	if s.after(page) {
+		s.rounds = 0
+	}
+	if len(page.Cells) > 0 {
+		return page.Cells, nil // the lock is met again, first thing on the next page
+	}
+	lock := []mvcc.LockInfo{wire.LockInfo(page.Lock)}
+	_, err := s.c.resolver.resolve(ctx, lock, s.rounds, true)
+	s.rounds++
+	return nil, err
+}
+
+// after makes the scan go on after the last cell of the page; false if that is where it is already.
+func (s *scanner) after(page *pb.ScanResponse) bool {
+	last := page.Last
+	if n := len(page.Cells); last == nil && n > 0 {
+		last = page.Cells[n-1].Cell
+	}
+	if last == nil {
+		return false
+	}
+	cell := wire.Cell(last)
+	if s.resume != nil && *s.resume == cell {
+		return false
+	}
+	s.resume = &cell
+	return true
+}
+
+// next leaves the tablet d behind.
+func (s *scanner) next(d *pb.TabletDescriptor) {
+	s.resume = nil
+	if s.reverse {
+		start := wire.StartOf(d)
+		if start.Table < s.span.Table || start.Row <= s.span.Start {
+			s.done = true
+			return
+		}
+		s.span.End, s.span.HasEnd = start.Row, true
+		return
+	}
+	end, bounded := wire.EndOf(d)
+	if !bounded || end.Table > s.span.Table || (s.span.HasEnd && end.Row >= s.span.End) {
+		s.done = true
+		return
+	}
+	s.span.Start = end.Row
+}
+
+func rowsOf(cells []*pb.ReadCell) int {
+	n := 0
+	for i, c := range cells {
+		if i == 0 || string(c.Cell.Row) != string(cells[i-1].Cell.Row) {
+			n++
+		}
+	}
+	return n
+}
+
+// merge is a scan with a transaction's buffered writes over it, cut off after the limit.
+type merge struct {
+	pages    scanner
+	buffered []pending // in scan order
+	limit    int       // rows; 0: none
+	rows     int
+	row      string
+	yield    func(mvcc.ReadCell, error) bool
+}
+
+// scan yields the cells of the range in scan order. buffered gives the writes to lay over it.
+func (r *reader) scan(ctx context.Context, spec ScanSpec, buffered func(mvcc.Span, []string) []pending) iter.Seq2[mvcc.ReadCell, error] {
+	return func(yield func(mvcc.ReadCell, error) bool) {
+		id, err := r.c.TableID(ctx, spec.Table)
+		if err == nil {
+			err = r.c.checkScan(spec)
+		}
+		if err != nil {
+			yield(mvcc.ReadCell{}, err)
+			return
+		}
+		span := mvcc.Span{Table: id, Start: spec.From, End: spec.Before, HasEnd: spec.HasBefore}
+		if span.HasEnd && span.Start >= span.End {
+			return
+		}
+		columns := slices.Compact(slices.Sorted(slices.Values(spec.Columns)))
+		m := merge{limit: spec.Limit, yield: yield}
+		m.pages = scanner{c: r.c, at: r.at, span: span, columns: columns, reverse: spec.Reverse}
+		if buffered != nil {
+			m.buffered = buffered(span, columns)
+			if spec.Reverse {
+				slices.Reverse(m.buffered)
+			}
+		}
+		if err := m.run(ctx); err != nil {
+			yield(mvcc.ReadCell{}, err)
+		}
+	}
+}
+
+func (c *Client) checkScan(s ScanSpec) error {
+	if err := c.checkAddress(s.From, ""); err != nil {
+		return err
+	}
+	for _, column := range s.Columns {
+		if err := c.checkAddress("", column); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *merge) run(ctx context.Context) error {
+	for {
+		m.pages.wanted = m.wanted()
+		page, err := m.pages.page(ctx)
+		if err != nil {
+			return err
+		}
+		if len(page) == 0 {
+			m.flush(nil)
+			return nil
+		}
+		for _, p := range page {
+			cell := wire.Cell(p.Cell)
+			overwritten, more := m.flush(&cell)
+			if !more {
+				return nil
+			}
+			if overwritten {
+				continue
+			}
+			if !m.emit(mvcc.ReadCell{Cell: cell, Value: p.Value, CommitTS: mvcc.Timestamp(p.CommitTs)}) {
+				return nil
+			}
+		}
+	}
+}
+
+// wanted is how many more rows to ask for: each buffered delete may take one of them away.
+func (m *merge) wanted() int {
+	if m.limit == 0 {
+		return 0
+	}
+	n := m.limit - m.rows + 1 // the last row may be half done
+	for _, w := range m.buffered {
+		if w.kind == mvcc.KindDelete {
+			n++
+		}
+	}
+	return n
+}
+
+// flush emits the buffered writes that come before the cell (all, without one), and says whether one is the cell's own.
+func (m *merge) flush(before *mvcc.Cell) (overwritten, more bool) {
+	for len(m.buffered) > 0 {
+		w := m.buffered[0]
+		order := -1
+		if before != nil {
+			order = compareCells(w.cell, *before)
+			if m.pages.reverse {
+				order = -order
+			}
+		}
+		if order > 0 {
+			return false, true
+		}
+		m.buffered = m.buffered[1:]
+		if w.kind == mvcc.KindPut && !m.emit(mvcc.ReadCell{Cell: w.cell, Value: w.value}) {
+			return false, false
+		}
+		if order == 0 {
+			return true, true
+		}
+	}
+	return false, true
+}
+
+// emit hands one cell to the user; false ends the scan.
+func (m *merge) emit(c mvcc.ReadCell) bool {
+	if m.rows == 0 || c.Cell.Row != m.row {
+		if m.limit > 0 && m.rows == m.limit {
+			return false
+		}
+		m.rows++
+		m.row = c.Cell.Row
+	}
+	c.Value = handOut(c.Value)
+	return m.yield(c, nil)
+}

@@ -1,0 +1,69 @@
+package txn
+
+import "sync/atomic"
+
+// Stats are a client's counters since it began.
+type Stats struct {
+	Begun        uint64 // transactions begun, with the repeated runs of Run
+	OnePhase     uint64 // committed in one phase
+	TwoPhase     uint64 // committed in two phases
+	NotifyOnly   uint64 // commits of weak notifications alone
+	ReadOnly     uint64 // commits with nothing to write
+	Conflicts    uint64 // commits refused by a conflict
+	Locked       uint64 // commits given up because of a live lock
+	Unknown      uint64 // commits whose outcome stayed unknown
+	Settled      uint64 // lost replies that were settled by a rollback at the primary
+	Retries      uint64 // runs of Run after the first
+	RolledBack   uint64 // failed prewrites rolled back
+	Heartbeats   uint64
+	Secondaries  uint64 // background commits of secondaries that failed and were left for resolution
+	InBackground uint64 // commits and rollbacks going on in the background now
+
+	Timestamps        uint64 // received
+	TimestampRequests uint64
+	TimestampsRefused uint64 // answers that were not above all seen
+
+	Reads          uint64 // messages that read cells
+	ReadCells      uint64 // cells asked for by them
+	CacheHits      uint64 // reads answered by the transaction's cache
+	ScanPages      uint64
+	PrefetchAsked  uint64 // cells asked for in advance
+	PrefetchUsed   uint64 // of those, how many were read later: used/asked is the hit rate
+	PrefetchLocked uint64 // of those, how many were locked, hence not kept
+
+	LocksMet      uint64 // locks that stood in the way
+	StatusChecks  uint64 // questions to a primary
+	RolledForward uint64 // locks of committed transactions resolved
+	RolledBackIn  uint64 // locks of dead transactions resolved
+
+	MapMisses   uint64 // questions to meta for the tablet map
+	WrongTablet uint64 // answers that healed the map
+}
+
+// counters are Stats in the making.
+type counters struct {
+	begun, onePhase, twoPhase, notifyOnly, readOnly     atomic.Uint64
+	conflicts, locked, unknown, settled, retries        atomic.Uint64
+	rolledBack, heartbeats, secondaries                 atomic.Uint64
+	timestamps, timestampRequests, timestampsRefused    atomic.Uint64
+	reads, readCells, cacheHits, scanPages              atomic.Uint64
+	prefetchAsked, prefetchUsed, prefetchLocked         atomic.Uint64
+	locksMet, statusChecks, rolledForward, rolledBackIn atomic.Uint64
+	mapMisses, wrongTablet                              atomic.Uint64
+}
+
+// Stats returns the counters. They are read one after the other, so they may be a few events apart.
+func (c *Client) Stats() Stats {
+	s := &c.stats
+	return Stats{
+		Begun: s.begun.Load(), OnePhase: s.onePhase.Load(), TwoPhase: s.twoPhase.Load(), NotifyOnly: s.notifyOnly.Load(),
+		ReadOnly: s.readOnly.Load(), Conflicts: s.conflicts.Load(), Locked: s.locked.Load(), Unknown: s.unknown.Load(),
+		Settled: s.settled.Load(), Retries: s.retries.Load(), RolledBack: s.rolledBack.Load(), Heartbeats: s.heartbeats.Load(),
+		Secondaries: s.secondaries.Load(), InBackground: uint64(c.work.running()),
+		Timestamps: s.timestamps.Load(), TimestampRequests: s.timestampRequests.Load(), TimestampsRefused: s.timestampsRefused.Load(),
+		Reads: s.reads.Load(), ReadCells: s.readCells.Load(), CacheHits: s.cacheHits.Load(), ScanPages: s.scanPages.Load(),
+		PrefetchAsked: s.prefetchAsked.Load(), PrefetchUsed: s.prefetchUsed.Load(), PrefetchLocked: s.prefetchLocked.Load(),
+		LocksMet: s.locksMet.Load(), StatusChecks: s.statusChecks.Load(), RolledForward: s.rolledForward.Load(),
+		RolledBackIn: s.rolledBackIn.Load(), MapMisses: s.mapMisses.Load(), WrongTablet: s.wrongTablet.Load(),
+	}
+}

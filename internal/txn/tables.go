@@ -1,0 +1,143 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// maxTableName bounds a table's name in bytes.
+const maxTableName = 255
+
+// tableNames caches the ids of tables. Ids are never reused, so what is cached can only be of a table that was dropped;
+// a tablet then answers CODE_NO_TABLE and the cache is forgotten.
+type tableNames struct {
+	ids atomic.Pointer[map[string]mvcc.TableID]
+	mu  sync.Mutex // one question to meta at a time
+}
+
+// known is the cached id.
+func (n *tableNames) known(name string) (mvcc.TableID, bool) {
+	m := n.ids.Load()
+	if m == nil {
+		return 0, false
+	}
+	id, ok := (*m)[name]
+	return id, ok
+}
+
+func (n *tableNames) forget() { n.ids.Store(nil) }
+
+func (n *tableNames) learn(tables []*pb.Table) {
+	m := make(map[string]mvcc.TableID, len(tables))
+	for _, t := range tables {
+		if t.DroppedTs == 0 {
+			m[t.Name] = mvcc.TableID(t.Id)
+		}
+	}
+	n.ids.Store(&m)
+}
+
+// TableID is the id of the table of that name, from the cache or from meta. ErrNoTable if there is none.
+func (c *Client) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
+	if id, ok := c.tables.known(name); ok {
+		return id, nil
+	}
+	c.tables.mu.Lock()
+	defer c.tables.mu.Unlock()
+	if id, ok := c.tables.known(name); ok {
+		return id, nil
+	}
+	if _, err := c.Tables(ctx); err != nil {
+		return 0, err
+	}
+	if id, ok := c.tables.known(name); ok {
+		return id, nil
+	}
+	return 0, fmt.Errorf("%w: %q", ErrNoTable, name)
+}
+
+// Tables lists the tables by name, without those that were dropped.
+func (c *Client) Tables(ctx context.Context) ([]*pb.Table, error) {
+	tables, err := retryAdmin(ctx, c, func() ([]*pb.Table, error) { return c.transport.Tables(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	c.tables.learn(tables)
+	tables = slices.DeleteFunc(slices.Clone(tables), func(t *pb.Table) bool { return t.DroppedTs != 0 })
+	slices.SortFunc(tables, func(a, b *pb.Table) int { return strings.Compare(a.Name, b.Name) })
+	return tables, nil
+}
+
+// CreateTable creates a table, or adds split keys to one that exists.
+func (c *Client) CreateTable(ctx context.Context, name string, splitKeys []string) error {
+	if name == "" || len(name) > maxTableName || !utf8.ValidString(name) {
+		return Invalid("table name %q is not 1 to %d bytes of UTF-8", name, maxTableName)
+	}
+	for _, k := range splitKeys {
+		if k == "" {
+			return Invalid("empty split key")
+		}
+		if len(k) > c.cfg.Limits.Row {
+			return &LimitError{Limit: "split key", Size: len(k), Max: c.cfg.Limits.Row}
+		}
+	}
+	_, err := retryAdmin(ctx, c, func() (*pb.Table, error) { return c.transport.CreateTable(ctx, name, splitKeys) })
+	c.tables.forget()
+	return err
+}
+
+// DropTable drops a table. If the reply to a drop was lost, finding the table gone counts as done.
+func (c *Client) DropTable(ctx context.Context, name string) error {
+	attempts := 0
+	_, err := retryAdmin(ctx, c, func() (struct{}, error) {
+		attempts++
+		return struct{}{}, c.transport.DropTable(ctx, name)
+	})
+	c.tables.forget()
+	if attempts > 1 && errors.Is(err, ErrNoTable) {
+		return nil
+	}
+	return err
+}
+
+// Catalogue is the catalogue of observed columns.
+func (c *Client) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
+	return retryAdmin(ctx, c, func() (*pb.Catalogue, error) { return c.transport.Catalogue(ctx) })
+}
+
+// SplitTablet splits before the row; harmless when repeated.
+func (c *Client) SplitTablet(ctx context.Context, table, row string) error {
+	_, err := retryAdmin(ctx, c, func() (struct{}, error) { return struct{}{}, c.transport.SplitTablet(ctx, table, row) })
+	return err
+}
+
+// NodeStatus describes the node that answers.
+func (c *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
+	return retryAdmin(ctx, c, func() (*pb.NodeStatusResponse, error) { return c.transport.NodeStatus(ctx) })
+}
+
+// retryAdmin repeats an idempotent request to meta until it is answered, ctx ends or OperationTimeout.
+func retryAdmin[T any](ctx context.Context, c *Client, ask func() (T, error)) (T, error) {
+	var wait patience
+	for {
+		v, err := ask()
+		if err == nil {
+			return v, nil
+		}
+		if err = adminError(err); permanent(err) {
+			return v, err
+		}
+		if err := wait.again(ctx, c, askLater, err); err != nil {
+			return v, err
+		}
+	}
+}

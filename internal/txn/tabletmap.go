@@ -1,0 +1,160 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// locatePage is how many descriptors are asked for at once.
+const locatePage = 64
+
+// tabletMap caches part of the tablet map: which tablet holds a position. Readers take no lock: the list is replaced,
+// never changed. A descriptor that turned out wrong is replaced by what the tablet answered (CODE_WRONG_TABLET).
+type tabletMap struct {
+	list atomic.Pointer[[]*pb.TabletDescriptor] // sorted by start, without overlap
+	mu   sync.Mutex                             // for those who replace list
+	max  int
+}
+
+func (m *tabletMap) load() []*pb.TabletDescriptor {
+	if l := m.list.Load(); l != nil {
+		return *l
+	}
+	return nil
+}
+
+// find is the cached tablet that holds p; nil if none is known.
+func (m *tabletMap) find(p wire.Position) *pb.TabletDescriptor {
+	list := m.load()
+	i := sort.Search(len(list), func(i int) bool { return p.Less(wire.StartOf(list[i])) })
+	if i == 0 || !wire.Holds(list[i-1], p) {
+		return nil
+	}
+	return list[i-1]
+}
+
+// findBefore is the cached tablet that holds the positions just below p; nil if none is known.
+func (m *tabletMap) findBefore(p wire.Position) *pb.TabletDescriptor {
+	list := m.load()
+	i := sort.Search(len(list), func(i int) bool { return !wire.StartOf(list[i]).Less(p) })
+	if i == 0 {
+		return nil
+	}
+	if end, ok := wire.EndOf(list[i-1]); ok && end.Less(p) {
+		return nil
+	}
+	return list[i-1]
+}
+
+// insert adds descriptors. Tablets only split, so where two overlap one descends from the other and has the higher
+// epoch: the lower one goes.
+func (m *tabletMap) insert(descriptors ...*pb.TabletDescriptor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := slices.Clone(m.load())
+	for _, d := range descriptors {
+		if d != nil {
+			list = insertOne(list, d)
+		}
+	}
+	if len(list) > m.max {
+		list = nil // begin again: what is needed comes back by itself
+		for _, d := range descriptors[:min(len(descriptors), m.max)] {
+			if d != nil {
+				list = insertOne(list, d)
+			}
+		}
+	}
+	m.list.Store(&list)
+}
+
+func insertOne(list []*pb.TabletDescriptor, d *pb.TabletDescriptor) []*pb.TabletDescriptor {
+	start := wire.StartOf(d)
+	lo := sort.Search(len(list), func(i int) bool {
+		end, ok := wire.EndOf(list[i])
+		return !ok || start.Less(end)
+	})
+	hi := lo
+	for end, ok := wire.EndOf(d); hi < len(list) && (!ok || wire.StartOf(list[hi]).Less(end)); hi++ {
+		if list[hi].Epoch > d.Epoch {
+			return list
+		}
+	}
+	return slices.Replace(list, lo, hi, d)
+}
+
+// remove forgets d if it is still what the map says.
+func (m *tabletMap) remove(d *pb.TabletDescriptor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := m.load()
+	if i := slices.Index(list, d); i >= 0 {
+		list = slices.Delete(slices.Clone(list), i, i+1)
+		m.list.Store(&list)
+	}
+}
+
+// heal learns from a tablet's answer that d no longer is what it was.
+func (m *tabletMap) heal(d *pb.TabletDescriptor, now []*pb.TabletDescriptor) {
+	if len(now) > 0 {
+		m.insert(now...)
+	}
+	m.remove(d) // nothing newer came: meta is asked
+}
+
+// posOf is the cell's position in the tablet map.
+func posOf(c mvcc.Cell) wire.Position { return wire.Position{Table: c.Table, Row: c.Row} }
+
+// locate returns the tablet that holds p, from the cache or from meta. It tries until ctx ends or OperationTimeout.
+func (c *Client) locate(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
+	if d := c.tablets.find(p); d != nil {
+		return d, nil
+	}
+	var wait patience
+	for {
+		c.stats.mapMisses.Add(1)
+		found, err := c.transport.Locate(ctx, p.Table, p.Row, locatePage)
+		if err == nil {
+			c.tablets.insert(found...)
+			if d := c.tablets.find(p); d != nil {
+				return d, nil
+			}
+			err = fmt.Errorf("%w: no tablet holds table %d row %q", ErrUnavailable, p.Table, p.Row)
+		} else if err = adminError(err); permanent(err) {
+			return nil, err
+		}
+		if err := wait.again(ctx, c, askLater, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// locateBefore returns the tablet that holds the rows of p's table just below p.
+func (c *Client) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
+	if d := c.tablets.findBefore(p); d != nil {
+		return d, nil
+	}
+	return c.locate(ctx, wire.Position{Table: p.Table, Row: rowBelow(p.Row, c.cfg.Limits.Row)})
+}
+
+// rowBelow is the greatest row of at most limit bytes below row.
+func rowBelow(row string, limit int) string {
+	if row == "" {
+		return ""
+	}
+	cut, last := row[:len(row)-1], row[len(row)-1]
+	if last == 0 {
+		return cut
+	}
+	below := cut + string([]byte{last - 1})
+	return below + strings.Repeat("\xff", max(0, limit-len(below)))
+}

@@ -1,0 +1,210 @@
+package txn
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// twoPhase is one two-phase commit (§2.2, Figure 6). The transaction's writes are sorted; the first is the primary.
+type twoPhase struct {
+	t       *Txn
+	c       *Client
+	primary mvcc.Cell
+	// held: some prewrite may have left locks.
+	held atomic.Bool
+	beat heartbeat
+}
+
+// commit runs the two phases. When it returns, the primary is decided, or nobody knows; the rest goes on in the
+// background.
+func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
+	p.c.beats.add(p)
+	defer p.c.beats.remove(p)
+	if err := p.prewriteAll(ctx); err != nil {
+		p.abandon(ctx)
+		return 0, err
+	}
+	// Every lock is durable: only now may the commit timestamp be asked for (§2.3, invariant 2).
+	commitTS, err := p.c.oracle.get(ctx)
+	if err = cmp.Or(err, ctx.Err()); err != nil {
+		p.abandon(ctx)
+		return 0, err
+	}
+	cells, intents := p.cells()
+	if broken.SecondaryFirst {
+		_ = p.commitRest(ctx, commitTS, withoutCell(cells, p.primary), intents)
+	}
+	done, err := p.commitPrimary(ctx, commitTS, cells, intents)
+	if err != nil {
+		if !errors.Is(err, ErrCommitUnknown) {
+			p.abandon(ctx)
+		}
+		return 0, err // unknown: the locks are left for resolution
+	}
+	if len(done.restCells)+len(done.restIntents) > 0 {
+		p.c.work.run(func() { p.finish(done) })
+	}
+	return done.commitTS, nil
+}
+
+// cells is all that has to be committed or rolled back.
+func (p *twoPhase) cells() (cells, intents []mvcc.Cell) {
+	cells = make([]mvcc.Cell, len(p.t.writes))
+	for i := range p.t.writes {
+		cells[i] = p.t.writes[i].cell
+	}
+	return cells, p.t.notifies
+}
+
+func withoutCell(cells []mvcc.Cell, cell mvcc.Cell) []mvcc.Cell {
+	out := make([]mvcc.Cell, 0, len(cells))
+	for _, c := range cells {
+		if c != cell {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// committed is what the primary's commit has left to do.
+type committed struct {
+	commitTS               mvcc.Timestamp
+	restCells, restIntents []mvcc.Cell
+}
+
+// commitPrimary has the decision made (Figure 6 line 58): one message for the primary and what shares its tablet.
+func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) (committed, error) {
+	var wait patience
+	for {
+		d, err := p.c.locate(ctx, posOf(p.primary))
+		if err != nil {
+			return committed{}, err
+		}
+		n := p.c.cellRun(d, cells)
+		in, out := split(d, intents)
+		done := committed{commitTS: commitTS, restCells: cells[n:], restIntents: out}
+		resp, v, err := p.c.try(ctx, d, commitRequest(p.t.at, commitTS, cells[:n], in))
+		switch v {
+		case answered:
+			next, err := p.judgePrimary(ctx, resp.GetMutation(), &done)
+			if err != nil || next == 0 {
+				return done, err
+			}
+			commitTS = next
+			continue
+		case refused:
+			return committed{}, err
+		case unknown:
+			return p.settlePrimary(ctx, err)
+		}
+		// Surely not done, and what was sent before was surely not done either: sending it again is safe.
+		if err := wait.again(ctx, p.c, v, err); err != nil {
+			return committed{}, err
+		}
+	}
+}
+
+// judgePrimary judges the answer to the primary's commit. next is not zero if it has to be sent with a later timestamp.
+func (p *twoPhase) judgePrimary(ctx context.Context, res *pb.MutationResult, done *committed) (next mvcc.Timestamp, err error) {
+	switch res.GetStatus() {
+	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
+		if res.GetCommitTs() != 0 {
+			done.commitTS = mvcc.Timestamp(res.CommitTs)
+		}
+		return 0, nil
+	case pb.Status_STATUS_ROLLED_BACK:
+		return 0, fmt.Errorf("%w: rolled back by another client", ErrConflict)
+	case pb.Status_STATUS_COMMIT_TS_TOO_LOW:
+		return p.c.oracle.get(ctx)
+	default:
+		*done, err = p.settlePrimary(ctx, fmt.Errorf("the primary's tablet answered %v", res))
+		return 0, err
+	}
+}
+
+func (p *twoPhase) settlePrimary(ctx context.Context, cause error) (committed, error) {
+	ts, err := p.c.settle(ctx, p.primary, p.t.at, cause)
+	if err != nil {
+		return committed{}, err
+	}
+	if ts == 0 {
+		return committed{}, errFenced
+	}
+	cells, intents := p.cells()
+	return committed{commitTS: ts, restCells: withoutCell(cells, p.primary), restIntents: intents}, nil
+}
+
+// finish commits the secondaries after the caller was answered. What fails is left to whoever meets the locks.
+func (p *twoPhase) finish(done committed) {
+	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.cfg.OperationTimeout)
+	defer cancel()
+	if err := p.commitRest(ctx, done.commitTS, done.restCells, done.restIntents); err != nil {
+		p.c.stats.secondaries.Add(1)
+		p.c.cfg.Logger.Warn("secondaries left to be resolved", "start_ts", p.t.at, "commit_ts", done.commitTS, "error", err)
+	}
+}
+
+func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) error {
+	return p.c.eachTablet(ctx, cells, intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+		return commitRequest(p.t.at, commitTS, cells, intents)
+	}, func(res *pb.MutationResult) error {
+		if res.Status != pb.Status_STATUS_OK && res.Status != pb.Status_STATUS_COMMITTED {
+			return fmt.Errorf("percolator: a secondary's commit was answered %v", res.Status)
+		}
+		return nil
+	})
+}
+
+// abandon rolls back whatever was prewritten: the primary first, here if ctx still allows it, then the rest in the
+// background. What fails is left to expire.
+func (p *twoPhase) abandon(ctx context.Context) {
+	if !p.held.Load() {
+		return
+	}
+	p.c.stats.rolledBack.Add(1)
+	cells, intents := p.cells()
+	rest := withoutCell(cells, p.primary)
+	primary := func(ctx context.Context) error {
+		_, err := p.c.mutate(ctx, posOf(p.primary), rollbackRequest(p.t.at, []mvcc.Cell{p.primary}, nil))
+		return err
+	}
+	decided := ctx.Err() == nil && primary(ctx) == nil
+	p.c.work.run(func() {
+		ctx, cancel := context.WithTimeout(p.c.ctx, p.c.cfg.OperationTimeout)
+		defer cancel()
+		if !decided {
+			if err := primary(ctx); err != nil {
+				return
+			}
+		}
+		_ = p.c.eachTablet(ctx, rest, intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+			return rollbackRequest(p.t.at, cells, intents)
+		}, nil)
+	})
+}
+
+// split parts sorted cells into those that d holds and the others.
+func split(d *pb.TabletDescriptor, cells []mvcc.Cell) (in, out []mvcc.Cell) {
+	for _, c := range cells {
+		if wire.Holds(d, posOf(c)) && len(in) < maxBatchCells/4 {
+			in = append(in, c)
+		} else {
+			out = append(out, c)
+		}
+	}
+	return in, out
+}
+
+func commitRequest(startTS, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Commit{Commit: &pb.CommitRequest{
+		StartTs: uint64(startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells), Intents: wire.CellsPB(intents),
+	}}}
+}
