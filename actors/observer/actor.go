@@ -1,0 +1,190 @@
+package observer
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// submit is one Submit in its envelope.
+type submit = actorkit.Call[[]notify.Dirty, []notify.Admission]
+
+// Messages that the dispatcher gets besides submit.
+type (
+	// finished: the run has ended. From its invocation actor.
+	finished struct {
+		run *run
+		out outcome
+	}
+	// overdue: the run's function has not returned a grace after its deadline. From its timer.
+	overdue struct{ run *run }
+	// reported: the failure of an overdue run is recorded. From its invocation actor.
+	reported struct {
+		run *run
+		out outcome
+	}
+	// wake: a backoff has ended. From the timer.
+	wake struct{}
+	// drain: start nothing more, close idle when nothing runs. From Stop.
+	drain struct{ idle chan struct{} }
+)
+
+// dispatcherActor decides what runs when. All fields are its own.
+type dispatcherActor struct {
+	cfg     Config
+	base    context.Context
+	stopped chan struct{}
+	rng     *rand.Rand
+	props   *actor.Props // of an invocation actor
+
+	byTarget map[notify.Target]*linked
+	order    []*linked
+	next     int // in order: whose turn it is
+	entries  map[mvcc.Cell]*entry
+	runs     map[*run]*entry
+	waiting  waitHeap
+	running  int
+	stuck    int
+	armed    time.Time // when the timer goes off; zero: not set
+	timer    *time.Timer
+	draining []chan struct{} // not empty: nothing new starts
+	ended    bool
+}
+
+func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) *dispatcherActor {
+	a := &dispatcherActor{
+		cfg: cfg, base: cfg.Context(ctx), stopped: stopped, rng: rand.New(rand.NewPCG(cfg.Seed, 0)),
+		props:    actor.PropsFromProducer(func() actor.Actor { return invocation{} }),
+		byTarget: make(map[notify.Target]*linked), entries: make(map[mvcc.Cell]*entry), runs: make(map[*run]*entry),
+	}
+	for _, o := range cfg.Observers {
+		l := &linked{spec: o.Spec, table: o.Table, logger: cfg.Logger, limit: o.Spec.Concurrency}
+		a.byTarget[notify.Target{Table: o.Table, Column: o.Spec.Column.Name}] = l
+		a.order = append(a.order, l)
+	}
+	return a
+}
+
+// Receive dispatches.
+func (a *dispatcherActor) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *submit:
+		a.submit(m)
+	case *finished:
+		a.finish(m.run, m.out)
+	case *overdue:
+		a.abandon(c, m.run)
+	case *reported:
+		a.reported(m.run, m.out)
+	case *wake:
+		a.wake()
+	case *drain:
+		a.drain(m.idle)
+	case *actor.Stopping:
+		a.stop()
+		return
+	case *actor.Stopped:
+		close(a.stopped)
+		return
+	default:
+		return
+	}
+	a.schedule(c)
+}
+
+// submit admits each cell; see notify.Admission.
+func (a *dispatcherActor) submit(m *submit) {
+	out := make([]notify.Admission, len(m.Req))
+	for i := range m.Req {
+		if i >= a.cfg.Queue {
+			out[i] = notify.Full
+			continue
+		}
+		out[i] = a.admit(&m.Req[i])
+	}
+	m.Reply(out)
+}
+
+func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
+	if len(a.draining) > 0 || a.ended {
+		return notify.Stopped
+	}
+	obs, ok := a.byTarget[notify.TargetOf(d.Cell)]
+	if !ok {
+		return notify.Unlinked
+	}
+	if e, ok := a.entries[d.Cell]; ok {
+		return a.collapse(e, d)
+	}
+	switch {
+	case !d.Held:
+		return notify.Refused
+	case len(obs.queue) >= a.cfg.Queue:
+		return notify.Full
+	}
+	e := &entry{obs: obs, cell: d.Cell, known: d.Notify, done: d.Done}
+	a.entries[d.Cell] = e
+	a.enqueue(e)
+	return notify.Accepted
+}
+
+// collapse adds a notification to the entry that its cell has already.
+func (a *dispatcherActor) collapse(e *entry, d *notify.Dirty) notify.Admission {
+	if e.state == waiting && e.failedTS != 0 {
+		if d.Notify == nil || d.Notify.TS <= e.failedTS {
+			return notify.Deferred
+		}
+		// A newer change: its count begins anew, and it need not wait for the older one's backoff.
+		heap.Remove(&a.waiting, e.index)
+		e.obs.stats.waiting.Add(-1)
+		e.failedTS, e.attempts = 0, 0
+		e.note(d.Notify)
+		a.enqueue(e)
+	} else {
+		e.note(d.Notify)
+	}
+	e.obs.stats.collapsed.Add(1)
+	return notify.Collapsed
+}
+
+// enqueue lets the entry wait for a slot.
+func (a *dispatcherActor) enqueue(e *entry) {
+	e.state = queued
+	e.obs.queue = append(e.obs.queue, e)
+	e.obs.stats.queued.Add(1)
+}
+
+// delay lets the entry wait for a backoff. Beyond the bound it is let go: it stays dirty, and a scan finds it again.
+func (a *dispatcherActor) delay(e *entry, d time.Duration) {
+	if len(a.draining) > 0 || len(a.waiting) >= a.cfg.Queue {
+		a.forget(e)
+		return
+	}
+	e.state, e.due = waiting, time.Now().Add(d)
+	heap.Push(&a.waiting, e)
+	e.obs.stats.waiting.Add(1)
+}
+
+// wake queues the entries whose backoff has ended.
+func (a *dispatcherActor) wake() {
+	a.armed = time.Time{}
+	now := time.Now()
+	for len(a.waiting) > 0 && !a.waiting[0].due.After(now) {
+		e := heap.Pop(&a.waiting).(*entry)
+		e.obs.stats.waiting.Add(-1)
+		a.enqueue(e)
+	}
+}
+
+// forget lets the entry go.
+func (a *dispatcherActor) forget(e *entry) {
+	delete(a.entries, e.cell)
+	e.release()
+}

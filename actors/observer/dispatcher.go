@@ -1,0 +1,130 @@
+package observer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+type spec = percolator.ObserverSpec
+
+// Dispatcher runs a node's observers. Its methods may be used concurrently.
+type Dispatcher struct {
+	system  *actor.ActorSystem
+	port    *actorkit.Port[[]notify.Dirty, []notify.Admission]
+	linked  []*linked
+	cancel  context.CancelFunc // ends all runs' contexts
+	stopped chan struct{}      // closed when the actor has ended
+}
+
+// Spawn starts a dispatcher. Errors: ErrInvalid, or the actor's name is taken.
+func Spawn(system *actor.ActorSystem, cfg Config) (*Dispatcher, error) {
+	cfg = cfg.withDefaults()
+	if err := check(cfg); err != nil {
+		return nil, err
+	}
+	d := &Dispatcher{system: system, stopped: make(chan struct{})}
+	// The context of all runs lives as long as the dispatcher.
+	ctx, cancel := context.WithCancel(context.Background())
+	d.cancel = cancel
+	a := newDispatcherActor(ctx, cfg, d.stopped)
+	d.linked = a.order
+	// One instance for good: a restart by the supervisor after a panic must not forget what runs.
+	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return a }), cfg.Name)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("observer: spawn: %w", err)
+	}
+	d.port = actorkit.NewPort[[]notify.Dirty, []notify.Admission](system, pid, 0)
+	return d, nil
+}
+
+func check(cfg Config) error {
+	if cfg.Client == nil {
+		return fmt.Errorf("%w: no client", ErrInvalid)
+	}
+	seen := map[notify.Target]string{}
+	for _, o := range cfg.Observers {
+		if o.Spec.Func == nil || o.Spec.Name == "" || o.Spec.Concurrency < 1 || o.Spec.Deadline <= 0 || o.Spec.MaxAttempts < 1 {
+			return fmt.Errorf("%w: observer %q is incomplete", ErrInvalid, o.Spec.Name)
+		}
+		t := notify.Target{Table: o.Table, Column: o.Spec.Column.Name}
+		if other, taken := seen[t]; taken {
+			return fmt.Errorf("%w: %q and %q observe the same column", ErrInvalid, other, o.Spec.Name)
+		}
+		seen[t] = o.Spec.Name
+	}
+	return nil
+}
+
+// Targets lists the columns whose observers are registered here: what scanners look for.
+func (d *Dispatcher) Targets() []notify.Target {
+	out := make([]notify.Target, len(d.linked))
+	for i, l := range d.linked {
+		out[i] = notify.Target{Table: l.table, Column: l.spec.Column.Name, Weak: l.spec.Weak}
+	}
+	return out
+}
+
+// Submit offers dirty cells, at most Queue of them, and returns one admission each. It waits for the dispatcher's turn
+// only, never for a run. Errors: actorkit's (Stop has been called, or far too many callers), ctx's: some of the cells may
+// have been accepted then, and their Done will be called.
+func (d *Dispatcher) Submit(ctx context.Context, items []notify.Dirty) ([]notify.Admission, error) {
+	return d.port.Ask(ctx, items, false)
+}
+
+// Stats returns each observer's counters, in the order of registration.
+func (d *Dispatcher) Stats() []Stats {
+	out := make([]Stats, len(d.linked))
+	for i, l := range d.linked {
+		out[i] = l.read()
+	}
+	return out
+}
+
+// Stop starts no more runs, waits until those that go on have ended, and ends the dispatcher. What was queued stays
+// dirty. When ctx ends first, the runs' contexts are cancelled, the rest is left behind, and the error wraps
+// ErrStillRunning. A second call waits for the same end.
+func (d *Dispatcher) Stop(ctx context.Context) error {
+	idle := make(chan struct{})
+	d.system.Root.Send(d.port.PID(), &drain{idle: idle})
+	defer d.cancel()
+	select {
+	case <-idle:
+	case <-d.stopped:
+		return nil
+	case <-ctx.Done():
+		d.cancel()
+		d.system.Root.Poison(d.port.PID())
+		return fmt.Errorf("%w: %s: %w", ErrStillRunning, d.going(), context.Cause(ctx))
+	}
+	d.system.Root.Poison(d.port.PID())
+	<-d.stopped // the actor never waits, so this does not last
+	return nil
+}
+
+// going names what runs, for an error.
+func (d *Dispatcher) going() string {
+	text := ""
+	for _, s := range d.Stats() {
+		if s.Running > 0 {
+			text += fmt.Sprintf("%s %d ", s.Name, s.Running)
+		}
+	}
+	return text
+}
+
+// backoff is base doubled n times, at most most.
+func backoff(base, most time.Duration, n int) time.Duration {
+	d := base
+	for ; n > 0 && d < most; n-- {
+		d *= 2
+	}
+	return min(d, most)
+}

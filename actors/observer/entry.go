@@ -1,0 +1,104 @@
+package observer
+
+import (
+	"container/heap"
+	"log/slog"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// linked is one registered observer as the dispatcher keeps it. stats may be read by anyone, logger used by anyone; the
+// rest is the dispatcher's own after the start, spec and table do not change.
+type linked struct {
+	spec   spec
+	table  mvcc.TableID
+	logger *slog.Logger
+	stats  counters
+
+	// limit is how many runs may go on at once. It is a field, not the spec's, so that it can change while the node
+	// runs; 0 pauses the observer.
+	limit   int
+	queue   []*entry // cells that wait for a slot, first come first served
+	running int
+	stuck   int // of the running ones
+}
+
+// ack is the observer's acknowledgment column in the row of the cell.
+func (l *linked) ack(observed mvcc.Cell) mvcc.Cell { return notify.AckCell(observed, l.spec.Name) }
+
+// free reports whether the observer may start another run. Stuck runs are replaced, but no more than limit of them.
+func (l *linked) free() bool { return l.running-min(l.stuck, l.limit) < l.limit }
+
+// state is where an entry is.
+type state uint8
+
+const (
+	queued state = iota
+	running
+	waiting
+)
+
+// entry is a dirty cell in the dispatcher: queued for a slot, running, or waiting for a backoff.
+type entry struct {
+	obs   *linked
+	cell  mvcc.Cell
+	state state
+	known *mvcc.Notify // newest notify entry heard of; nil: hints only
+	hint  bool         // a hint has come since the run began: something newer than known may be there
+	done  func()       // to be called once; nil afterward
+
+	retries  int            // conflicts and unavailable nodes in a row
+	attempts uint32         // failures of the change at failedTS
+	failedTS mvcc.Timestamp // 0: none has failed
+	due      time.Time      // waiting: until then
+	index    int            // waiting: in the heap
+	run      *run           // running
+	parked   bool           // running, but given up and parked
+}
+
+// note takes in another notification of the same cell.
+func (e *entry) note(n *mvcc.Notify) {
+	if n == nil {
+		e.hint = true
+		return
+	}
+	if e.known == nil || n.TS >= e.known.TS {
+		e.known = n
+	}
+}
+
+// release calls done. It may be called again.
+func (e *entry) release() {
+	if e.done != nil {
+		e.done()
+		e.done = nil
+	}
+}
+
+// waitHeap has the entry whose backoff ends first on top.
+type waitHeap []*entry
+
+func (h waitHeap) Len() int           { return len(h) }
+func (h waitHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h waitHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *waitHeap) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+func (h *waitHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return e
+}
+
+var _ heap.Interface = (*waitHeap)(nil)

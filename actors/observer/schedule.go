@@ -1,0 +1,226 @@
+package observer
+
+import (
+	"container/heap"
+	"fmt"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+)
+
+// schedule starts what may start and sets the timer for what waits. It ends every turn.
+func (a *dispatcherActor) schedule(c actor.Context) {
+	for len(a.draining) == 0 && a.running-min(a.stuck, a.cfg.MaxStuck) < a.cfg.Workers {
+		obs := a.turn()
+		if obs == nil {
+			break
+		}
+		e := obs.queue[0]
+		obs.queue[0] = nil
+		obs.queue = obs.queue[1:]
+		obs.stats.queued.Add(-1)
+		a.start(c, e)
+	}
+	if len(a.draining) > 0 && a.running == 0 {
+		for _, idle := range a.draining {
+			closeOnce(idle)
+		}
+	}
+	a.arm(c)
+}
+
+// turn is the next observer, round robin, that has a cell waiting and a slot free; nil if there is none.
+func (a *dispatcherActor) turn() *linked {
+	for i := range a.order {
+		at := (a.next + i) % len(a.order)
+		if l := a.order[at]; len(l.queue) > 0 && l.free() {
+			a.next = at + 1
+			return l
+		}
+	}
+	return nil
+}
+
+// start spawns the invocation actor of one run.
+func (a *dispatcherActor) start(c actor.Context, e *entry) {
+	self, root := c.Self(), c.ActorSystem().Root
+	r := &run{
+		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
+		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base,
+	}
+	r.overdue = func() { root.Send(self, &overdue{run: r}) }
+	e.state, e.run, e.hint = running, r, false
+	a.runs[r] = e
+	a.running++
+	e.obs.running++
+	e.obs.stats.running.Add(1)
+	// Not a child: a dispatcher that ends must not wait for a function that never returns.
+	root.Send(root.Spawn(a.props), &begin{run: r, dispatcher: self})
+}
+
+// finish takes a run's slot back and decides what becomes of its cell.
+func (a *dispatcherActor) finish(r *run, out outcome) {
+	e, ok := a.runs[r]
+	if !ok {
+		return
+	}
+	delete(a.runs, r)
+	a.running--
+	e.obs.running--
+	e.obs.stats.running.Add(-1)
+	e.obs.stats.ended(out.kind)
+	if r.phase.Load() == phaseAbandoned {
+		a.stuck--
+		e.obs.stuck--
+		e.obs.stats.stuck.Add(-1)
+	}
+	e.run = nil
+	a.settle(e, out)
+}
+
+func (a *dispatcherActor) settle(e *entry, out outcome) {
+	switch out.kind {
+	case committed, clean:
+		a.ran(e, out)
+	case conflict, unavailable:
+		e.retries++
+		a.cfg.Logger.Debug("observer: run again", "observer", e.obs.spec.Name, "retries", e.retries, "error", out.err)
+		a.delay(e, a.jitter(backoff(a.cfg.RetryBase, a.cfg.RetryMax, e.retries-1)))
+	case failed:
+		a.log("observer: run failed", e, out)
+		e.attempts, e.failedTS, e.known = out.attempts, max(out.ts, 1), nil
+		e.release()
+		a.delay(e, backoff(a.cfg.FailureBase, a.cfg.FailureMax, int(out.attempts)-1))
+	case abandoned: // counted when it was reported
+		if e.parked {
+			a.forget(e)
+			return
+		}
+		e.release()
+		a.delay(e, backoff(a.cfg.FailureBase, a.cfg.FailureMax, int(e.attempts)-1))
+	case parked:
+		a.log("observer: notification parked", e, out)
+		a.forget(e)
+	case interrupted:
+		a.forget(e)
+	}
+}
+
+// ran lets the cell go, unless it has changed since the run's transaction began.
+func (a *dispatcherActor) ran(e *entry, out outcome) {
+	newer := out.left != 0 || e.hint || (e.known != nil && e.known.TS > out.start)
+	again := e.retries
+	e.retries, e.attempts, e.failedTS, e.known = 0, 0, 0, nil
+	switch {
+	case !newer || len(a.draining) > 0:
+		a.forget(e)
+	case out.kind == clean && out.left != 0:
+		// Seen, but too new for the run's snapshot. The next one sees it; the pause is for a clock that does not move.
+		e.retries = again + 1
+		a.delay(e, a.jitter(backoff(a.cfg.RetryBase, a.cfg.RetryMax, again)))
+	default:
+		a.enqueue(e)
+	}
+}
+
+// abandon gives up on a run whose function does not return: it is counted as failed, its slot is replaced while there are
+// not too many such, and its cell stays with it.
+func (a *dispatcherActor) abandon(c actor.Context, r *run) {
+	e, ok := a.runs[r]
+	if !ok || !r.phase.CompareAndSwap(phaseUser, phaseAbandoned) {
+		return
+	}
+	a.stuck++
+	e.obs.stuck++
+	e.obs.stats.stuck.Add(1)
+	a.cfg.Logger.Error("observer: function ignores the end of its context", "observer", e.obs.spec.Name, "row", e.cell.Row,
+		"deadline", e.obs.spec.Deadline, "stuck", a.stuck, "slots_replaced_at_most", a.cfg.MaxStuck)
+	root := c.ActorSystem().Root
+	root.Send(root.Spawn(a.props), &report{run: r, dispatcher: c.Self()})
+}
+
+// reported takes in the count of an abandoned run. The run itself may have ended in the meantime.
+func (a *dispatcherActor) reported(r *run, out outcome) {
+	r.obs.stats.ended(out.kind)
+	e, ok := a.entries[r.cell]
+	if !ok {
+		return
+	}
+	e.attempts, e.failedTS = max(e.attempts, out.attempts), max(e.failedTS, out.ts, 1)
+	e.release()
+	switch {
+	case out.kind != parked:
+	case e.run == r:
+		e.parked = true
+	case e.state == waiting: // it has returned in the meantime
+		heap.Remove(&a.waiting, e.index)
+		e.obs.stats.waiting.Add(-1)
+		a.forget(e)
+	}
+}
+
+// arm sets the timer to the end of the first backoff.
+func (a *dispatcherActor) arm(c actor.Context) {
+	if len(a.waiting) == 0 || a.ended {
+		return
+	}
+	first := a.waiting[0].due
+	if !a.armed.IsZero() && !first.Before(a.armed) {
+		return
+	}
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	self, root := c.Self(), c.ActorSystem().Root
+	a.armed = first
+	a.timer = time.AfterFunc(time.Until(first), func() { root.Send(self, &wake{}) })
+}
+
+// jitter is between half of d and d, so that those who conflicted do not meet again.
+func (a *dispatcherActor) jitter(d time.Duration) time.Duration {
+	return d/2 + time.Duration(a.rng.Int64N(int64(d/2)+1))
+}
+
+// drain lets go of all that does not run.
+func (a *dispatcherActor) drain(idle chan struct{}) {
+	a.draining = append(a.draining, idle)
+	for _, e := range a.entries {
+		if e.state != running {
+			a.forget(e)
+		}
+	}
+	for _, l := range a.order {
+		l.queue = nil
+		l.stats.queued.Store(0)
+		l.stats.waiting.Store(0)
+	}
+	a.waiting = nil
+}
+
+// stop is the actor's end, drained or not: whoever waits for a cell hears of it.
+func (a *dispatcherActor) stop() {
+	a.ended = true
+	for _, e := range a.entries {
+		a.forget(e)
+	}
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	for _, idle := range a.draining {
+		closeOnce(idle)
+	}
+}
+
+func (a *dispatcherActor) log(text string, e *entry, out outcome) {
+	a.cfg.Logger.Warn(text, "observer", e.obs.spec.Name, "row", e.cell.Row, "attempts", out.attempts,
+		"max_attempts", e.obs.spec.MaxAttempts, "error", fmt.Sprint(out.err))
+}
+
+// closeOnce closes a channel that only the dispatcher closes.
+func closeOnce(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+		close(c)
+	}
+}

@@ -1,0 +1,153 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// Defaults of Config.
+const (
+	DefaultScanners  = 4
+	DefaultPage      = 128
+	DefaultRequests  = 32
+	DefaultWindow    = 32
+	DefaultHintQueue = 16 << 10
+	DefaultLease     = 30 * time.Second
+	DefaultPaceMin   = 50 * time.Millisecond
+	DefaultPaceMax   = time.Second
+	DefaultPaceBusy  = 2 * time.Millisecond
+	DefaultSweep     = 250 * time.Millisecond
+	DefaultSweepAge  = time.Second
+	DefaultTimeout   = 5 * time.Second
+)
+
+// ErrInvalid: the configuration lacks something.
+var ErrInvalid = errors.New("scanner: invalid configuration")
+
+// Dispatcher takes dirty cells: actors/observer's.
+type Dispatcher interface {
+	// Submit returns one admission per cell. It may wait for the dispatcher's turn, not for runs.
+	Submit(ctx context.Context, items []notify.Dirty) ([]notify.Admission, error)
+}
+
+// Locker grants advisory locks: actors/lockd's, of the node that leads the keys' tablets.
+type Locker interface {
+	// TryLock returns one answer per key. An error counts as granted.
+	TryLock(ctx context.Context, owner uint64, lease time.Duration, keys ...string) ([]bool, error)
+	// Unlock gives back what the owner holds, without waiting.
+	Unlock(owner uint64, keys ...string)
+}
+
+// Places knows the tablets.
+type Places interface {
+	// Tablets lists tablets in range order: those whose leader is on this node, or all. The caller does not change them.
+	Tablets(ctx context.Context, local bool) ([]*pb.TabletDescriptor, error)
+}
+
+// Walker asks a tablet for a page of one of its groups, once: no retry, a refusal is an error.
+type Walker interface {
+	Walk(ctx context.Context, tablet *pb.TabletDescriptor, req *pb.WalkRequest) (*pb.WalkResponse, error)
+}
+
+// Resolver settles locks and intents by their primary (txn.Client).
+type Resolver interface {
+	// ResolveLock resolves the lock if its transaction is decided, expired or of a dead worker; false if it is alive.
+	ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error)
+}
+
+// Hints says what is done with hints.
+type Hints uint8
+
+// What is done with hints. The last two are for tests: neither may change what is computed.
+const (
+	HintsOn Hints = iota
+	HintsOff
+	HintsTwice // every hint is acted on two times
+)
+
+// Config of a node's scanners. Zero fields take the defaults.
+type Config struct {
+	Name       string          // prefix of the actors' names; "scanner"
+	Targets    []notify.Target // observed columns with an observer in this process
+	Dispatcher Dispatcher
+	Places     Places
+	Walker     Walker
+	Resolver   Resolver // nil: nothing is swept
+	Locker     Locker   // nil: no advisory locks
+	// LockTables are tables to sweep besides those of the targets.
+	LockTables []mvcc.TableID
+
+	Hints     Hints
+	HintQueue int // most cells that wait to be passed on; beyond it hints are dropped
+	Scanners  int // negative: none
+	Page      int // entries per walk request
+	Requests  int // walk requests per turn
+	Window    int // cells of one scanner that are with the dispatcher
+	// Owner is the first of Scanners+1 owner numbers for advisory locks; 0 takes random ones.
+	Owner   uint64
+	Lease   time.Duration // of advisory locks; runs that last longer may be doubled
+	PaceMin time.Duration // pause after a turn that found nothing; doubled each time
+	PaceMax time.Duration
+	// PaceBusy is the pause after a turn that found something.
+	PaceBusy time.Duration
+	Sweep    time.Duration // pause between turns of the sweeper
+	SweepAge time.Duration // locks of transactions younger than this are left alone
+	Timeout  time.Duration // of each request
+	Seed     uint64        // of all random choices; 0 takes one from the clock
+	Now      func() time.Time
+	Logger   *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = "scanner"
+	}
+	if c.Scanners == 0 {
+		c.Scanners = DefaultScanners
+	}
+	positive(&c.HintQueue, DefaultHintQueue)
+	positive(&c.Page, DefaultPage)
+	positive(&c.Requests, DefaultRequests)
+	positive(&c.Window, DefaultWindow)
+	positive(&c.Lease, DefaultLease)
+	positive(&c.PaceMin, DefaultPaceMin)
+	positive(&c.PaceMax, DefaultPaceMax)
+	positive(&c.PaceBusy, DefaultPaceBusy)
+	positive(&c.Sweep, DefaultSweep)
+	positive(&c.SweepAge, DefaultSweepAge)
+	positive(&c.Timeout, DefaultTimeout)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Seed == 0 {
+		c.Seed = uint64(c.Now().UnixNano())
+	}
+	if c.Owner == 0 {
+		c.Owner = rand.New(rand.NewPCG(c.Seed, 1)).Uint64()>>1 + 1
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func positive[N int | time.Duration](v *N, def N) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+func (c Config) check() error {
+	if c.Dispatcher == nil || c.Places == nil || c.Walker == nil {
+		return fmt.Errorf("%w: dispatcher, places and walker are needed", ErrInvalid)
+	}
+	return nil
+}

@@ -1,0 +1,30 @@
+// Package scanner finds dirty cells and hands them to the dispatcher of observers (§2.4). A node has
+//
+//   - one hinter: tablet leaders tell it which cells have just become dirty, and it passes them on at once. This is what
+//     makes notifications take milliseconds instead of the paper's seconds. Hints are bounded and may be dropped;
+//   - N scanners: each picks a random tablet and a random key in it and walks the notify group from there, around the
+//     tablet and on to the next ones. They are the safety net for lost hints, and the way idle nodes take work from busy
+//     ones;
+//   - one sweeper: it walks the lock and intent groups and has what is left over resolved, so that a crash after a
+//     primary's commit cannot leave an observed secondary asleep.
+//
+// Invariants:
+//  1. Every dirty cell whose observer is registered here is found again and again until it is cleared or parked: a walk
+//     that starts at a random key of a tablet goes around it, and walks that their budget ends start elsewhere next time.
+//  2. Nothing here decides whether an observer runs: the dispatcher's transaction does. Whatever is found twice, lost, or
+//     handed on without an advisory lock costs work, never correctness.
+//  3. A scanner that meets a row that another worker has locked jumps to a new random place, so that scanners do not
+//     clump like buses. It does so a bounded number of times, then pauses.
+//  4. Never a hot loop: a turn that finds nothing doubles the pause before the next, up to PaceMax; one that finds
+//     something pauses shortly. Requests of a turn, cells in flight per scanner, and waiting hints are bounded.
+//
+// Choice of the random key (fairness): the first page of the tablet's dirty cells is read; if it is all there is, its
+// entries are taken in order from a random one on, and all have the same chance to be first. If there are more, the walk
+// begins, three times in four, at a row drawn from a small uniform sample of the dirty rows that the scanner has met in
+// this tablet and column before (reservoir sampling, so the choice follows the distribution of the rows), else at a
+// random byte string inside the tablet's range, so that no place is out of reach.
+//
+// Scanners and the sweeper are actors that block in their turns: nothing is sent to them but their own next turn. They
+// call tablets, lockd and the dispatcher through the interfaces declared here; package node connects them. A crash loses
+// nothing: what was found is still in the notify group, and advisory locks end by their lease.
+package scanner

@@ -1,0 +1,138 @@
+package scanner
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// Bounds of the hinter: cells passed on in one message, and how often and after what pause a cell is tried again whose
+// lock another worker has (doubled each time).
+const (
+	hintBatch   = 256
+	hintTries   = 6
+	hintPause   = 5 * time.Millisecond
+	hintLockFor = 200 * time.Millisecond // longest wait for lockd: hints are about milliseconds
+)
+
+// hint is cells that have become dirty; tried counts how often their locks were refused.
+type hint struct {
+	cells []mvcc.Cell
+	tried int
+}
+
+// hinter passes hints on to the dispatcher. It may block for the dispatcher and lockd: what waits meanwhile is bounded,
+// and droppable.
+type hinter struct {
+	cfg     Config
+	ctx     context.Context
+	targets map[notify.Target]bool
+	locks   *holder
+	batch   *actorkit.Batcher[*hint]
+	waiting *atomic.Int64 // cells sent to the hinter and not yet passed on
+	stats   *counters
+	end     *ending
+}
+
+// Receive dispatches.
+func (h *hinter) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *hint:
+		if h.batch.Add(c, m, len(m.cells)) {
+			h.flush(c)
+		}
+	case *actorkit.Flush:
+		if h.batch.Due(m) {
+			h.flush(c)
+		}
+	case *actor.Stopped:
+		h.end.one()
+	}
+}
+
+// flush passes on what waits, each cell once.
+func (h *hinter) flush(c actor.Context) {
+	tries := make(map[mvcc.Cell]int)
+	var cells []mvcc.Cell
+	for _, m := range h.batch.Take() {
+		h.waiting.Add(-int64(len(m.cells)))
+		for _, cell := range m.cells {
+			if _, dup := tries[cell]; !dup && h.targets[notify.TargetOf(cell)] {
+				cells = append(cells, cell)
+				tries[cell] = m.tried
+			}
+		}
+	}
+	again := map[int][]mvcc.Cell{}
+	for len(cells) > 0 && h.ctx.Err() == nil {
+		n := min(len(cells), hintBatch)
+		for _, cell := range h.pass(cells[:n]) {
+			again[tries[cell]+1] = append(again[tries[cell]+1], cell)
+		}
+		if h.cfg.Hints == HintsTwice {
+			h.pass(cells[:n])
+		}
+		cells = cells[n:]
+	}
+	for tried, cells := range again {
+		h.later(c, cells, tried)
+	}
+}
+
+// pass offers cells to the dispatcher and returns those that another worker is at.
+func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
+	ctx, cancel := context.WithTimeout(h.ctx, hintLockFor)
+	states := h.locks.take(ctx, cells)
+	cancel()
+	items := make([]notify.Dirty, len(cells))
+	for i, cell := range cells {
+		items[i] = notify.Dirty{Cell: cell, Held: states[i] == lockGranted, Done: func() { h.locks.release(cell) }}
+	}
+	ctx, cancel = context.WithTimeout(h.ctx, h.cfg.Timeout)
+	defer cancel()
+	answers, err := h.cfg.Dispatcher.Submit(ctx, items)
+	if err != nil {
+		// Whether Done will be called is not known; the lease ends the locks, and the next scan finds the cells.
+		for i, cell := range cells {
+			if states[i] == lockGranted {
+				h.locks.drop(cell)
+			}
+		}
+		h.stats.hintsDropped.Add(uint64(len(cells)))
+		return nil
+	}
+	for i, answer := range answers {
+		if answer != notify.Accepted && states[i] == lockGranted {
+			h.locks.release(cells[i])
+		}
+		switch answer {
+		case notify.Accepted:
+			h.stats.hintsPassed.Add(1)
+		case notify.Refused:
+			refused = append(refused, cells[i])
+		case notify.Full, notify.Stopped:
+			h.stats.hintsDropped.Add(1)
+		case notify.Collapsed, notify.Deferred, notify.Unlinked:
+			h.stats.hintsPassed.Add(1)
+		}
+	}
+	return refused
+}
+
+// later tries cells again whose locks were refused: the other worker may be at an older change. After hintTries they are
+// left to the scans.
+func (h *hinter) later(c actor.Context, cells []mvcc.Cell, tried int) {
+	if tried >= hintTries || h.waiting.Load() > int64(h.cfg.HintQueue) {
+		h.stats.hintsDropped.Add(uint64(len(cells)))
+		return
+	}
+	h.waiting.Add(int64(len(cells)))
+	self, root := c.Self(), c.ActorSystem().Root
+	time.AfterFunc(hintPause<<(tried-1), func() { root.Send(self, &hint{cells: cells, tried: tried}) })
+}

@@ -1,0 +1,82 @@
+package scanner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// holder takes advisory locks for one owner and remembers which of them its own cells in flight hold: lockd grants an
+// owner its own lock again, and giving that back would uncover the run that is under way. A nil locker grants all.
+type holder struct {
+	locker Locker
+	owner  uint64
+	lease  time.Duration
+
+	mu   sync.Mutex
+	held map[mvcc.Cell]struct{} // bounded by what is in flight
+}
+
+// lockState is the answer for one cell.
+type lockState uint8
+
+const (
+	lockGranted lockState = iota
+	lockRefused           // another owner has it
+	lockOwn               // a cell of this owner's is in flight
+)
+
+func newHolder(locker Locker, owner uint64, lease time.Duration) *holder {
+	return &holder{locker: locker, owner: owner, lease: lease, held: make(map[mvcc.Cell]struct{})}
+}
+
+// take tries to lock each cell; cells has no duplicates. What is granted must be given to release.
+func (h *holder) take(ctx context.Context, cells []mvcc.Cell) []lockState {
+	out := make([]lockState, len(cells))
+	var keys []string
+	var which []int
+	h.mu.Lock()
+	for i, c := range cells {
+		if _, own := h.held[c]; own {
+			out[i] = lockOwn
+			continue
+		}
+		h.held[c] = struct{}{}
+		which = append(which, i)
+		if h.locker != nil {
+			keys = append(keys, notify.LockKey(c))
+		}
+	}
+	h.mu.Unlock()
+	if len(keys) == 0 {
+		return out
+	}
+	granted, err := h.locker.TryLock(ctx, h.owner, h.lease, keys...)
+	if err != nil || len(granted) != len(keys) {
+		return out // lost locks may double work, never stop it
+	}
+	for k, i := range which {
+		if !granted[k] {
+			out[i] = lockRefused
+			h.drop(cells[i])
+		}
+	}
+	return out
+}
+
+// release gives a granted lock back. Safe from any goroutine.
+func (h *holder) release(c mvcc.Cell) {
+	h.drop(c)
+	if h.locker != nil {
+		h.locker.Unlock(h.owner, notify.LockKey(c))
+	}
+}
+
+func (h *holder) drop(c mvcc.Cell) {
+	h.mu.Lock()
+	delete(h.held, c)
+	h.mu.Unlock()
+}

@@ -1,0 +1,92 @@
+package scanner
+
+import (
+	"math/rand/v2"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// Bounds of what a scanner remembers: rows per place, and places.
+const (
+	sampleRows = 16
+	maxSamples = 1024
+)
+
+// place is one observed column in one tablet.
+type place struct {
+	tablet uint64
+	target notify.Target
+}
+
+// sample is a uniform sample of the dirty rows met in a place (reservoir sampling). Rows in it may be clean by now: a
+// walk from there finds the next dirty one.
+type sample struct {
+	rows []string
+	seen int
+}
+
+func (s *sample) add(rng *rand.Rand, row string) {
+	s.seen++
+	if len(s.rows) < sampleRows {
+		s.rows = append(s.rows, row)
+		return
+	}
+	if i := rng.IntN(s.seen); i < sampleRows {
+		s.rows[i] = row
+	}
+	// Forget slowly, so that the sample follows the dirty rows as they come and go.
+	if s.seen > 64*sampleRows {
+		s.seen = 32 * sampleRows
+	}
+}
+
+// startRow is where a walk of more than a page begins; see doc.go for the choice.
+func startRow(rng *rand.Rand, s *sample, span mvcc.Span) string {
+	if len(s.rows) > 0 && rng.IntN(4) != 0 {
+		if row := s.rows[rng.IntN(len(s.rows))]; span.Contains(row) {
+			return row
+		}
+	}
+	return between(rng, span)
+}
+
+// between is a random row of the span: what its ends have in common, then eight random bytes between them, taken as a
+// number.
+func between(rng *rand.Rand, span mvcc.Span) string {
+	n := 0
+	if span.HasEnd {
+		for n < len(span.Start) && n < len(span.End) && span.Start[n] == span.End[n] {
+			n++
+		}
+	}
+	lo, hi := number(span.Start, n), ^uint64(0)
+	if span.HasEnd {
+		hi = number(span.End, n)
+	}
+	at := lo
+	if hi > lo {
+		at += rng.Uint64N(hi - lo)
+	}
+	row := span.Start[:n]
+	for shift := 56; shift >= 0; shift -= 8 {
+		row += string([]byte{byte(at >> shift)})
+	}
+	if !span.Contains(row) { // rounding at the edges
+		return span.Start
+	}
+	return row
+}
+
+// number is the eight bytes of row from position at, filled up with zero bytes.
+func number(row string, at int) uint64 {
+	var v uint64
+	for i := range 8 {
+		b := byte(0)
+		if at+i < len(row) {
+			b = row[at+i]
+		}
+		v = v<<8 | uint64(b)
+	}
+	return v
+}

@@ -1,0 +1,309 @@
+package scanner
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// maxTeleports bounds the jumps of one turn, offerCells the cells that are locked and offered in one message each.
+const (
+	maxTeleports = 4
+	offerCells   = 16
+)
+
+// scan is one scanner: the paper's scanning thread (§2.4). It belongs to its actor.
+type scan struct {
+	cfg     Config
+	rng     *rand.Rand
+	locks   *holder
+	stats   *counters
+	slots   chan struct{} // a token for each cell that is with the dispatcher
+	samples map[place]*sample
+	pause   time.Duration // the last one, after a turn that found nothing
+
+	budget   int // walk requests left in this turn
+	accepted int // cells that the dispatcher took in this turn
+}
+
+func newScan(cfg Config, rng *rand.Rand, locks *holder, stats *counters) *scan {
+	return &scan{
+		cfg: cfg, rng: rng, locks: locks, stats: stats,
+		slots: make(chan struct{}, cfg.Window), samples: make(map[place]*sample),
+	}
+}
+
+// verdict says how a walk goes on.
+type verdict uint8
+
+const (
+	goOn     verdict = iota
+	teleport         // another worker is here: go on at another random place
+	leave            // no more of this place: its observer's queue is full, or the tablet does not answer
+	stop             // the turn is over
+)
+
+// turn walks from a random place until its requests are used up or everything has been seen once.
+func (s *scan) turn(ctx context.Context) time.Duration {
+	s.stats.turns.Add(1)
+	s.budget, s.accepted = s.cfg.Requests, 0
+	s.walk(ctx)
+	if s.accepted > 0 {
+		s.pause = 0
+		return s.cfg.PaceBusy
+	}
+	s.pause = min(max(2*s.pause, s.cfg.PaceMin), s.cfg.PaceMax)
+	// Jitter, so that the scanners of all nodes do not turn together.
+	return s.pause/2 + time.Duration(s.rng.Int64N(int64(s.pause/2)+1))
+}
+
+func (s *scan) walk(ctx context.Context) {
+	if len(s.cfg.Targets) == 0 {
+		return
+	}
+	asked, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	tablets, err := s.cfg.Places.Tablets(asked, false)
+	cancel()
+	if err != nil {
+		s.stats.errors.Add(1)
+		return
+	}
+	places := s.places(tablets)
+	for jumps := 0; len(places) > 0; jumps++ {
+		if s.around(ctx, places) != teleport || jumps == maxTeleports {
+			return
+		}
+		s.stats.teleports.Add(1)
+	}
+}
+
+// spot is a place with its tablet and its rows.
+type spot struct {
+	place
+	tablet *pb.TabletDescriptor
+	span   mvcc.Span
+}
+
+// places lists what there is to walk, in range order. The order of the columns in a tablet is rotated at random.
+func (s *scan) places(tablets []*pb.TabletDescriptor) []spot {
+	var out []spot
+	for _, d := range tablets {
+		first := s.rng.IntN(len(s.cfg.Targets))
+		for i := range s.cfg.Targets {
+			t := s.cfg.Targets[(first+i)%len(s.cfg.Targets)]
+			if span, ok := wire.Clip(d, mvcc.Span{Table: t.Table}); ok {
+				out = append(out, spot{place{d.GetTabletId(), t}, d, span})
+			}
+		}
+	}
+	return out
+}
+
+// around walks all places once, from a random one on.
+func (s *scan) around(ctx context.Context, places []spot) verdict {
+	first := s.rng.IntN(len(places))
+	for i := range places {
+		p := &places[(first+i)%len(places)]
+		switch v := s.place(ctx, p); v {
+		case goOn, leave:
+		case teleport, stop:
+			return v
+		}
+	}
+	return goOn
+}
+
+// place walks one place from a random key, around its end, back to that key.
+func (s *scan) place(ctx context.Context, p *spot) verdict {
+	entries, done, v := s.page(ctx, p, p.span.Start, nil)
+	if v != goOn || len(entries) == 0 {
+		return v
+	}
+	if done {
+		n := s.rng.IntN(len(entries))
+		if v := s.offer(ctx, entries[n:]); v != goOn {
+			return v
+		}
+		return s.offer(ctx, entries[:n])
+	}
+	from := startRow(s.rng, s.sample(p.place), p.span)
+	if v := s.rows(ctx, p, from, nil); v != goOn {
+		return v
+	}
+	return s.rows(ctx, p, p.span.Start, &from)
+}
+
+// rows walks the rows from the given one to until, or to the end.
+func (s *scan) rows(ctx context.Context, p *spot, from string, until *string) verdict {
+	var after *pb.Cell
+	for {
+		entries, done, v := s.page(ctx, p, from, after)
+		if v != goOn {
+			return v
+		}
+		for i, e := range entries {
+			if until != nil && wire.String(e.GetCell().GetRow()) >= *until {
+				entries, done = entries[:i], true
+				break
+			}
+		}
+		if v := s.offer(ctx, entries); v != goOn || done {
+			return v
+		}
+		after = entries[len(entries)-1].GetCell()
+	}
+}
+
+// page asks for one page of a place's dirty cells. A page that is not the last has entries.
+func (s *scan) page(ctx context.Context, p *spot, from string, after *pb.Cell) (entries []*pb.WalkEntry, done bool, v verdict) {
+	if s.budget == 0 || ctx.Err() != nil {
+		return nil, true, stop
+	}
+	s.budget--
+	s.stats.requests.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	resp, err := s.cfg.Walker.Walk(ctx, p.tablet, &pb.WalkRequest{
+		Group: uint32(mvcc.GroupNotify), Table: uint32(p.target.Table), Column: wire.Bytes(p.target.Column),
+		FromRow: wire.Bytes(from), After: after, Limit: uint32(s.cfg.Page),
+	})
+	if err != nil {
+		s.stats.errors.Add(1)
+		s.cfg.Logger.Debug("scanner: walk failed", "tablet", p.tablet.GetTabletId(), "error", err)
+		return nil, true, leave
+	}
+	sample := s.sample(p.place)
+	for _, e := range resp.Entries {
+		sample.add(s.rng, string(e.GetCell().GetRow()))
+	}
+	s.stats.found.Add(uint64(len(resp.Entries)))
+	return resp.Entries, resp.Done || len(resp.Entries) == 0, goOn
+}
+
+// sample is what the scanner knows about a place; when there are too many, all is forgotten.
+func (s *scan) sample(p place) *sample {
+	if got, ok := s.samples[p]; ok {
+		return got
+	}
+	if len(s.samples) >= maxSamples {
+		clear(s.samples)
+	}
+	fresh := &sample{}
+	s.samples[p] = fresh
+	return fresh
+}
+
+// offer locks the dirty cells and hands them to the dispatcher, a few at a time, as slots get free.
+func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
+	var batch []notify.Dirty
+	for _, e := range entries {
+		n := wire.Notify(e.GetNotify())
+		if n.ParkedTS != 0 {
+			s.stats.parked.Add(1)
+			continue
+		}
+		batch = append(batch, notify.Dirty{Cell: wire.Cell(e.GetCell()), Notify: &n})
+		if len(batch) == offerCells {
+			if v := s.hand(ctx, batch); v != goOn {
+				return v
+			}
+			batch = nil
+		}
+	}
+	return s.hand(ctx, batch)
+}
+
+// hand takes a slot and the advisory lock for each cell and submits those that it got.
+func (s *scan) hand(ctx context.Context, batch []notify.Dirty) verdict {
+	result := goOn
+	for len(batch) > 0 && result == goOn {
+		n, ok := s.acquire(ctx, len(batch))
+		if !ok {
+			return stop
+		}
+		result = s.submit(ctx, batch[:n])
+		batch = batch[n:]
+	}
+	return result
+}
+
+// acquire waits for a slot and takes up to want of them.
+func (s *scan) acquire(ctx context.Context, want int) (n int, ok bool) {
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0, false
+	}
+	for n = 1; n < want; n++ {
+		select {
+		case s.slots <- struct{}{}:
+		default:
+			return n, true
+		}
+	}
+	return n, true
+}
+
+// submit offers cells for each of which a slot is taken.
+func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	cells := make([]mvcc.Cell, len(batch))
+	for i := range batch {
+		cells[i] = batch[i].Cell
+	}
+	result := goOn
+	var items []notify.Dirty
+	for i, state := range s.locks.take(ctx, cells) {
+		if state != lockGranted {
+			<-s.slots
+			if state == lockRefused {
+				result = teleport
+			}
+			continue
+		}
+		item := batch[i]
+		item.Held, item.Done = true, func() { s.give(item.Cell) }
+		items = append(items, item)
+	}
+	if len(items) == 0 {
+		return result
+	}
+	answers, err := s.cfg.Dispatcher.Submit(ctx, items)
+	if err != nil {
+		// If ctx was at its end some may have been accepted and give their slot back twice: give tolerates that.
+		for i := range items {
+			s.give(items[i].Cell)
+		}
+		return stop
+	}
+	for i, answer := range answers {
+		if answer == notify.Accepted {
+			s.accepted++
+			s.stats.accepted.Add(1)
+			continue
+		}
+		s.give(items[i].Cell)
+		switch answer {
+		case notify.Full:
+			result = max(result, leave)
+		case notify.Stopped:
+			result = stop
+		}
+	}
+	return result
+}
+
+// give returns a cell's lock and slot. Safe from any goroutine; never blocks.
+func (s *scan) give(c mvcc.Cell) {
+	s.locks.release(c)
+	select {
+	case <-s.slots:
+	default:
+	}
+}

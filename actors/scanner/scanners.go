@@ -1,0 +1,164 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// Scanners are a node's hinter, scanners and sweeper. Its methods may be used concurrently.
+type Scanners struct {
+	cfg     Config
+	system  *actor.ActorSystem
+	targets map[notify.Target]bool
+	hinter  *actor.PID
+	pids    []*actor.PID
+	waiting atomic.Int64 // cells of hints under way
+	stats   counters
+	cancel  context.CancelFunc
+	end     ending
+}
+
+// Stats are counters since the scanners began.
+type Stats struct {
+	Hints        uint64 // cells hinted
+	HintsPassed  uint64 // of these, those that the dispatcher has taken note of
+	HintsDropped uint64 // those left to the scans
+	Turns        uint64 // of scanners
+	Requests     uint64 // walk requests, the sweeper's too
+	Found        uint64 // entries of the notify group seen
+	Accepted     uint64 // of these, those that the dispatcher took
+	Parked       uint64 // of these, parked ones, which are left alone
+	Teleports    uint64 // jumps away from a row that another worker has
+	Resolved     uint64 // locks and intents that the sweeper has had resolved
+	Alive        uint64 // those that the sweeper asked about and that are alive
+	Errors       uint64 // requests that failed
+}
+
+type counters struct {
+	hints, hintsPassed, hintsDropped, turns, requests, found, accepted, parked, teleports, resolved, alive, errors atomic.Uint64
+}
+
+// ending is closed when all of a known number of actors have ended.
+type ending struct {
+	left atomic.Int64
+	done chan struct{}
+}
+
+func (e *ending) one() {
+	if e.left.Add(-1) == 0 {
+		close(e.done)
+	}
+}
+
+// Spawn starts the actors. They begin at once. Errors: ErrInvalid, or a name is taken.
+func Spawn(system *actor.ActorSystem, cfg Config) (*Scanners, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	s := &Scanners{cfg: cfg, system: system, targets: make(map[notify.Target]bool)}
+	for _, t := range cfg.Targets {
+		s.targets[notify.Target{Table: t.Table, Column: t.Column}] = true
+	}
+	s.end.done = make(chan struct{})
+	// The context of all turns lives as long as the actors.
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	if err := s.spawn(ctx); err != nil {
+		cancel()
+		for _, pid := range s.pids {
+			system.Root.Stop(pid)
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Scanners) spawn(ctx context.Context) error {
+	var actors []actor.Actor
+	actors = append(actors, &hinter{
+		cfg: s.cfg, ctx: ctx, targets: s.targets, locks: newHolder(s.cfg.Locker, s.cfg.Owner, s.cfg.Lease),
+		batch: actorkit.NewBatcher[*hint](actorkit.BatchConfig{}), waiting: &s.waiting, stats: &s.stats, end: &s.end,
+	})
+	names := []string{"hinter"}
+	if s.cfg.Resolver != nil {
+		actors = append(actors, newTurning(ctx, newSweeper(s.cfg, &s.stats), &s.end))
+		names = append(names, "sweeper")
+	}
+	for i := range max(s.cfg.Scanners, 0) {
+		rng := rand.New(rand.NewPCG(s.cfg.Seed, uint64(i)+2))
+		locks := newHolder(s.cfg.Locker, s.cfg.Owner+1+uint64(i), s.cfg.Lease)
+		actors = append(actors, newTurning(ctx, newScan(s.cfg, rng, locks, &s.stats), &s.end))
+		names = append(names, fmt.Sprint(i))
+	}
+	s.end.left.Store(int64(len(actors)))
+	for i, a := range actors {
+		// One instance for good: a restart after a panic goes on with what it knows.
+		props := actor.PropsFromProducer(func() actor.Actor { return a })
+		pid, err := s.system.Root.SpawnNamed(props, s.cfg.Name+"-"+names[i])
+		if err != nil {
+			return fmt.Errorf("scanner: spawn: %w", err)
+		}
+		s.pids = append(s.pids, pid)
+	}
+	s.hinter = s.pids[0]
+	return nil
+}
+
+// Hint passes cells on that have just become dirty. It never blocks, and drops what is over the bound. Leaders should
+// hint only entries that are neither parked nor counted as failed: those have their backoff. The slice is copied.
+func (s *Scanners) Hint(cells []mvcc.Cell) {
+	if s.cfg.Hints == HintsOff || len(s.targets) == 0 {
+		return
+	}
+	var mine []mvcc.Cell
+	for _, c := range cells {
+		if s.targets[notify.TargetOf(c)] {
+			mine = append(mine, c)
+		}
+	}
+	if len(mine) == 0 {
+		return
+	}
+	n := int64(len(mine))
+	s.stats.hints.Add(uint64(n))
+	if s.waiting.Add(n) > int64(s.cfg.HintQueue) {
+		s.waiting.Add(-n)
+		s.stats.hintsDropped.Add(uint64(n))
+		return
+	}
+	s.system.Root.Send(s.hinter, &hint{cells: mine})
+}
+
+// Stats returns the counters.
+func (s *Scanners) Stats() Stats {
+	c := &s.stats
+	return Stats{
+		Hints: c.hints.Load(), HintsPassed: c.hintsPassed.Load(), HintsDropped: c.hintsDropped.Load(), Turns: c.turns.Load(),
+		Requests: c.requests.Load(), Found: c.found.Load(), Accepted: c.accepted.Load(), Parked: c.parked.Load(),
+		Teleports: c.teleports.Load(), Resolved: c.resolved.Load(), Alive: c.alive.Load(), Errors: c.errors.Load(),
+	}
+}
+
+// Stop ends the actors; a turn that goes on is cut short. Errors: ctx's, when they have not all ended by then. Stop it
+// before the dispatcher.
+func (s *Scanners) Stop(ctx context.Context) error {
+	s.cancel()
+	for _, pid := range s.pids {
+		s.system.Root.Stop(pid)
+	}
+	select {
+	case <-s.end.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

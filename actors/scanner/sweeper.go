@@ -1,0 +1,194 @@
+package scanner
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Bounds of the sweeper: resolutions at once, and transactions found alive that it remembers so as not to ask again for
+// a while.
+const (
+	sweepResolvers = 8
+	maxAlive       = 4096
+	alivePause     = time.Second
+)
+
+// sweeper walks the lock and intent groups of this node's tablets. It belongs to its actor.
+//
+// It asks about every lock whose transaction began more than SweepAge ago, expired or not: if the primary is committed
+// the lock is rolled forward at once; else it stays until it has expired, which the resolver decides by oracle time
+// (invariant 6 of design section 4). A clock that differs from the oracle's only makes it ask too early or too late.
+type sweeper struct {
+	cfg   Config
+	stats *counters
+	alive map[mvcc.Timestamp]time.Time // by start timestamp: do not ask before
+	next  int                          // place to begin with
+}
+
+func newSweeper(cfg Config, stats *counters) *sweeper {
+	return &sweeper{cfg: cfg, stats: stats, alive: make(map[mvcc.Timestamp]time.Time)}
+}
+
+// swept is a group of one table (L) or one weak column (I) in one tablet.
+type swept struct {
+	tablet *pb.TabletDescriptor
+	group  mvcc.Group
+	table  mvcc.TableID
+	column string
+}
+
+// turn walks as many places as its requests allow, from where the last turn stopped.
+func (w *sweeper) turn(ctx context.Context) time.Duration {
+	asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	tablets, err := w.cfg.Places.Tablets(asked, true)
+	cancel()
+	if err != nil {
+		w.stats.errors.Add(1)
+		return w.cfg.Sweep
+	}
+	places := w.places(tablets)
+	budget, resolved := w.cfg.Requests, false
+	for range places {
+		w.next = (w.next + 1) % len(places)
+		if w.place(ctx, places[w.next], &budget) {
+			resolved = true
+		}
+		if budget == 0 || ctx.Err() != nil {
+			break
+		}
+	}
+	if resolved {
+		return w.cfg.PaceBusy
+	}
+	return w.cfg.Sweep
+}
+
+func (w *sweeper) places(tablets []*pb.TabletDescriptor) []swept {
+	var out []swept
+	for _, d := range tablets {
+		tables := map[mvcc.TableID]bool{}
+		add := func(id mvcc.TableID) {
+			if _, ok := wire.Clip(d, mvcc.Span{Table: id}); ok && !tables[id] {
+				tables[id] = true
+				out = append(out, swept{tablet: d, group: mvcc.GroupLock, table: id})
+			}
+		}
+		for _, id := range w.cfg.LockTables {
+			add(id)
+		}
+		for _, t := range w.cfg.Targets {
+			add(t.Table)
+			if t.Weak && tables[t.Table] {
+				out = append(out, swept{tablet: d, group: mvcc.GroupIntent, table: t.Table, column: t.Column})
+			}
+		}
+	}
+	return out
+}
+
+// place walks one place to its end, or until the requests are used up, and reports whether it resolved anything.
+func (w *sweeper) place(ctx context.Context, p swept, budget *int) (resolved bool) {
+	req := &pb.WalkRequest{
+		Group: uint32(p.group), Table: uint32(p.table), Column: wire.Bytes(p.column), Limit: uint32(w.cfg.Page),
+	}
+	for *budget > 0 && ctx.Err() == nil {
+		*budget--
+		w.stats.requests.Add(1)
+		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		resp, err := w.cfg.Walker.Walk(asked, p.tablet, req)
+		cancel()
+		if err != nil {
+			w.stats.errors.Add(1)
+			return resolved
+		}
+		if w.resolve(ctx, w.old(resp.Entries)) {
+			resolved = true
+		}
+		if resp.Done || len(resp.Entries) == 0 {
+			return resolved
+		}
+		last := resp.Entries[len(resp.Entries)-1]
+		// A new message: the old one may still be looked at by its receiver.
+		req = &pb.WalkRequest{
+			Group: req.Group, Table: req.Table, Column: req.Column, Limit: req.Limit, FromRow: last.GetCell().GetRow(),
+			After: last.GetCell(), AfterTs: last.GetTs(),
+		}
+	}
+	return resolved
+}
+
+// old picks what is worth asking about.
+func (w *sweeper) old(entries []*pb.WalkEntry) []mvcc.LockInfo {
+	now := w.cfg.Now()
+	before := now.Add(-w.cfg.SweepAge).UnixMilli()
+	var out []mvcc.LockInfo
+	for _, e := range entries {
+		l := lockInfo(e)
+		if l.Lock.StartTS.Millis() > before || now.Before(w.alive[l.Lock.StartTS]) {
+			continue
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// lockInfo is the entry as those see it that met it.
+func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
+	if in := e.GetIntent(); in != nil {
+		return mvcc.LockInfo{Cell: wire.Cell(e.GetCell()), Intent: true, Lock: mvcc.Lock{
+			StartTS: mvcc.Timestamp(e.GetTs()), Primary: wire.Cell(in.GetPrimary()), Expiry: mvcc.Timestamp(in.GetExpiry()),
+			Worker: wire.Worker(in.GetWorker()),
+		}}
+	}
+	return mvcc.LockInfo{Cell: wire.Cell(e.GetCell()), Lock: wire.Lock(e.GetLock())}
+}
+
+// resolve asks about each lock, a few at once, and reports whether any was resolved.
+func (w *sweeper) resolve(ctx context.Context, locks []mvcc.LockInfo) bool {
+	answers := make([]sweepAnswer, len(locks))
+	var group errgroup.Group
+	group.SetLimit(sweepResolvers)
+	for i, l := range locks {
+		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+			defer cancel()
+			answers[i].resolved, answers[i].err = w.cfg.Resolver.ResolveLock(ctx, l)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	any := false
+	for i, a := range answers {
+		switch {
+		case a.err != nil:
+			w.stats.errors.Add(1)
+			w.cfg.Logger.Debug("scanner: lock not resolved", "error", a.err)
+		case a.resolved:
+			any = true
+			w.stats.resolved.Add(1)
+		default:
+			w.stats.alive.Add(1)
+			w.spare(locks[i].Lock.StartTS)
+		}
+	}
+	return any
+}
+
+type sweepAnswer struct {
+	resolved bool
+	err      error
+}
+
+// spare leaves a transaction alone for a while.
+func (w *sweeper) spare(start mvcc.Timestamp) {
+	if len(w.alive) >= maxAlive {
+		clear(w.alive)
+	}
+	w.alive[start] = w.cfg.Now().Add(alivePause)
+}
