@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// Exit codes (invariant 1).
+const (
+	ExitDone        = 0
+	ExitFailed      = 1
+	ExitUsage       = 2
+	ExitUnavailable = 3
+)
+
+// App is what a command line needs from outside. Start is a must; Env fills in the rest.
+type App struct {
+	// Name is what the program is called in its own texts.
+	Name    string
+	Version string
+	// Observers registers what this program links; nil: none.
+	Observers func(*percolator.Registry)
+	// Start opens a node. It returns when the node serves.
+	Start func(ctx context.Context, cfg config.Config) (RunningNode, error)
+	// Connect reaches a running node.
+	Connect func(ctx context.Context, addrs []string, cfg rpc.ClientConfig) (txn.Transport, error)
+	// Environ is the environment as os.Environ has it.
+	Environ []string
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	// Signals delivers SIGINT and SIGTERM: the first drains a node, the second forces. nil: none come.
+	Signals <-chan os.Signal
+}
+
+// RunningNode is the part of a node that the command line uses.
+type RunningNode interface {
+	// Addr is the address that serves remote clients, HTTPAddr the HTTP one, empty if there is none.
+	Addr() string
+	HTTPAddr() string
+	// Drain finishes what is under way, as far as ctx allows.
+	Drain(ctx context.Context) error
+	Close(ctx context.Context) error
+}
+
+// Run executes one command line, without the program's name, and returns its exit code.
+func (a *App) Run(ctx context.Context, args []string) int {
+	if a.Connect == nil {
+		a.Connect = rpc.Dial
+	}
+	r := &run{App: a}
+	root := r.root()
+	root.SetArgs(args)
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return ExitDone
+	}
+	if !r.entered && !errors.As(err, new(*usageError)) {
+		err = &usageError{err: err} // cobra's own: unknown command, wrong flag
+	}
+	return r.report(cmd, err)
+}
+
+// run is one execution of a command line.
+type run struct {
+	*App
+	// entered: the arguments were accepted and a command has begun.
+	entered bool
+	config  string // --config
+	output  string // -o
+	timeout timeoutFlag
+	client  clientFlags
+	input   inputFlags
+}
+
+// root builds the command tree.
+func (r *run) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   r.Name,
+		Short: "Distributed transactions and notifications over an ordered store",
+		Long: r.Name + ` runs and talks to a Percolator repository: tables of cells, transactions with snapshot isolation over
+any of them, and observers that run after a cell has changed.
+
+Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or in a YAML file named by --config.`,
+		Version:           r.Version,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              noArgs,
+		RunE:              needsSubcommand,
+		PersistentPreRunE: r.enter,
+	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd: cmd, err: err} })
+	root.PersistentFlags().StringVar(&r.config, "config", "", "YAML file with settings; keys are the flags' names")
+	root.AddGroup(&cobra.Group{ID: "node", Title: "Run a node:"}, &cobra.Group{ID: "cells", Title: "Read and write:"},
+		&cobra.Group{ID: "look", Title: "Look inside:"})
+	for _, group := range []struct {
+		id   string
+		cmds []*cobra.Command
+	}{
+		{"node", []*cobra.Command{r.startCommand(), r.devCommand(), r.statusCommand()}},
+		{"cells", []*cobra.Command{r.tableCommand(), r.getCommand(), r.setCommand(), r.deleteCommand(), r.scanCommand()}},
+		{"look", []*cobra.Command{r.historyCommand(), r.tabletCommand(), r.observerCommand(), r.notifyCommand(), r.lockCommand()}},
+	} {
+		for _, cmd := range group.cmds {
+			cmd.GroupID = group.id
+			root.AddCommand(cmd)
+		}
+	}
+	root.AddCommand(r.versionCommand())
+	return root
+}
+
+// enter runs before every command: it fills in flags that the command line left out.
+func (r *run) enter(cmd *cobra.Command, _ []string) error {
+	if isCompletion(cmd) {
+		r.entered = true
+		return nil
+	}
+	if err := r.fill(cmd); err != nil {
+		return &usageError{cmd: cmd, err: err}
+	}
+	if err := r.checkOutput(cmd); err != nil {
+		return &usageError{cmd: cmd, err: err}
+	}
+	r.entered = true
+	return nil
+}
+
+// isCompletion: cobra's own commands take no settings of ours.
+func isCompletion(cmd *cobra.Command) bool {
+	for c := cmd; c != nil; c = c.Parent() {
+		if c.Name() == "completion" || c.Name() == cobra.ShellCompRequestCmd || c.Name() == cobra.ShellCompNoDescRequestCmd {
+			return true
+		}
+	}
+	return false
+}
+
+// needsSubcommand is what a command does that only groups others.
+func needsSubcommand(cmd *cobra.Command, _ []string) error {
+	return &usageError{cmd: cmd, err: errors.New("a subcommand is needed"), help: true}
+}
+
+// group is a command that only holds others.
+func group(use, short string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: noArgs, RunE: needsSubcommand}
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+func (r *run) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintf(r.Stdout, "%s %s\n", r.Name, r.Version)
+			return err
+		},
+	}
+}

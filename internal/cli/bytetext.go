@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/pflag"
+)
+
+// How rows, columns and values are written on the command line.
+const (
+	escapeText   = "text"   // as they are
+	escapeGo     = "go"     // as in a Go string literal, with or without its quotes: a\x00b
+	escapeHex    = "hex"    // 610062
+	escapeBase64 = "base64" // YQBi
+)
+
+var escapes = []string{escapeText, escapeGo, escapeHex, escapeBase64}
+
+// inputFlags say how byte strings are written in the arguments.
+type inputFlags struct {
+	escape string
+	hex    bool
+}
+
+func (f *inputFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.escape, "escape", escapeText, "how ROW, COLUMN and VALUE are written: "+strings.Join(escapes, ", "))
+	flags.BoolVar(&f.hex, "hex", false, "short for --escape hex")
+}
+
+// bytes decodes one argument.
+func (f *inputFlags) bytes(arg string) (string, error) {
+	how := f.escape
+	if f.hex {
+		how = escapeHex
+	}
+	text, err := unescape(how, arg)
+	if err != nil {
+		return "", &usageError{err: err}
+	}
+	return text, nil
+}
+
+// all decodes several arguments.
+func (f *inputFlags) all(args []string) ([]string, error) {
+	decoded := make([]string, len(args))
+	for i, arg := range args {
+		text, err := f.bytes(arg)
+		if err != nil {
+			return nil, err
+		}
+		decoded[i] = text
+	}
+	return decoded, nil
+}
+
+func unescape(how, arg string) (string, error) {
+	switch how {
+	case escapeText:
+		return arg, nil
+	case escapeGo:
+		quoted := arg
+		if len(arg) < 2 || arg[0] != '"' || arg[len(arg)-1] != '"' {
+			quoted = `"` + arg + `"`
+		}
+		text, err := strconv.Unquote(quoted)
+		if err != nil {
+			return "", fmt.Errorf("%s is no Go string literal: write a\\x00b, or \"a\\x00b\"", arg)
+		}
+		return text, nil
+	case escapeHex:
+		raw, err := hex.DecodeString(arg)
+		if err != nil {
+			return "", fmt.Errorf("%q is not hexadecimal", arg)
+		}
+		return string(raw), nil
+	case escapeBase64:
+		raw, err := base64.StdEncoding.DecodeString(arg)
+		if err != nil {
+			return "", fmt.Errorf("%q is not base64", arg)
+		}
+		return string(raw), nil
+	}
+	return "", fmt.Errorf("--escape %s: known are %s", how, strings.Join(escapes, ", "))
+}
+
+// printable writes bytes for a table: as they are where that is unmistakable, else as a Go string literal, which
+// --escape go reads back.
+func printable(s string) string {
+	if s == "" {
+		return `""`
+	}
+	plain := utf8.ValidString(s) && s[0] != '"' && s[0] != ' ' && s[len(s)-1] != ' ' &&
+		!slices.ContainsFunc([]rune(s), func(r rune) bool { return !unicode.IsPrint(r) })
+	if plain {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// shortened is printable, cut to about most characters with the size noted; most ≤ 0 cuts nothing.
+func shortened(s string, most int) string {
+	if most <= 0 || len(s) <= most {
+		return printable(s)
+	}
+	cut := most
+	for cut > most-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return fmt.Sprintf("%s… (%d bytes)", printable(s[:cut]), len(s))
+}
+
+// jsonBytes is a byte string in JSON: text where it is UTF-8, else {"base64": "…"}, as in package percolator.
+type jsonBytes string
+
+// MarshalJSON implements json.Marshaler.
+func (b jsonBytes) MarshalJSON() ([]byte, error) {
+	if utf8.ValidString(string(b)) {
+		return json.Marshal(string(b))
+	}
+	return json.Marshal(struct {
+		Base64 []byte `json:"base64"`
+	}{[]byte(b)})
+}

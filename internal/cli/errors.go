@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// usageError is a command line that makes no sense: exit code 2.
+type usageError struct {
+	cmd  *cobra.Command // whose help to point at; may be nil
+	err  error
+	help bool // print the whole help instead of pointing at it
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// usagef is a usageError with a text of its own.
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	return &usageError{cmd: cmd, err: fmt.Errorf(format, args...)}
+}
+
+// hintError adds what to do next to an error.
+type hintError struct {
+	err  error
+	hint string
+}
+
+func (e *hintError) Error() string { return e.err.Error() }
+func (e *hintError) Unwrap() error { return e.err }
+
+// report writes the error to standard error, with what to do next, and returns the exit code.
+func (r *run) report(cmd *cobra.Command, err error) int {
+	var usage *usageError
+	if errors.As(err, &usage) {
+		if usage.cmd != nil {
+			cmd = usage.cmd
+		}
+		r.complain(cmd, err)
+		if usage.help {
+			_, _ = fmt.Fprintf(r.Stderr, "\n%s", cmd.UsageString())
+		} else {
+			r.next("see %s --help", cmd.CommandPath())
+		}
+		return ExitUsage
+	}
+	r.complain(cmd, err)
+	if faults := configFaults(err); len(faults) > 0 {
+		return ExitUsage
+	}
+	code, hint := r.classify(err)
+	var own *hintError
+	if errors.As(err, &own) {
+		hint = own.hint
+	}
+	if hint != "" {
+		r.next("%s", hint)
+	}
+	return code
+}
+
+// complain prints the error: one line for each fault of a configuration.
+func (r *run) complain(cmd *cobra.Command, err error) {
+	if faults := configFaults(err); len(faults) > 0 {
+		_, _ = fmt.Fprintf(r.Stderr, "%s: the node cannot start with these settings:\n", cmd.CommandPath())
+		for _, f := range faults {
+			line := "  " + settingName(f.Field) + ": " + f.Problem
+			if f.Fix != "" {
+				line += "; " + f.Fix
+			}
+			_, _ = fmt.Fprintln(r.Stderr, line)
+		}
+		return
+	}
+	_, _ = fmt.Fprintf(r.Stderr, "%s: %s\n", cmd.CommandPath(), strings.TrimPrefix(err.Error(), "percolator: "))
+}
+
+func (r *run) next(format string, args ...any) {
+	_, _ = fmt.Fprintf(r.Stderr, "  next: "+format+"\n", args...)
+}
+
+// configFaults lists the config.Faults in err.
+func configFaults(err error) []*config.Fault {
+	var faults []*config.Fault
+	var walk func(error)
+	walk = func(err error) {
+		if f, ok := err.(*config.Fault); ok { //nolint:errorlint // the tree is walked by hand
+			faults = append(faults, f)
+			return
+		}
+		switch e := err.(type) { //nolint:errorlint // likewise
+		case interface{ Unwrap() []error }:
+			for _, sub := range e.Unwrap() {
+				walk(sub)
+			}
+		case interface{ Unwrap() error }:
+			if sub := e.Unwrap(); sub != nil {
+				walk(sub)
+			}
+		}
+	}
+	walk(err)
+	return faults
+}
+
+// classify chooses the exit code of a failure, and what to do next where that is the same for all commands.
+func (r *run) classify(err error) (code int, hint string) {
+	switch {
+	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
+		return ExitUnavailable, "is the node up? `" + r.Name + " status` asks it; --timeout waits longer"
+	case errors.Is(err, percolator.ErrUnavailable), status.Code(rootCause(err)) == codes.Unavailable:
+		return ExitUnavailable, fmt.Sprintf("start a node (`%s start --dir D --insecure`) or name one with --addr", r.Name)
+	case errors.Is(err, percolator.ErrOverloaded):
+		return ExitUnavailable, "try again in a moment"
+	case errors.Is(err, percolator.ErrNoTable):
+		return ExitFailed, fmt.Sprintf("`%s table ls` lists the tables, `%s table create NAME` creates one", r.Name, r.Name)
+	case errors.Is(err, percolator.ErrSnapshotTooOld):
+		return ExitFailed, "history is kept for a limited time (start --history): ask for a later timestamp"
+	case errors.Is(err, percolator.ErrNotifyOnly):
+		return ExitFailed, fmt.Sprintf("`%s observer ls` shows which columns are weak", r.Name)
+	case errors.Is(err, percolator.ErrTooLarge):
+		return ExitFailed, "make it smaller: rows hold 4 KiB, columns 1 KiB, values 4 MiB by default"
+	case errors.Is(err, percolator.ErrCommitUnknown):
+		return ExitFailed, "read the cells (`get`, `history`) before you try again"
+	case errors.Is(err, percolator.ErrLocked), errors.Is(err, percolator.ErrConflict):
+		return ExitFailed, fmt.Sprintf("nothing was written: try again, or look who holds it with `%s lock ls`", r.Name)
+	case errors.Is(err, percolator.ErrPermission):
+		return ExitFailed, "use a certificate that this node accepts (--cert, --key, --ca)"
+	}
+	return serverCode(err), ""
+}
+
+// serverCode is the exit code for an administrative request that the node refused.
+func serverCode(err error) int {
+	var refused *txn.ServerError
+	if errors.As(err, &refused) {
+		switch refused.Code {
+		case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_OVERLOADED:
+			return ExitUnavailable
+		}
+	}
+	return ExitFailed
+}
+
+// rootCause follows single wrapped errors to the end, for errors that only say who they are there.
+func rootCause(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}
+
+// noArgs, exactArgs and friends are cobra's checks with errors that name what is missing.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		text := fmt.Sprintf("unknown command %q", args[0])
+		if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+			text += fmt.Sprintf(" (did you mean %s?)", strings.Join(similar, " or "))
+		}
+		return usagef(cmd, "%s", text)
+	}
+	return usagef(cmd, "takes no arguments, got %q", args)
+}
+
+// argsBetween accepts least to most arguments; most < 0: any number.
+func argsBetween(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return usagef(cmd, "too few arguments: usage is %s", cmd.UseLine())
+		case most >= 0 && len(args) > most:
+			return usagef(cmd, "too many arguments: usage is %s", cmd.UseLine())
+		}
+		return nil
+	}
+}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// fakeCluster is a Transport whose answers are laid down beforehand. What a test does not set is empty.
+type fakeCluster struct {
+	txn.Transport // nil: a method that no command should call panics
+	tables        []*pb.Table
+	tablets       []*pb.TabletDescriptor
+	catalogue     *pb.Catalogue
+	status        *pb.NodeStatusResponse
+	history       []*pb.HistoryEntry
+	// walked answers a walk; nil: nothing is there.
+	walked func(*pb.WalkRequest) *pb.WalkResponse
+	fail   error // every method returns it
+}
+
+func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if f.fail != nil {
+		return nil, f.fail
+	}
+	switch {
+	case req.GetHistory() != nil:
+		return &pb.TabletResponse{Result: &pb.TabletResponse_History{History: &pb.HistoryResponse{Entries: f.history}}}, nil
+	case req.GetWalk() != nil:
+		page := &pb.WalkResponse{Done: true}
+		if f.walked != nil {
+			page = f.walked(req.GetWalk())
+		}
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Walk{Walk: page}}, nil
+	}
+	return nil, fmt.Errorf("unexpected operation %T", req.Op)
+}
+
+func (f *fakeCluster) Locate(_ context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+	for i, d := range f.tablets {
+		if d.EndUnbounded || mvcc.TableID(d.EndTable) > table || (mvcc.TableID(d.EndTable) == table && string(d.EndRow) > row) {
+			return f.tablets[i:min(len(f.tablets), i+limit)], f.fail
+		}
+	}
+	return nil, f.fail
+}
+
+func (f *fakeCluster) Tables(context.Context) ([]*pb.Table, error)       { return f.tables, f.fail }
+func (f *fakeCluster) Catalogue(context.Context) (*pb.Catalogue, error)  { return f.catalogue, f.fail }
+func (f *fakeCluster) WorkerDead(context.Context, mvcc.Worker) bool      { return false }
+func (f *fakeCluster) Worker() mvcc.Worker                               { return mvcc.Worker{} }
+func (f *fakeCluster) Close() error                                      { return nil }
+func (f *fakeCluster) SplitTablet(context.Context, string, string) error { return f.fail }
+func (f *fakeCluster) DropTable(context.Context, string) error           { return f.fail }
+func (f *fakeCluster) NodeStatus(context.Context) (*pb.NodeStatusResponse, error) {
+	return f.status, f.fail
+}
+func (f *fakeCluster) CreateTable(_ context.Context, name string, _ []string) (*pb.Table, error) {
+	return &pb.Table{Id: 16, Name: name}, f.fail
+}
+
+// bankCluster is a cluster of one node with the table bank, split at row m, and two observers.
+func bankCluster() *fakeCluster {
+	return &fakeCluster{
+		tables: []*pb.Table{{Id: 16, Name: "bank", SplitKeys: [][]byte{[]byte("m")}}},
+		tablets: []*pb.TabletDescriptor{
+			{TabletId: 1, Epoch: 1, EndTable: 16, Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 1}}},
+			{TabletId: 2, Epoch: 3, StartTable: 16, EndTable: 16, EndRow: []byte("m"), Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 1}}},
+			{TabletId: 3, Epoch: 2, StartTable: 16, StartRow: []byte("m"), EndUnbounded: true, Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 1}}},
+		},
+		catalogue: &pb.Catalogue{Version: 2, Observers: []*pb.ObserverInfo{
+			{Name: "count", Table: 16, TableName: "bank", Column: []byte("bal")},
+			{Name: "mail", Table: 16, TableName: "bank", Column: []byte("letter\x00"), Weak: true},
+		}},
+		status: &pb.NodeStatusResponse{
+			ClusterId: "4f1c", NodeId: 1, Incarnation: 2, Version: "v0.1.0", Listen: "127.0.0.1:7800", Http: "127.0.0.1:7803",
+			Tablets: []*pb.StatusResponse{
+				{Tablet: &pb.TabletDescriptor{TabletId: 1}, Leader: true, Reads: 5, Mutations: 3, Batches: 4, AppliedIndex: 9},
+				{Tablet: &pb.TabletDescriptor{TabletId: 2}, Leader: true, Locks: 2, Reads: 100, Mutations: 50, Batches: 21, Bytes: 4096},
+			},
+			Observers:  []*pb.ObserverStatus{{Name: "count", Table: "bank", Column: []byte("bal"), Runs: 12, Commits: 10, Conflicts: 2, Running: 1}},
+			OracleLast: 1 << 18, OracleServed: 30, OracleBatches: 10, LogBatches: 8, LogRequests: 20,
+		},
+	}
+}
+
+// runApp runs one command line against the cluster.
+func runApp(t *testing.T, cluster *fakeCluster, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	app := &App{
+		Name: "percolator", Version: "v0.1.0", Environ: environ,
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
+		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) { return cluster, cluster.fail },
+	}
+	code = app.Run(t.Context(), args)
+	return code, out.String(), errs.String()
+}
+
+// fakeNode is a node that records how it was stopped.
+type fakeNode struct {
+	drained, closed bool
+	drain           func(context.Context) error
+}
+
+func (n *fakeNode) Addr() string     { return "127.0.0.1:7800" }
+func (n *fakeNode) HTTPAddr() string { return "127.0.0.1:7803" }
+func (n *fakeNode) Drain(ctx context.Context) error {
+	n.drained = true
+	if n.drain != nil {
+		return n.drain(ctx)
+	}
+	return nil
+}
+func (n *fakeNode) Close(context.Context) error { n.closed = true; return nil }
+
+// startApp runs `start` with the arguments until the signals have done their work. Each signal is sent once the
+// node is up, and once before has returned.
+func startApp(t *testing.T, node *fakeNode, before []func(), args ...string) (code int, cfg config.Config, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	signals := make(chan os.Signal)
+	up := make(chan struct{})
+	app := &App{
+		Name: "percolator", Version: "v0.1.0", Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Signals: signals,
+		Start: func(_ context.Context, c config.Config) (RunningNode, error) {
+			cfg = c
+			close(up)
+			return node, nil
+		},
+	}
+	go func() {
+		<-up
+		for _, wait := range before {
+			wait()
+			signals <- os.Interrupt
+		}
+		close(signals)
+	}()
+	done := make(chan int, 1)
+	go func() { done <- app.Run(context.Background(), append([]string{"start"}, args...)) }()
+	select {
+	case code = <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the node did not stop")
+	}
+	return code, cfg, errs.String()
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// errNoAnswer: a tablet answered with something else than what was asked.
+var errNoAnswer = errors.New("the node's answer makes no sense")
+
+func (r *run) historyCommand() *cobra.Command {
+	view := &historyView{}
+	cmd := &cobra.Command{
+		Use:   "history TABLE ROW",
+		Short: "Show every version of a row: data, locks, write records, notifications, acknowledgments",
+		Long: `Show all that a row holds, laid out as Figure 4 of the Percolator paper does: a block for each column with its data,
+lock and write columns (and notify and ack columns where an observer watches it), one line for each timestamp, newest
+first. "8: data @ 7" in the write column says: committed at 8, by the transaction that started, and wrote its data, at 7.
+
+It reads what is stored, past locks and without resolving them, and so changes nothing.`,
+		Args: argsBetween(2, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			row, err := r.input.bytes(args[1])
+			if err != nil {
+				return err
+			}
+			view.row = row
+			return r.talk(cmd, func(ctx context.Context, s *session) error {
+				return r.history(ctx, s, args[0], view)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&view.limit, "limit", 1000, "most entries")
+	flags.BoolVar(&view.full, "full", false, "whole values")
+	flags.BoolVar(&view.times, "times", false, "also show the timestamps' physical part, in UTC")
+	return r.withInput(r.withClient(cmd))
+}
+
+func (r *run) history(ctx context.Context, s *session, table string, view *historyView) error {
+	names, err := loadNames(ctx, s)
+	if err != nil {
+		return err
+	}
+	id, err := names.table(table)
+	if err != nil {
+		return err
+	}
+	catalogue, err := s.transport.Catalogue(ctx)
+	if err != nil {
+		return err
+	}
+	request := &pb.HistoryRequest{Table: uint32(id), Row: []byte(view.row), Limit: uint32(max(view.limit, 0))}
+	answer, _, err := s.client.Send(ctx, wire.Position{Table: id, Row: view.row}, &pb.TabletRequest{Op: &pb.TabletRequest_History{History: request}})
+	if err != nil {
+		return err
+	}
+	history := answer.GetHistory()
+	if history == nil {
+		return errNoAnswer
+	}
+	view.names, view.observed, view.entries = names, observedColumns(catalogue, id), history.Entries
+	if r.output == outputJSON {
+		for _, e := range view.entries {
+			if err := r.object(historyObject(e, names)); err != nil {
+				return err
+			}
+		}
+	} else if err := view.write(r.Stdout); err != nil {
+		return err
+	}
+	if len(view.entries) == 0 {
+		return &hintError{
+			err:  fmt.Errorf("%w: table %s holds nothing in row %s", errNoValue, table, printable(view.row)),
+			hint: fmt.Sprintf("`%s scan %s --limit 10` shows rows that exist; --escape go or --hex writes any bytes", r.Name, table),
+		}
+	}
+	return nil
+}
+
+// observedColumns maps the observers of one table to the columns that they observe.
+func observedColumns(c *pb.Catalogue, table mvcc.TableID) map[string]string {
+	observed := map[string]string{}
+	for _, o := range c.GetObservers() {
+		if o.Table == uint32(table) && !o.Retired {
+			observed[o.Name] = string(o.Column)
+		}
+	}
+	return observed
+}

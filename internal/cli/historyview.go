@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// historyView lays a row's entries out as the paper's Figure 4 does.
+type historyView struct {
+	row   string
+	limit int
+	full  bool // whole values
+	times bool // a column with the timestamps' physical part
+
+	names    *names
+	observed map[string]string // observer → column of the row's table
+	entries  []*pb.HistoryEntry
+}
+
+// block is what one Percolator column holds: the paper's columns beside each other.
+type block struct {
+	column string
+	// orphan: acknowledgments of an observer that the catalogue does not know. Column is the observer's name.
+	orphan bool
+	lines  map[uint64]*historyLine
+	acks   []string // observers, sorted
+	notify bool     // the notify column is shown
+}
+
+// historyLine is all that happened to a column at one timestamp.
+type historyLine struct {
+	data, lock, write, notify string
+	acks                      map[string]string
+}
+
+func (b *block) at(ts uint64) *historyLine {
+	l := b.lines[ts]
+	if l == nil {
+		l = &historyLine{acks: map[string]string{}}
+		b.lines[ts] = l
+	}
+	return l
+}
+
+// write prints a block for each column, a blank line between them.
+func (v *historyView) write(w io.Writer) error {
+	for i, b := range v.blocks() {
+		if i > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return err
+			}
+		}
+		if err := v.writeBlock(w, b); err != nil {
+			return err
+		}
+	}
+	if len(v.entries) > 0 && len(v.entries) >= v.limit {
+		if _, err := fmt.Fprintf(w, "\n(the first %d entries; --limit shows more)\n", v.limit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *historyView) writeBlock(w io.Writer, b *block) error {
+	var g grid
+	c := printable(b.column)
+	header := []string{"key"}
+	if !b.orphan {
+		header = append(header, c+":data", c+":lock", c+":write")
+	}
+	if b.notify {
+		header = append(header, c+":notify")
+	}
+	for _, o := range b.acks {
+		name := "ack_" + printable(o)
+		if !b.orphan {
+			name = c + ":" + name
+		}
+		header = append(header, name)
+	}
+	if v.times {
+		header = append(header, "time (UTC)")
+	}
+	g.add(header...)
+	key := printable(v.row)
+	for _, ts := range slices.Backward(slices.Sorted(maps.Keys(b.lines))) {
+		line := b.lines[ts]
+		cells := []string{key}
+		key = "" // as in the figure: once, on the first line
+		if !b.orphan {
+			cells = append(cells, stamped(ts, line.data), stamped(ts, line.lock), stamped(ts, line.write))
+		}
+		if b.notify {
+			cells = append(cells, stampedIf(ts, line.notify))
+		}
+		for _, o := range b.acks {
+			cells = append(cells, stampedIf(ts, line.acks[o]))
+		}
+		if v.times {
+			cells = append(cells, clock(mvcc.Timestamp(ts)))
+		}
+		g.add(cells...)
+	}
+	if err := g.write(w); err != nil {
+		return err
+	}
+	return v.writeNotes(w, b)
+}
+
+// stamped is how the figure writes a cell: "7: $3", and "7:" when there is nothing at 7.
+func stamped(ts uint64, text string) string {
+	return strings.TrimRight(fmt.Sprintf("%d: %s", ts, text), " ")
+}
+
+// stampedIf leaves a cell blank that holds nothing: notify and ack columns are not in the figure, and sparse.
+func stampedIf(ts uint64, text string) string {
+	if text == "" {
+		return ""
+	}
+	return stamped(ts, text)
+}
+
+// blocks sorts the entries into columns, by name; acknowledgments go to the column that their observer observes.
+func (v *historyView) blocks() []*block {
+	byColumn := map[string]*block{}
+	orphans := map[string]*block{}
+	find := func(in map[string]*block, name string, orphan bool) *block {
+		b := in[name]
+		if b == nil {
+			b = &block{column: name, orphan: orphan, lines: map[uint64]*historyLine{}}
+			in[name] = b
+		}
+		return b
+	}
+	for _, e := range v.entries {
+		if e.GetCell() == nil {
+			continue
+		}
+		name := string(e.Cell.Column)
+		if mvcc.Class(e.Cell.Class) != mvcc.ClassAck {
+			v.place(find(byColumn, name, false), e)
+			continue
+		}
+		if column, known := v.observed[name]; known {
+			v.placeAck(find(byColumn, column, false), name, e)
+		} else {
+			v.placeAck(find(orphans, name, true), name, e)
+		}
+	}
+	for observer, column := range v.observed {
+		if b := byColumn[column]; b != nil {
+			b.notify = true
+			if !slices.Contains(b.acks, observer) {
+				b.acks = append(b.acks, observer)
+			}
+		}
+	}
+	var blocks []*block
+	for _, from := range []map[string]*block{byColumn, orphans} {
+		for _, name := range slices.Sorted(maps.Keys(from)) {
+			slices.Sort(from[name].acks)
+			blocks = append(blocks, from[name])
+		}
+	}
+	return blocks
+}
+
+// place puts an entry of a user's column on its lines.
+func (v *historyView) place(b *block, e *pb.HistoryEntry) {
+	ts := entryTS(e)
+	switch mvcc.Group(e.Group) {
+	case mvcc.GroupWrite, mvcc.GroupHistory:
+		w := e.GetWrite()
+		b.at(ts).write = writeText(w)
+		if value := inlineValue(w.GetKind(), w.GetLong(), w.GetValue()); value != nil {
+			b.at(w.GetStartTs()).data = v.value(string(*value))
+		}
+	case mvcc.GroupLock:
+		l := e.GetLock()
+		b.at(ts).lock = v.lockText(e.Cell, l)
+		if value := inlineValue(l.GetKind(), l.GetLong(), l.GetValue()); value != nil {
+			b.at(ts).data = v.value(string(*value))
+		}
+	case mvcc.GroupData:
+		b.at(ts).data = v.value(string(e.Value))
+	case mvcc.GroupRollback:
+		b.at(ts).write = "rolled back"
+	case mvcc.GroupNotify:
+		b.notify = true
+		b.at(ts).notify = notifyText(e.GetNotify())
+	case mvcc.GroupIntent:
+		b.notify = true
+		b.at(ts).notify = "intent, primary @ " + v.address(e.Cell, e.GetIntent().GetPrimary())
+	}
+}
+
+// placeAck puts an entry of observer o's acknowledgment on its lines. Its write record says all: committed at its
+// timestamp by the run that started at start_ts, which is the value too (§2.4).
+func (v *historyView) placeAck(b *block, o string, e *pb.HistoryEntry) {
+	if !slices.Contains(b.acks, o) {
+		b.acks = append(b.acks, o)
+	}
+	ts := entryTS(e)
+	switch mvcc.Group(e.Group) {
+	case mvcc.GroupWrite, mvcc.GroupHistory:
+		b.at(ts).acks[o] = "ran @ " + fmt.Sprint(e.GetWrite().GetStartTs())
+		if e.GetWrite().GetKind() == pb.Kind_KIND_DELETE {
+			b.at(ts).acks[o] = "cleared"
+		}
+	case mvcc.GroupLock:
+		b.at(ts).acks[o] = "locked, " + v.lockText(e.Cell, e.GetLock())
+	case mvcc.GroupRollback:
+		b.at(ts).acks[o] = "rolled back"
+	}
+}

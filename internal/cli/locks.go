@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+func (r *run) lockCommand() *cobra.Command {
+	return group("lock", "List locks", r.lockList())
+}
+
+func (r *run) lockList() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "ls [TABLE]",
+		Aliases: []string{"list"},
+		Short:   "List the locks and weak intents of transactions that are under way, or were abandoned",
+		Args:    argsBetween(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return r.talk(cmd, func(ctx context.Context, s *session) error {
+				return r.locks(ctx, s, args, limit)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 1000, "most entries")
+	return r.withClient(cmd)
+}
+
+// lockJSON is a lock or weak intent in JSON.
+type lockJSON struct {
+	Cell    *cellJSON   `json:"cell"`
+	Kind    string      `json:"kind"` // put, delete or intent
+	StartTS uint64      `json:"start_ts"`
+	Primary *cellJSON   `json:"primary"`
+	Expiry  uint64      `json:"expiry"`
+	Worker  *workerJSON `json:"worker"`
+}
+
+// lockPrinter prints locks as they come, tables at the end.
+type lockPrinter struct {
+	run   *run
+	names *names
+	grid  grid
+	left  int
+}
+
+func (r *run) locks(ctx context.Context, s *session, args []string, limit int) error {
+	names, err := loadNames(ctx, s)
+	if err != nil {
+		return err
+	}
+	catalogue, err := s.transport.Catalogue(ctx)
+	if err != nil {
+		return err
+	}
+	tables, err := names.chosen(args)
+	if err != nil {
+		return err
+	}
+	p := &lockPrinter{run: r, names: names, left: limit}
+	p.grid.add("TABLE", "ROW", "COLUMN", "KIND", "STARTED AT", "PRIMARY", "UNTIL", "BY")
+	for _, table := range tables {
+		if more, err := p.all(ctx, s, mvcc.GroupLock, table, ""); err != nil || !more {
+			return err
+		}
+		for _, o := range catalogue.GetObservers() {
+			if o.Table != uint32(table) || !o.Weak {
+				continue
+			}
+			if more, err := p.all(ctx, s, mvcc.GroupIntent, table, string(o.Column)); err != nil || !more {
+				return err
+			}
+		}
+	}
+	return p.finish()
+}
+
+// all prints one group of one table; more is false once the limit is reached, and everything is printed then.
+func (p *lockPrinter) all(ctx context.Context, s *session, group mvcc.Group, table mvcc.TableID, column string) (more bool, err error) {
+	for e, err := range walk(ctx, s, group, table, column) {
+		if err != nil {
+			return false, err
+		}
+		if p.left <= 0 {
+			p.run.cut(len(p.grid.rows) - 1)
+			return false, p.finish()
+		}
+		p.left--
+		if err := p.one(e); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (p *lockPrinter) one(e *pb.WalkEntry) error {
+	l := lockJSON{Cell: newCellJSON(e.Cell, p.names)}
+	worker, primary := e.GetLock().GetWorker(), e.GetLock().GetPrimary()
+	if i := e.GetIntent(); i != nil {
+		worker, primary = i.Worker, i.Primary
+		l.Kind, l.StartTS, l.Expiry = "intent", e.Ts, i.Expiry
+	} else {
+		l.Kind, l.StartTS, l.Expiry = kindName(e.GetLock().GetKind()), e.GetLock().GetStartTs(), e.GetLock().GetExpiry()
+	}
+	l.Worker, l.Primary = newWorkerJSON(worker), newCellJSON(primary, p.names)
+	if p.run.output == outputJSON {
+		p.grid.add("") // counted
+		return p.run.object(l)
+	}
+	at := "itself"
+	if !sameCell(e.Cell, primary) {
+		at = (&historyView{names: p.names}).address(e.Cell, primary)
+	}
+	p.grid.add(l.Cell.Table, shortened(string(e.GetCell().GetRow()), valueWidth/2), columnText(e.Cell), l.Kind,
+		fmt.Sprint(l.StartTS), at, fmt.Sprint(l.Expiry), workerText(worker))
+	return nil
+}
+
+func (p *lockPrinter) finish() error {
+	if p.run.output == outputJSON {
+		return nil
+	}
+	return p.grid.write(p.run.Stdout)
+}
+
+// chosen is the table named in args, or all of them, meta's own not among them.
+func (n *names) chosen(args []string) ([]mvcc.TableID, error) {
+	if len(args) > 0 {
+		id, err := n.table(args[0])
+		return []mvcc.TableID{id}, err
+	}
+	return slices.Sorted(maps.Values(n.ids)), nil
+}

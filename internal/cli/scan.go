@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	percolator "github.com/percolator-go/percolator"
+)
+
+// scanChunk is how many cells of a scan are laid out together.
+const scanChunk = 1000
+
+// scanFlags are the flags of scan.
+type scanFlags struct {
+	prefix, from, before, at string
+	limit                    int
+	reverse, full            bool
+}
+
+func (r *run) scanCommand() *cobra.Command {
+	f := &scanFlags{}
+	cmd := &cobra.Command{
+		Use:   "scan TABLE [COLUMN...]",
+		Short: "Read rows in order",
+		Long:  "Read the cells of a range of rows in row order, in one snapshot. Without columns all of the table's.",
+		Example: "  " + r.Name + " scan bank --prefix b --limit 10\n" +
+			"  " + r.Name + " scan bank balance -o json --limit 0",
+		Args: argsBetween(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rows, err := r.rowRange(args[0], f)
+			if err != nil {
+				return err
+			}
+			names, err := r.input.all(args[1:])
+			if err != nil {
+				return err
+			}
+			columns := make([]percolator.Column, len(names))
+			for i, name := range names {
+				columns[i] = percolator.Column{Table: args[0], Name: name}
+			}
+			return r.talk(cmd, func(ctx context.Context, s *session) error {
+				snapshot, err := openSnapshot(ctx, s.db, f.at)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = snapshot.Close() }()
+				return r.scan(ctx, snapshot, rows, columns, f.full)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.prefix, "prefix", "", "only rows that begin so (--escape applies)")
+	flags.StringVar(&f.from, "from", "", "only rows from this one on")
+	flags.StringVar(&f.before, "before", "", "only rows before this one")
+	flags.BoolVar(&f.reverse, "reverse", false, "last row first")
+	flags.IntVar(&f.limit, "limit", 1000, "most rows; 0: all")
+	flags.BoolVar(&f.full, "full", false, "whole values in the table")
+	addAt(cmd, &f.at)
+	return r.withInput(r.withClient(cmd))
+}
+
+func (r *run) rowRange(table string, f *scanFlags) (percolator.RowRange, error) {
+	rows := percolator.Rows(table).Limit(f.limit)
+	bounds, err := r.input.all([]string{f.prefix, f.from, f.before})
+	if err != nil {
+		return rows, err
+	}
+	if f.prefix != "" {
+		rows = rows.Prefix(bounds[0])
+	}
+	if f.from != "" {
+		rows = rows.From(bounds[1])
+	}
+	if f.before != "" {
+		rows = rows.Before(bounds[2])
+	}
+	if f.reverse {
+		rows = rows.Reverse()
+	}
+	return rows, nil
+}
+
+// scan prints as it reads, so that a long scan holds one chunk of cells at a time.
+func (r *run) scan(ctx context.Context, s *percolator.Snapshot, rows percolator.RowRange, columns []percolator.Column, full bool) error {
+	chunk := make([]percolator.Cell, 0, scanChunk)
+	for cell, err := range s.Scan(ctx, rows, columns...) {
+		if err != nil {
+			return err
+		}
+		if chunk = append(chunk, cell); len(chunk) == scanChunk {
+			if err := r.cells(chunk, full); err != nil {
+				return err
+			}
+			chunk = chunk[:0]
+		}
+	}
+	return r.cells(chunk, full)
+}

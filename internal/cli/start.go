@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/percolator-go/percolator/internal/config"
+)
+
+func (r *run) startCommand() *cobra.Command {
+	n := &nodeFlags{}
+	cmd := &cobra.Command{
+		Use:   "start --dir DIR --insecure",
+		Short: "Run a node",
+		Long: `Run a node over the data in --dir, which is created when missing.
+
+SIGTERM or SIGINT drains the node: it takes no new work, finishes observers and commits under way, and exits 0.
+A second signal ends it at once; nothing acknowledged is lost either way.
+
+This release runs one node. It serves plain text on a loopback address (--insecure); certificates (--certs), joining
+(--join) and founding a cluster together (--expect) come with the cluster release and are refused until then.`,
+		Example: "  " + r.Name + " start --dir data --insecure",
+		Args:    noArgs,
+	}
+	flags := cmd.Flags()
+	n.register(flags)
+	flags.StringVar(&n.cfg.Dir, "dir", "", "directory of the node's data and identity")
+	flags.StringSliceVar(&n.cfg.Join, "join", nil, "addresses of nodes to join (cluster release)")
+	flags.IntVar(&n.cfg.Expect, "expect", n.cfg.Expect, "nodes that found a cluster together (cluster release)")
+	flags.IntVar(&n.cfg.Replicas, "replicas", n.cfg.Replicas, "target number of replicas of a tablet: 1, 3 or 5")
+	flags.StringVar(&n.cfg.Certs, "certs", "", "folder of certificates (cluster release)")
+	flags.BoolVar(&n.cfg.Insecure, "insecure", false, "serve plain text, on loopback addresses only")
+	flags.BoolVar(&n.cfg.InsecureForce, "insecure-force", false, "lift --insecure's restriction to loopback addresses")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if n.cfg.InsecureForce {
+			n.cfg.Insecure = true
+		}
+		return r.serve(cmd.Context(), n)
+	}
+	return cmd
+}
+
+func (r *run) devCommand() *cobra.Command {
+	n := &nodeFlags{}
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a throw-away node: a temporary directory, gone when it stops",
+		Args:  noArgs,
+	}
+	n.register(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		dir, err := os.MkdirTemp("", "percolator-dev-")
+		if err != nil {
+			return err
+		}
+		n.cfg.Dir, n.cfg.Insecure, n.cfg.Replicas = dir, true, 1
+		err = r.serve(cmd.Context(), n)
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	return cmd
+}
+
+// serve runs a node until a signal or the end of ctx.
+func (r *run) serve(ctx context.Context, n *nodeFlags) error {
+	logger, err := r.logger(n)
+	if err != nil {
+		return err
+	}
+	n.cfg.Logger, n.cfg.Labels, n.cfg.Observers = logger, n.labels, r.Observers
+	if err := n.cfg.Validate(); err != nil {
+		return err
+	}
+	if n.cfg.Insecure {
+		_, _ = fmt.Fprint(r.Stderr, banner(&n.cfg))
+	}
+	opening, cancel := context.WithCancel(ctx)
+	defer cancel()
+	forced := r.watch(cancel)
+	node, err := r.Start(opening, n.cfg)
+	if err != nil {
+		return err
+	}
+	if err := r.announce(node, n.ready); err != nil {
+		return errors.Join(err, node.Close(ctx))
+	}
+	<-opening.Done()
+	err = r.stop(context.WithoutCancel(ctx), node, &n.cfg, forced)
+	if n.ready != "" {
+		err = errors.Join(err, os.Remove(n.ready))
+	}
+	return err
+}
+
+// watch cancels on the first signal and closes the channel it returns on the second. Its goroutine ends with the
+// process, or with Signals.
+func (r *run) watch(cancel context.CancelFunc) <-chan struct{} {
+	forced := make(chan struct{})
+	if r.Signals == nil {
+		return forced
+	}
+	go func() {
+		if _, ok := <-r.Signals; !ok {
+			return
+		}
+		cancel()
+		if _, ok := <-r.Signals; ok {
+			close(forced)
+		}
+	}()
+	return forced
+}
+
+// errForced is how a node ends that a second signal stopped.
+var errForced = errors.New("stopped before it was drained")
+
+// stop drains and closes the node; a second signal cuts both short.
+func (r *run) stop(ctx context.Context, node RunningNode, cfg *config.Config, forced <-chan struct{}) error {
+	_, _ = fmt.Fprintf(r.Stderr, "%s: draining; a second signal stops at once\n", r.Name)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() { // ends with Close, or with the process after a second signal
+		drain, end := context.WithTimeout(ctx, cfg.DrainTimeout)
+		defer end()
+		err := node.Drain(drain)
+		if err != nil && errors.Is(err, context.DeadlineExceeded) {
+			cfg.Logger.Warn("drain did not finish in time; closing", "timeout", cfg.DrainTimeout)
+			err = nil
+		}
+		done <- errors.Join(err, node.Close(ctx))
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-forced:
+		cancel(errForced)
+		return errForced
+	}
+}
+
+// announce prints the node's addresses, and writes them to the ready file.
+func (r *run) announce(node RunningNode, ready string) error {
+	_, _ = fmt.Fprintf(r.Stdout, "serving clients on %s\n", node.Addr())
+	if node.HTTPAddr() != "" {
+		_, _ = fmt.Fprintf(r.Stdout, "serving HTTP on http://%s/\n", node.HTTPAddr())
+	}
+	if node.Addr() != config.DefaultListen {
+		_, _ = fmt.Fprintf(r.Stdout, "reach it with: export PERCOLATOR_ADDR=%s\n", node.Addr())
+	}
+	if ready == "" {
+		return nil
+	}
+	text, err := json.Marshal(map[string]any{"addr": node.Addr(), "http": node.HTTPAddr(), "pid": os.Getpid()})
+	if err != nil {
+		return err
+	}
+	// Whoever waits for the file must not read half of it.
+	partial := ready + ".partial"
+	if err := os.WriteFile(partial, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(partial, ready)
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+func (r *run) statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Describe the node that answers",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return r.talk(cmd, func(ctx context.Context, s *session) error {
+				status, err := s.transport.NodeStatus(ctx)
+				if err != nil {
+					return err
+				}
+				if r.output == outputJSON {
+					return r.statusJSON(status)
+				}
+				return r.statusTable(status, time.Now())
+			})
+		},
+	}
+	return r.withClient(cmd)
+}
+
+// statusJSON is what /api/v1/status shows, on one line.
+func (r *run) statusJSON(status *pb.NodeStatusResponse) error {
+	text, err := protojson.MarshalOptions{EmitUnpopulated: true, UseProtoNames: true}.Marshal(status)
+	if err != nil {
+		return err
+	}
+	var line bytes.Buffer
+	if err := json.Compact(&line, text); err != nil { // protojson varies its spaces on purpose
+		return err
+	}
+	line.WriteByte('\n')
+	_, err = r.Stdout.Write(line.Bytes())
+	return err
+}
+
+func (r *run) statusTable(s *pb.NodeStatusResponse, now time.Time) error {
+	leaders, locks := 0, uint64(0)
+	var reads, mutations, batches uint64
+	for _, t := range s.Tablets {
+		if t.Leader {
+			leaders++
+		}
+		locks += t.Locks
+		reads, mutations, batches = reads+t.Reads, mutations+t.Mutations, batches+t.Batches
+	}
+	var running uint32
+	var runs, parked uint64
+	for _, o := range s.Observers {
+		running += o.Running
+		runs, parked = runs+o.Runs, parked+o.Parked
+	}
+	var g grid
+	g.add("cluster", s.ClusterId)
+	g.add("node", fmt.Sprintf("%d, incarnation %d", s.NodeId, s.Incarnation))
+	g.add("version", s.Version)
+	g.add("clients", strings.Join(addresses(s), ", "))
+	if s.Http != "" {
+		g.add("http", "http://"+s.Http+"/")
+	}
+	if s.StartedUnixMs > 0 {
+		g.add("up", age(time.UnixMilli(s.StartedUnixMs), now))
+	}
+	g.add("tablets", fmt.Sprintf("%d, leader of %d, %d locks", len(s.Tablets), leaders, locks))
+	g.add("operations", fmt.Sprintf("%d reads, %d mutations%s", reads, mutations, perBatch(reads+mutations, batches)))
+	g.add("log", fmt.Sprintf("%d synced batches%s", s.LogBatches, perBatch(s.LogRequests, s.LogBatches)))
+	if s.OracleLast > 0 {
+		g.add("oracle", fmt.Sprintf("at %d (%s UTC), %d timestamps%s", s.OracleLast, clock(mvcc.Timestamp(s.OracleLast)), s.OracleServed,
+			perBatch(s.OracleServed, s.OracleBatches)))
+	}
+	g.add("observers", fmt.Sprintf("%d linked, %d running, %d runs, %d parked", len(s.Observers), running, runs, parked))
+	return g.write(r.Stdout)
+}
+
+// addresses are those at which the node serves clients.
+func addresses(s *pb.NodeStatusResponse) []string {
+	if len(s.Addresses) > 0 {
+		return s.Addresses
+	}
+	return []string{s.Listen}
+}
+
+// perBatch says how well batching works.
+func perBatch(things, batches uint64) string {
+	if batches == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %.1f a batch", float64(things)/float64(batches))
+}

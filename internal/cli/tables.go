@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	percolator "github.com/percolator-go/percolator"
+)
+
+func (r *run) tableCommand() *cobra.Command {
+	return group("table", "Create, drop and list tables", r.tableCreate(), r.tableDrop(), r.tableList())
+}
+
+func (r *run) tableCreate() *cobra.Command {
+	var splits []string
+	cmd := &cobra.Command{
+		Use:   "create NAME [--split ROW]...",
+		Short: "Create a table; an existing one stays, and gets the splits it lacks",
+		Args:  argsBetween(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			keys, err := r.input.all(splits)
+			if err != nil {
+				return err
+			}
+			return r.talk(cmd, func(ctx context.Context, s *session) error {
+				if err := s.db.CreateTable(ctx, percolator.TableSpec{Name: args[0], SplitKeys: keys}); err != nil {
+					return err
+				}
+				return r.done("table %s is there", args[0])
+			})
+		},
+	}
+	cmd.Flags().StringArrayVar(&splits, "split", nil, "a row at which a tablet begins; repeatable")
+	return r.withInput(r.withClient(cmd))
+}
+
+func (r *run) tableDrop() *cobra.Command {
+	var ifExists bool
+	cmd := &cobra.Command{
+		Use:   "drop NAME",
+		Short: "Drop a table and all it holds",
+		Args:  argsBetween(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return r.talk(cmd, func(ctx context.Context, s *session) error {
+				err := s.db.DropTable(ctx, args[0])
+				if ifExists && errors.Is(err, percolator.ErrNoTable) {
+					err = nil
+				}
+				if err != nil {
+					return err
+				}
+				return r.done("table %s is dropped", args[0])
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&ifExists, "if-exists", false, "a missing table is no failure")
+	return r.withClient(cmd)
+}
+
+func (r *run) tableList() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List the tables",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return r.talk(cmd, func(ctx context.Context, s *session) error {
+				tables, err := s.db.Tables(ctx)
+				if err != nil {
+					return err
+				}
+				return r.tables(tables)
+			})
+		},
+	}
+	return r.withClient(cmd)
+}
+
+func (r *run) tables(tables []percolator.TableSpec) error {
+	var g grid
+	g.add("TABLE", "SPLITS")
+	for _, t := range tables {
+		splits := make([]jsonBytes, len(t.SplitKeys))
+		for i, key := range t.SplitKeys {
+			splits[i] = jsonBytes(key)
+		}
+		if r.output == outputJSON {
+			err := r.object(struct {
+				Name   string      `json:"name"`
+				Splits []jsonBytes `json:"split_keys"`
+			}{t.Name, splits})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		g.add(printable(t.Name), joinRows(t.SplitKeys))
+	}
+	if r.output == outputJSON {
+		return nil
+	}
+	return g.write(r.Stdout)
+}
+
+// joinRows lists rows, a few at most.
+func joinRows(rows []string) string {
+	const most = 6
+	text := ""
+	for i, row := range rows {
+		if i == most {
+			return fmt.Sprintf("%s … %d in all", text, len(rows))
+		}
+		if i > 0 {
+			text += " "
+		}
+		text += shortened(row, valueWidth/2)
+	}
+	return text
+}
+
+// done confirms a change that has nothing else to show.
+func (r *run) done(format string, args ...any) error {
+	if r.output == outputJSON {
+		return r.object(struct {
+			Done bool `json:"done"`
+		}{true})
+	}
+	_, err := fmt.Fprintf(r.Stdout, format+"\n", args...)
+	return err
+}
