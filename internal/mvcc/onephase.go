@@ -89,30 +89,9 @@ func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp, lim Limits) (
 	e := effects{list: make([]Mutation, 0, 3*len(writes)+len(r.Notifies))}
 	records := make([]Write, 2*len(writes))
 	for i := range writes {
-		w := &writes[i]
-		if lock, ok := v.Lock(w.Cell); ok && !lock.reserved(r.StartTS) {
-			return Result{}, nil, fmt.Errorf("%w: one-phase commit without its reservation", ErrInvalid)
-		}
-		newest, ok, err := v.Newest(w.Cell)
-		if err != nil {
-			return Result{}, nil, err
-		}
-		var previous *Write
-		if ok {
-			if newest.StartTS == r.StartTS {
-				return Result{Status: StatusCommitted, CommitTS: newest.CommitTS}, nil, nil
-			}
-			if newest.CommitTS >= commitTS {
-				return Result{Status: StatusCommitTSTooLow}, nil, nil
-			}
-			previous = &records[2*i+1]
-			*previous = newest
-		}
-		record := &records[2*i]
-		*record = Write{CommitTS: commitTS, StartTS: r.StartTS, Kind: w.Kind}
-		e.value(w.Cell, r.StartTS, &record.Long, &record.Value, valueOf(w), lim.Inline)
-		if err := e.write(v, w.Cell, record, previous); err != nil {
-			return Result{}, nil, err
+		res, err := onePhaseWrite(v, &writes[i], r.StartTS, commitTS, lim.Inline, records[2*i:2*i+2], &e)
+		if err != nil || res.Status != StatusOK {
+			return res, nil, err
 		}
 	}
 	for _, c := range r.Notifies {
@@ -121,4 +100,30 @@ func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp, lim Limits) (
 		}
 	}
 	return Result{CommitTS: commitTS}, e.list, nil
+}
+
+// onePhaseWrite adds the effects on one cell. Space holds the two records that they may need.
+func onePhaseWrite(v View, w *CellWriteRequest, start, commitTS Timestamp, inline int, space []Write, e *effects) (Result, error) {
+	if lock, ok := v.Lock(w.Cell); ok && !lock.reserved(start) {
+		return Result{}, fmt.Errorf("%w: one-phase commit without its reservation", ErrInvalid)
+	}
+	newest, ok, err := v.Newest(w.Cell)
+	if err != nil {
+		return Result{}, err
+	}
+	var previous *Write
+	if ok {
+		if newest.StartTS == start {
+			return Result{Status: StatusCommitted, CommitTS: newest.CommitTS}, nil
+		}
+		if newest.CommitTS >= commitTS {
+			return Result{Status: StatusCommitTSTooLow}, nil
+		}
+		previous = &space[1]
+		*previous = newest
+	}
+	record := &space[0]
+	*record = Write{CommitTS: commitTS, StartTS: start, Kind: w.Kind}
+	e.value(w.Cell, start, &record.Long, &record.Value, valueOf(w), inline)
+	return Result{}, e.write(v, w.Cell, record, previous)
 }

@@ -33,7 +33,12 @@ func ownRecord(v View, c Cell, start Timestamp, newest Write, ok bool) (Write, b
 	if newest.StartTS == start {
 		return newest, true, nil
 	}
-	for w, err := range v.Older(c, newest.CommitTS-1) {
+	return ownOlder(v, c, start, newest.CommitTS-1)
+}
+
+// ownOlder looks for the write record of transaction start in H, from the given commit timestamp down.
+func ownOlder(v View, c Cell, start, from Timestamp) (Write, bool, error) {
+	for w, err := range v.Older(c, from) {
 		if err != nil {
 			return Write{}, false, err
 		}
