@@ -35,7 +35,7 @@ race: ## the tests of everything that runs goroutines, under the race detector, 
 	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE)
 
 bench: ## the first figures, as ratios in one run; ARGS are passed on
-	$(GO) run ./internal/figures $(ARGS)
+	$(GO) run ./bench $(ARGS)
 
 demo: build ## one node, the web index loaded into it, a summary; ARGS=--exit ends by itself
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/webindex ./examples/webindex

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	percolator "github.com/percolator-go/percolator"
@@ -17,7 +18,7 @@ func Main(observers func(r *percolator.Registry)) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	app := &cli.App{
-		Name:      "percolator",
+		Name:      filepath.Base(os.Args[0]),
 		Version:   Version(),
 		Observers: observers,
 		Start: func(ctx context.Context, cfg Config) (cli.RunningNode, error) {

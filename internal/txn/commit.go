@@ -48,15 +48,18 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	case len(t.writes) == 0:
 		return t.commitNotifies(ctx)
 	}
-	ts, err := t.onePhase(ctx)
-	if !errors.Is(err, errManyTablets) {
-		if err == nil {
-			t.c.stats.onePhase.Add(1)
+	if !t.c.cfg.TwoPhaseOnly {
+		ts, err := t.onePhase(ctx)
+		if !errors.Is(err, errManyTablets) {
+			if err == nil {
+				t.c.stats.onePhase.Add(1)
+			}
+			return ts, err
 		}
-		return ts, err
 	}
 	run := &twoPhase{t: t, c: t.c, primary: t.writes[0].cell}
-	if ts, err = run.commit(ctx); err == nil {
+	ts, err := run.commit(ctx)
+	if err == nil {
 		t.c.stats.twoPhase.Add(1)
 	}
 	return ts, err

@@ -57,6 +57,8 @@ type Config struct {
 	MaxTablets int
 	// ReadCacheBytes bounds each transaction's read cache; default 16 MiB.
 	ReadCacheBytes int
+	// TwoPhaseOnly never commits in one phase; for benchmarks.
+	TwoPhaseOnly bool
 	// NoPrefetch turns prefetching off.
 	NoPrefetch bool
 	Logger     *slog.Logger

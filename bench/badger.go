@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// The names of the kinds.
+const (
+	badgerUpdate  = "badger synced Update"
+	badgerGrouped = "badger grouped batch"
+	badgerGet     = "badger Get"
+	rawPut        = "raw tablet put"
+	rawGet        = "raw tablet get"
+	onePhase      = "one-phase txn"
+	twoPhase      = "two-phase txn"
+	readTxn       = "read txn"
+)
+
+// keysPerCaller is how many cells each caller goes round in.
+const keysPerCaller = 2000
+
+func kinds() []kind {
+	return []kind{
+		{badgerUpdate, beginBadger(false)},
+		{badgerGrouped, beginBadger(true)},
+		{badgerGet, beginBadgerGet},
+		{rawPut, beginNode(rawPut)},
+		{rawGet, beginNode(rawGet)},
+		{onePhase, beginNode(onePhase)},
+		{twoPhase, beginNode(twoPhase)},
+		{readTxn, beginNode(readTxn)},
+	}
+}
+
+var payload = []byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123")
+
+// badgerAlone is a Badger database with nothing above it.
+type badgerAlone struct {
+	db     *badger.DB
+	queue  chan *groupedPut // nil: each put is an Update of its own
+	done   sync.WaitGroup
+	reads  bool
+	mu     sync.Mutex
+	puts   int
+	synced int
+}
+
+type groupedPut struct {
+	key  []byte
+	done chan error
+}
+
+func openBadger(dir string) (*badger.DB, error) {
+	return badger.Open(badger.DefaultOptions(dir).WithSyncWrites(true).WithLoggingLevel(badger.ERROR))
+}
+
+func beginBadger(grouped bool) func(context.Context, string) (subject, error) {
+	return func(_ context.Context, dir string) (subject, error) {
+		db, err := openBadger(dir)
+		if err != nil {
+			return nil, err
+		}
+		b := &badgerAlone{db: db}
+		if grouped {
+			b.queue = make(chan *groupedPut, 4096)
+			b.done.Go(b.drain)
+		}
+		return b, nil
+	}
+}
+
+func beginBadgerGet(_ context.Context, dir string) (subject, error) {
+	db, err := openBadger(dir)
+	if err != nil {
+		return nil, err
+	}
+	b := &badgerAlone{db: db, reads: true}
+	w := db.NewWriteBatch()
+	for caller := range 512 {
+		for i := range 20 {
+			if err := w.Set(key(caller, i), payload); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return b, w.Flush()
+}
+
+// drain writes all that waits in one synced transaction: the fair ceiling for what group commit can reach.
+func (b *badgerAlone) drain() {
+	for first := range b.queue {
+		group := []*groupedPut{first}
+		for more := true; more && len(group) < 1024; {
+			select {
+			case p, ok := <-b.queue:
+				if more = ok; ok {
+					group = append(group, p)
+				}
+			default:
+				more = false
+			}
+		}
+		err := b.db.Update(func(t *badger.Txn) error {
+			for _, p := range group {
+				if err := t.Set(p.key, payload); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		b.mu.Lock()
+		b.puts += len(group)
+		b.synced++
+		b.mu.Unlock()
+		for _, p := range group {
+			p.done <- err
+		}
+	}
+}
+
+func (b *badgerAlone) do(_ context.Context, caller, i int) error {
+	switch {
+	case b.reads:
+		return b.db.View(func(t *badger.Txn) error {
+			item, err := t.Get(key(caller, i%20))
+			if err != nil {
+				return err
+			}
+			return item.Value(func([]byte) error { return nil })
+		})
+	case b.queue != nil:
+		p := &groupedPut{key: key(caller, i%keysPerCaller), done: make(chan error, 1)}
+		b.queue <- p
+		return <-p.done
+	default:
+		return b.db.Update(func(t *badger.Txn) error { return t.Set(key(caller, i%keysPerCaller), payload) })
+	}
+}
+
+func (b *badgerAlone) batches() (tablet, log float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.synced == 0 {
+		return 0, 0
+	}
+	return 0, float64(b.puts) / float64(b.synced)
+}
+
+func (b *badgerAlone) close() error {
+	if b.queue != nil {
+		close(b.queue)
+		b.done.Wait()
+	}
+	return b.db.Close()
+}
+
+// nth is the n-th smallest.
+func nth(d []time.Duration, n int) time.Duration {
+	slices.Sort(d)
+	return d[n]
+}

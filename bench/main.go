@@ -1,0 +1,79 @@
+// Command bench measures the first figures: the raw tablet path against transactions, and Badger alone as two
+// denominators, all in one run and on fresh stores, so that the ratios mean something on a shared machine.
+//
+//	go run ./bench                     the table
+//	go run ./bench -sync-delay 2ms     the same under strace, with that much added to every sync (needs strace)
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type options struct {
+	duration  time.Duration
+	callers   []int
+	syncDelay time.Duration
+	rounds    int
+	dir       string
+	profile   string
+	only      string
+}
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	o := options{}
+	callers := flag.String("callers", "1,64,512", "numbers of concurrent callers")
+	flag.DurationVar(&o.duration, "duration", 3*time.Second, "of each measurement")
+	flag.IntVar(&o.rounds, "rounds", 2, "measurements of each kind, in turn; the best counts")
+	flag.DurationVar(&o.syncDelay, "sync-delay", 0, "added to every msync, fsync and fdatasync, by strace")
+	flag.StringVar(&o.dir, "dir", "", "where the stores are made; default: the temporary directory")
+	flag.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the one kind that -only names")
+	flag.StringVar(&o.only, "only", "", "only the kinds whose name contains this")
+	flag.Parse()
+	for _, s := range strings.Split(*callers, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return fmt.Errorf("-callers %q: want numbers of at least 1", *callers)
+		}
+		o.callers = append(o.callers, n)
+	}
+	if o.syncDelay > 0 && os.Getenv(delayed) == "" {
+		return underStrace(o.syncDelay)
+	}
+	return measureAll(ctx, o)
+}
+
+// delayed marks the process that runs under strace.
+const delayed = "PERCOLATOR_BENCH_DELAYED"
+
+// underStrace runs this program again with every sync slowed down by the kernel's tracer: the same for all that is
+// measured, Badger's own syncs included.
+func underStrace(delay time.Duration) error {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		return fmt.Errorf("-sync-delay needs strace (Debian: apt-get install strace): %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	inject := fmt.Sprintf("inject=msync,fsync,fdatasync:delay_exit=%d", delay.Microseconds())
+	args := []string{"-f", "--seccomp-bpf", "-qq", "-o", os.DevNull, "-e", "trace=msync,fsync,fdatasync", "-e", inject, self}
+	cmd := exec.Command(strace, append(args, os.Args[1:]...)...)
+	cmd.Env = append(os.Environ(), delayed+"=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd.Run()
+}

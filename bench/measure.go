@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// kind is one thing to measure: begin makes it ready on a fresh store and returns the operation that callers repeat.
+type kind struct {
+	name  string
+	begin func(ctx context.Context, dir string) (subject, error)
+}
+
+// subject is a kind made ready.
+type subject interface {
+	// do carries out operation i of a caller.
+	do(ctx context.Context, caller, i int) error
+	// batches are the operations so far by batch: per tablet batch and per synced commit; 0 where there are none.
+	batches() (tablet, log float64)
+	close() error
+}
+
+// figure is one measurement.
+type figure struct {
+	perSecond      float64
+	cpuMicros      float64 // user and system time per operation
+	p50, p99       time.Duration
+	tablet, synced float64
+}
+
+func measureAll(ctx context.Context, o options) error {
+	results := map[string]map[int]figure{}
+	for _, k := range kinds() {
+		if !strings.Contains(k.name, o.only) {
+			continue
+		}
+		results[k.name] = map[int]figure{}
+		for range o.rounds {
+			for _, callers := range o.callers {
+				f, err := measure(ctx, o, k, callers)
+				if err != nil {
+					return fmt.Errorf("%s with %d callers: %w", k.name, callers, err)
+				}
+				if f.perSecond > results[k.name][callers].perSecond {
+					results[k.name][callers] = f
+				}
+			}
+		}
+	}
+	return print(o, results)
+}
+
+func measure(ctx context.Context, o options, k kind, callers int) (figure, error) {
+	dir, err := os.MkdirTemp(o.dir, "percolator-bench-")
+	if err != nil {
+		return figure{}, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	s, err := k.begin(ctx, dir)
+	if err != nil {
+		return figure{}, err
+	}
+	if o.profile != "" {
+		f, err := os.Create(o.profile)
+		if err != nil {
+			return figure{}, errors.Join(err, s.close())
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return figure{}, errors.Join(err, s.close())
+		}
+		defer pprof.StopCPUProfile()
+	}
+	f, err := load(ctx, s, callers, o.duration)
+	return f, errors.Join(err, s.close())
+}
+
+// load has the callers repeat the operation for a while, after a short warm-up.
+func load(ctx context.Context, s subject, callers int, d time.Duration) (figure, error) {
+	var (
+		wg       sync.WaitGroup
+		counting atomic.Bool
+		stop     atomic.Bool
+		total    atomic.Int64
+		mu       sync.Mutex
+		failed   error
+		samples  []time.Duration
+	)
+	for c := range callers {
+		wg.Go(func() {
+			var own []time.Duration
+			n := int64(0)
+			for i := 0; !stop.Load(); i++ {
+				begin := time.Now()
+				if err := s.do(ctx, c, i); err != nil {
+					mu.Lock()
+					failed = errors.Join(failed, err)
+					mu.Unlock()
+					return
+				}
+				if counting.Load() {
+					n++
+					own = append(own, time.Since(begin))
+				}
+			}
+			total.Add(n)
+			mu.Lock()
+			samples = append(samples, own...)
+			mu.Unlock()
+		})
+	}
+	time.Sleep(d / 5)
+	cpu, begin := cpuTime(), time.Now()
+	counting.Store(true)
+	time.Sleep(d)
+	counting.Store(false)
+	took, used := time.Since(begin), cpuTime()-cpu
+	stop.Store(true)
+	wg.Wait()
+	if failed != nil || total.Load() == 0 {
+		return figure{}, errors.Join(failed, errors.New("nothing was done"))
+	}
+	f := figure{perSecond: float64(total.Load()) / took.Seconds(), cpuMicros: float64(used.Microseconds()) / float64(total.Load())}
+	f.p50, f.p99 = quantile(samples, 0.5), quantile(samples, 0.99)
+	f.tablet, f.synced = s.batches()
+	return f, nil
+}
+
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// print shows the table and the ratios.
+func print(o options, results map[string]map[int]figure) error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(w, "sync delay %v, %v each, best of %d\n\n", o.syncDelay, o.duration, o.rounds)
+	_, _ = fmt.Fprintln(w, "kind\tcallers\t/s\tp50\tp99\tCPU µs/op\tops/batch\tops/sync\t")
+	for _, k := range kinds() {
+		for _, callers := range o.callers {
+			f, ok := results[k.name][callers]
+			if !ok {
+				continue
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%d\t%.0f\t%v\t%v\t%.1f\t%.1f\t%.1f\t\n", k.name, callers, f.perSecond,
+				f.p50.Round(time.Microsecond), f.p99.Round(time.Microsecond), f.cpuMicros, f.tablet, f.synced)
+		}
+	}
+	_, _ = fmt.Fprintln(w, "\nratio\tcallers\tvalue\t")
+	for _, r := range ratios {
+		for _, callers := range o.callers {
+			a, okA := results[r.above][callers]
+			below := callers
+			if r.at != 0 {
+				below = r.at
+			}
+			b, okB := results[r.below][below]
+			if okA && okB {
+				_, _ = fmt.Fprintf(w, "%s / %s\t%d\t%.2f\t\n", r.above, r.below, callers, a.perSecond/b.perSecond)
+			}
+		}
+	}
+	return w.Flush()
+}
+
+// ratio compares two kinds; at is the number of callers of the lower one, 0: the same.
+type ratio struct {
+	above, below string
+	at           int
+}
+
+var ratios = []ratio{
+	{above: readTxn, below: rawGet},
+	{above: onePhase, below: rawPut},
+	{above: twoPhase, below: rawPut},
+	{above: onePhase, below: badgerUpdate, at: 64},
+	{above: twoPhase, below: badgerUpdate, at: 64},
+	{above: onePhase, below: badgerGrouped},
+	{above: twoPhase, below: badgerGrouped},
+	{above: rawPut, below: badgerGrouped},
+	{above: readTxn, below: badgerGet},
+}
+
+func quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	return nth(d, int(q*float64(len(d)-1)))
+}

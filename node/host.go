@@ -1,0 +1,185 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// host is what the tablets of this node see of it, and the actor that starts tablets and reports them to meta: work that
+// may block and must not do so on a tablet's goroutine.
+type host struct {
+	n   *Node
+	pid *actor.PID
+
+	mu      sync.Mutex
+	leading map[uint64]bool
+	all     chan struct{} // closed when every tablet of the start leads
+	waiting int
+	hint    func([]mvcc.Cell) // nil: nobody wants to know
+}
+
+var _ tablet.Host = (*host)(nil)
+
+type startTablet struct{ descriptor *pb.TabletDescriptor }
+type reportTablet struct{ descriptor *pb.TabletDescriptor }
+
+func newHost(n *Node) *host {
+	h := &host{n: n, leading: map[uint64]bool{}, all: make(chan struct{})}
+	h.pid = n.system.Root.Spawn(actor.PropsFromFunc(h.receive))
+	return h
+}
+
+func (h *host) receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *startTablet:
+		if err := h.n.spawnTablet(m.descriptor.TabletId); err != nil {
+			h.n.cfg.Logger.Error("a tablet could not be started", "tablet", m.descriptor.TabletId, "error", err)
+		}
+	case *reportTablet:
+		ctx, cancel := context.WithTimeout(h.n.life, reportTimeout)
+		defer cancel()
+		if err := h.n.meta.Report(ctx, m.descriptor); err != nil && h.n.life.Err() == nil {
+			h.n.cfg.Logger.Warn("a tablet could not be reported to meta; its next start repeats it",
+				"tablet", m.descriptor.TabletId, "error", err)
+		}
+	}
+}
+
+const reportTimeout = 30 * time.Second
+
+// Timestamps implements tablet.Host: commit timestamps of one-phase commits bypass the oracle's queue limit, for their
+// cells are reserved already.
+func (h *host) Timestamps(n int, then func(mvcc.Timestamp, error)) {
+	port := h.n.oraclePort.Load()
+	if port == nil {
+		then(0, errNoOracle)
+		return
+	}
+	err := port.Tell(&pb.TimestampsRequest{Count: uint32(n)}, time.Time{}, true, func(r actorkit.Result[*pb.TimestampsResponse]) {
+		then(mvcc.Timestamp(r.Value.GetFirst()), r.Err)
+	})
+	if err != nil {
+		then(0, err)
+	}
+}
+
+var errNoOracle = errors.New("node: the oracle is not running yet")
+
+// SplitApplied implements tablet.Host.
+func (h *host) SplitApplied(left, right *pb.TabletDescriptor) {
+	h.n.router.Update(left)
+	h.n.router.Update(right)
+	h.n.system.Root.Send(h.pid, &startTablet{right})
+	h.n.system.Root.Send(h.pid, &reportTablet{left})
+}
+
+// Leading implements tablet.Host.
+func (h *host) Leading(d *pb.TabletDescriptor) {
+	h.n.router.Update(d)
+	h.n.system.Root.Send(h.pid, &reportTablet{d})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.leading[d.TabletId] {
+		return
+	}
+	h.leading[d.TabletId] = true
+	if h.waiting--; h.waiting == 0 {
+		close(h.all)
+	}
+}
+
+// Hint implements tablet.Host.
+func (h *host) Hint(cells []mvcc.Cell) {
+	h.mu.Lock()
+	hint := h.hint
+	h.mu.Unlock()
+	if hint != nil {
+		hint(cells)
+	}
+}
+
+func (h *host) setHint(hint func([]mvcc.Cell)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hint = hint
+}
+
+// spawnTablet starts a tablet that the store has.
+func (n *Node) spawnTablet(id uint64) error {
+	port, err := tablet.Spawn(n.system, n.store, n.logs, n.readers, id, n.host, tablet.Config{
+		Batch: n.cfg.Batch.Tablet, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	n.router.Attach(id, port)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.tablets = append(n.tablets, port)
+	return nil
+}
+
+// startTablets starts all tablets of the store and waits until they lead.
+func (n *Node) startTablets(ctx context.Context) error {
+	snap := n.store.Snap()
+	var ids []uint64
+	for e, err := range snap.TabletStates() {
+		if err != nil {
+			snap.Close()
+			return fmt.Errorf("node: list the store's tablets: %w", err)
+		}
+		ids = append(ids, e.ID)
+	}
+	snap.Close()
+	n.host.waiting = len(ids)
+	for _, id := range ids {
+		if err := n.spawnTablet(id); err != nil {
+			return fmt.Errorf("node: %w", err)
+		}
+	}
+	select {
+	case <-n.host.all:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("node: not all tablets came to lead: %w", ctx.Err())
+	}
+}
+
+// metaMark is the meta tablet as the oracle sees it.
+type metaMark struct{ router *cluster.Router }
+
+var errNoMeta = errors.New("node: the meta tablet is not here")
+
+// Mark implements oracle.Meta.
+func (m metaMark) Mark(raiseTo uint64, then func(term, mark uint64, err error)) {
+	port := m.router.Port(cluster.MetaTablet)
+	if port == nil {
+		then(0, 0, errNoMeta)
+		return
+	}
+	req := &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: raiseTo}}}
+	err := port.Tell(req, time.Time{}, true, func(r actorkit.Result[*pb.TabletResponse]) {
+		switch e := r.Value.GetError(); {
+		case r.Err != nil:
+			then(0, 0, r.Err)
+		case e != nil:
+			then(0, 0, fmt.Errorf("meta tablet: %s", e.Message))
+		default:
+			then(r.Value.GetMark().GetTerm(), r.Value.GetMark().GetMark(), nil)
+		}
+	})
+	if err != nil {
+		then(0, 0, err)
+	}
+}

@@ -1,0 +1,88 @@
+package node
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// metrics is what the node exports: read from the actors' own counters when it is asked for, so that counting costs the
+// hot paths nothing more. Names are percolator_<subsystem>_<thing>_<unit>.
+type metrics struct{ n *Node }
+
+type family struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+func counterFamily(name, help string, labels ...string) family {
+	return family{prometheus.NewDesc("percolator_"+name, help, labels, nil), prometheus.CounterValue}
+}
+
+func gaugeFamily(name, help string, labels ...string) family {
+	return family{prometheus.NewDesc("percolator_"+name, help, labels, nil), prometheus.GaugeValue}
+}
+
+var (
+	oracleServed  = counterFamily("oracle_timestamps_total", "Timestamps given out.")
+	oracleBatches = counterFamily("oracle_batches_total", "Batches that they were given out in.")
+	logCommits    = counterFamily("log_commits_total", "Synced commits of the store.")
+	logRequests   = counterFamily("log_requests_total", "Appends and applies that they held.")
+
+	tabletReads     = counterFamily("tablet_reads_total", "Reads.", "tablet")
+	tabletMutations = counterFamily("tablet_mutations_total", "Mutations, evaluated again ones included.", "tablet")
+	tabletBatches   = counterFamily("tablet_batches_total", "Batches that both came in.", "tablet")
+	tabletProposals = counterFamily("tablet_proposals_total", "Raft entries proposed.", "tablet")
+	tabletLocks     = gaugeFamily("tablet_locks", "Locks and reservations held.", "tablet")
+	tabletLogLength = gaugeFamily("tablet_log_entries", "Entries in the Raft log.", "tablet")
+
+	observerRuns      = counterFamily("observer_runs_total", "Calls of the observer's function.", "observer")
+	observerCommits   = counterFamily("observer_commits_total", "Runs that committed.", "observer")
+	observerConflicts = counterFamily("observer_conflicts_total", "Runs that conflicted.", "observer")
+	observerFailures  = counterFamily("observer_failures_total", "Runs that failed.", "observer")
+	observerParked    = counterFamily("observer_parked_total", "Notifications given up.", "observer")
+	observerRunning   = gaugeFamily("observer_running", "Runs going on.", "observer")
+)
+
+// Describe sends nothing: which tablets and observers there are changes.
+func (m metrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (m metrics) Collect(out chan<- prometheus.Metric) {
+	send := func(f family, value uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(f.desc, f.kind, float64(value), labels...)
+	}
+	status, err := m.n.Status(context.Background())
+	if err != nil {
+		return // Status is bounded; what it could not gather in time is left out
+	}
+	send(oracleServed, status.OracleServed)
+	send(oracleBatches, status.OracleBatches)
+	send(logCommits, status.LogBatches)
+	send(logRequests, status.LogRequests)
+	for _, t := range status.Tablets {
+		id := strconv.FormatUint(t.GetTablet().GetTabletId(), 10)
+		send(tabletReads, t.Reads, id)
+		send(tabletMutations, t.Mutations, id)
+		send(tabletBatches, t.Batches, id)
+		send(tabletProposals, t.Proposals, id)
+		send(tabletLocks, t.Locks, id)
+		send(tabletLogLength, t.LastIndex-min(t.FirstIndex, t.LastIndex), id)
+	}
+	for _, o := range status.Observers {
+		send(observerRuns, o.Runs, o.Name)
+		send(observerCommits, o.Commits, o.Name)
+		send(observerConflicts, o.Conflicts, o.Name)
+		send(observerFailures, o.Failures, o.Name)
+		send(observerParked, o.Parked, o.Name)
+		send(observerRunning, uint64(o.Running), o.Name)
+	}
+}
+
+func (n *Node) gatherer() prometheus.Gatherer {
+	r := prometheus.NewRegistry()
+	r.MustRegister(metrics{n}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}

@@ -1,0 +1,220 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/lockd"
+	"github.com/percolator-go/percolator/actors/oracle"
+	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Config is what a node can be told; begin with DefaultConfig.
+type Config = config.Config
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config { return config.DefaultConfig() }
+
+// Node is a running node. Its methods may be used concurrently.
+type Node struct {
+	cfg     Config
+	started time.Time
+	life    context.Context // ends when Close begins
+	end     context.CancelFunc
+
+	store    *store.Store
+	identity cluster.Identity
+	system   *actor.ActorSystem
+	logs     *tablet.LogActor
+	readers  *tablet.ReadPool
+	router   *cluster.Router
+	meta     *cluster.Meta
+	host     *host
+	oracle   *oracle.Oracle
+	lockd    *lockd.Lockd
+	client   *txn.Client
+	db       *percolator.DB
+	notify   *notifications
+	servers  *servers
+
+	oraclePort atomic.Pointer[oracle.Port]
+
+	mu      sync.Mutex
+	tablets []*tablet.Port
+	closed  bool
+}
+
+// Open starts a node. Every fault in cfg is reported at once. When it returns, the node serves. ctx bounds the start only.
+func Open(ctx context.Context, cfg Config) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	registry := percolator.NewRegistry()
+	if cfg.Observers != nil {
+		cfg.Observers(registry)
+	}
+	if err := errors.Join(registry.Err(), checkDeadlines(registry, cfg.History)); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, started: time.Now(), router: cluster.NewRouter()}
+	n.life, n.end = context.WithCancel(context.Background())
+	if err := n.open(ctx, registry); err != nil {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		return nil, errors.Join(err, n.Close(closing))
+	}
+	return n, nil
+}
+
+const closeTimeout = 10 * time.Second
+
+func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
+	if err := n.openStore(); err != nil {
+		return err
+	}
+	n.system = actorkit.NewSystem(n.cfg.Logger)
+	n.logs = tablet.SpawnLog(n.system, n.store.LogWriter(), n.cfg.Batch.Log, n.cfg.Logger)
+	n.readers = tablet.NewReadPool(readWorkers())
+	n.meta = cluster.NewMeta(cluster.LocalSender(n.router), n.router)
+	n.host = newHost(n)
+	if err := n.startTablets(ctx); err != nil {
+		return err
+	}
+	var err error
+	n.oracle, err = oracle.Spawn(n.system, metaMark{n.router}, oracle.Config{Batch: n.cfg.Batch.Oracle, Logger: n.cfg.Logger})
+	if err != nil {
+		return err
+	}
+	n.oraclePort.Store(n.oracle.Port())
+	n.lockd, err = lockd.Spawn(n.system, lockd.Config{Batch: n.cfg.Batch.Lockd, Logger: n.cfg.Logger})
+	if err != nil {
+		return err
+	}
+	n.client = txn.NewClient(n.transport(), txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
+	n.db = percolator.NewDB(n.client)
+	if err := n.meta.Sync(ctx); err != nil {
+		return fmt.Errorf("node: give all tablets the catalogue: %w", err)
+	}
+	if err := n.startNotifications(ctx, registry); err != nil {
+		return err
+	}
+	return n.serve(ctx)
+}
+
+func (n *Node) openStore() error {
+	var err error
+	n.store, err = store.Open(store.Options{
+		Dir: n.cfg.Dir, InMemory: n.cfg.Store.InMemory, SeparateLog: n.cfg.Store.SeparateLog, Logger: n.cfg.Logger,
+		MemTableSize: n.cfg.Store.MemTableSize, MinFreeBytes: n.cfg.Store.MinFreeBytes, SyncDelay: n.cfg.Store.SyncDelay,
+	})
+	if err != nil {
+		return err
+	}
+	n.identity, err = cluster.OpenIdentity(n.store, func(b *store.Batch) {
+		for _, d := range cluster.FirstTablets() {
+			tablet.Bootstrap(b, d)
+		}
+	})
+	return err
+}
+
+func (n *Node) transport() *cluster.Transport {
+	return cluster.NewTransport(n.router, n.meta, n.oracle.Port(), n.worker(), n.Status)
+}
+
+// worker is who this process is in locks.
+func (n *Node) worker() mvcc.Worker {
+	return mvcc.Worker{Node: n.identity.NodeID, Incarnation: n.identity.Incarnation}
+}
+
+// DB is a handle on the database in this process. It ends with the node.
+func (n *Node) DB() *percolator.DB { return n.db }
+
+// Close drains the node as far as ctx allows, then stops it. It joins every goroutine of the node. A second call does
+// nothing.
+func (n *Node) Close(ctx context.Context) error {
+	n.mu.Lock()
+	again := n.closed
+	n.closed = true
+	n.mu.Unlock()
+	if again {
+		return nil
+	}
+	err := n.Drain(ctx)
+	n.end()
+	return errors.Join(err, n.stop())
+}
+
+// Drain finishes what is under way: no new remote work is taken, observers that run end, secondaries are committed.
+func (n *Node) Drain(ctx context.Context) error {
+	var errs []error
+	if n.servers != nil {
+		errs = append(errs, n.servers.drain(ctx))
+	}
+	if n.notify != nil {
+		n.host.setHint(nil)
+		errs = append(errs, n.notify.stop(ctx))
+	}
+	if n.client != nil {
+		n.client.Flush()
+	}
+	return errors.Join(errs...)
+}
+
+// stop ends everything, last started first.
+func (n *Node) stop() error {
+	var errs []error
+	add := func(err error) { errs = append(errs, err) }
+	if n.servers != nil {
+		add(n.servers.close())
+	}
+	if n.client != nil {
+		add(n.client.Close())
+	}
+	if n.lockd != nil {
+		add(n.lockd.Stop(context.Background()))
+	}
+	if n.oracle != nil {
+		n.oraclePort.Store(nil)
+		add(n.oracle.Stop())
+	}
+	if n.host != nil {
+		add(n.system.Root.StopFuture(n.host.pid).Wait())
+	}
+	n.mu.Lock()
+	tablets := n.tablets
+	n.mu.Unlock()
+	for _, p := range tablets {
+		add(n.system.Root.StopFuture(p.PID()).Wait())
+	}
+	if n.logs != nil {
+		add(n.logs.Stop())
+	}
+	if n.readers != nil {
+		n.readers.Close()
+	}
+	if n.store != nil {
+		add(n.store.Close())
+	}
+	if n.system != nil {
+		n.system.Shutdown()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,135 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/observer"
+	"github.com/percolator-go/percolator/actors/scanner"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// notifications are the parts that find dirty cells and run observers (§2.4).
+type notifications struct {
+	dispatcher *observer.Dispatcher
+	scanners   *scanner.Scanners
+}
+
+// checkDeadlines: an observer that may run longer than the history could find its snapshot gone (invariant 11).
+func checkDeadlines(r *percolator.Registry, history time.Duration) error {
+	var errs []error
+	for _, o := range r.Observers() {
+		if o.Deadline >= history {
+			errs = append(errs, fmt.Errorf("%w: observer %q: its deadline of %v must be below the history of %v",
+				percolator.ErrInvalid, o.Name, o.Deadline, history))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// startNotifications creates the observers' tables, enters them in the catalogue, and starts what runs them.
+func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) error {
+	var registered []observer.Registered
+	var infos []*pb.ObserverInfo
+	for _, o := range r.Observers() {
+		t, err := n.meta.CreateTable(ctx, o.Column.Table, nil)
+		if err != nil {
+			return fmt.Errorf("node: table %q of observer %q: %w", o.Column.Table, o.Name, err)
+		}
+		registered = append(registered, observer.Registered{Spec: o, Table: mvcc.TableID(t.Id)})
+		infos = append(infos, &pb.ObserverInfo{
+			Name: o.Name, Table: t.Id, TableName: t.Name, Column: []byte(o.Column.Name), Weak: o.Weak,
+		})
+	}
+	if err := n.meta.Register(ctx, infos); err != nil {
+		return fmt.Errorf("node: register observers: %w", err)
+	}
+	dispatcher, err := observer.Spawn(n.system, observer.Config{
+		Observers: registered, Client: observer.NewClient(n.client), Workers: n.cfg.ObserverWorkers, Logger: n.cfg.Logger,
+		Context: func(ctx context.Context) context.Context { return percolator.WithDB(ctx, n.db) },
+	})
+	if err != nil {
+		return err
+	}
+	n.notify = &notifications{dispatcher: dispatcher}
+	return n.startScanners()
+}
+
+func (n *Node) startScanners() error {
+	tune := n.cfg.Notifications
+	cfg := scanner.Config{
+		Targets: n.notify.dispatcher.Targets(), Dispatcher: n.notify.dispatcher, Places: places{n.router},
+		Walker: scanner.NewWalker(n.client.Transport()), Resolver: n.client,
+		Hints: hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
+	}
+	if n.cfg.Scanners == 0 {
+		cfg.Scanners = -1
+	}
+	if !tune.NoLockd {
+		cfg.Locker = n.lockd
+	}
+	var err error
+	n.notify.scanners, err = scanner.Spawn(n.system, cfg)
+	if err != nil {
+		return err
+	}
+	if !tune.NoHints {
+		n.host.setHint(n.notify.scanners.Hint)
+	}
+	return nil
+}
+
+func hintsOf(t config.Notifications) scanner.Hints {
+	switch {
+	case t.NoHints:
+		return scanner.HintsOff
+	case t.DuplicateHints:
+		return scanner.HintsTwice
+	}
+	return scanner.HintsOn
+}
+
+// places are the tablets as scanners see them.
+type places struct{ router *cluster.Router }
+
+// Tablets implements scanner.Places: on one node all tablets are led here. Meta has no observers.
+func (p places) Tablets(context.Context, bool) ([]*pb.TabletDescriptor, error) {
+	all := p.router.All()
+	for i, d := range all {
+		if wire.StartOf(d).Table >= mvcc.FirstUserTable {
+			return all[i:], nil
+		}
+	}
+	return nil, nil
+}
+
+// stop lets the runs that are under way end, as far as ctx allows.
+func (x *notifications) stop(ctx context.Context) error {
+	var errs []error
+	if x.scanners != nil {
+		errs = append(errs, x.scanners.Stop(ctx))
+	}
+	return errors.Join(append(errs, x.dispatcher.Stop(ctx))...)
+}
+
+// status describes the observers of this process.
+func (x *notifications) status() []*pb.ObserverStatus {
+	if x == nil {
+		return nil
+	}
+	var out []*pb.ObserverStatus
+	for _, s := range x.dispatcher.Stats() {
+		out = append(out, &pb.ObserverStatus{
+			Name: s.Name, Table: s.Table, Column: []byte(s.Column), Weak: s.Weak, Runs: s.Runs, Commits: s.Commits,
+			Conflicts: s.Conflicts, Failures: s.Failures, Parked: s.Parked, Skipped: s.Skipped, Running: uint32(s.Running),
+		})
+	}
+	return out
+}

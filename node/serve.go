@@ -1,0 +1,103 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/httpd"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/version"
+)
+
+// servers are the node's listeners.
+type servers struct {
+	grpc *rpc.Server
+	http *httpd.Server
+}
+
+// Version is the version of this build.
+func Version() string { return version.String() }
+
+// serve opens the listeners.
+func (n *Node) serve(_ context.Context) error {
+	s := &servers{}
+	n.servers = s
+	var err error
+	if n.cfg.Listen != "" {
+		s.grpc, err = rpc.Listen(n.cfg.Listen, n.transport(), rpc.ServerConfig{Limits: n.cfg.Limits, Logger: n.cfg.Logger})
+		if err != nil {
+			return fmt.Errorf("node: listen for clients: %w", err)
+		}
+	}
+	if addr := n.cfg.HTTPAddr(); addr != "" {
+		s.http, err = httpd.Open(httpd.Options{
+			Addr: addr, Metrics: n.gatherer(), Logger: n.cfg.Logger, Ready: n.ready,
+			Status: func(ctx context.Context) *pb.NodeStatusResponse {
+				status, _ := n.Status(ctx) // what could be gathered in time
+				return status
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("node: listen for HTTP: %w", err)
+		}
+	}
+	return nil
+}
+
+var errStopping = errors.New("node: stopping")
+
+// ready is nil while the node serves.
+func (n *Node) ready(context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return errStopping
+	}
+	if err := n.store.WriteBlocked(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Addr is the address that serves remote clients; empty if there is none.
+func (n *Node) Addr() string {
+	if n.servers == nil || n.servers.grpc == nil {
+		return ""
+	}
+	if n.cfg.Advertise != "" {
+		return n.cfg.Advertise
+	}
+	return n.servers.grpc.Addr()
+}
+
+// HTTPAddr is the address of the HTTP listener; empty if there is none.
+func (n *Node) HTTPAddr() string {
+	if n.servers == nil || n.servers.http == nil {
+		return ""
+	}
+	return n.servers.http.Addr()
+}
+
+// drain takes no new remote work and waits for what is under way.
+func (s *servers) drain(ctx context.Context) error {
+	if s.grpc == nil {
+		return nil
+	}
+	return s.grpc.Drain(ctx)
+}
+
+func (s *servers) close() error {
+	var errs []error
+	if s.grpc != nil {
+		errs = append(errs, s.grpc.Close())
+	}
+	if s.http != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		errs = append(errs, s.http.Close(ctx))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,40 @@
+package node
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// Status describes the node: who it is, its tablets, its oracle, its observers. A tablet that does not answer within a
+// second is left out.
+func (n *Node) Status(ctx context.Context) (*pb.NodeStatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	commits, requests := n.logs.Stats()
+	out := &pb.NodeStatusResponse{
+		ClusterId: n.identity.ClusterID, NodeId: n.identity.NodeID, Incarnation: n.identity.Incarnation,
+		Version: Version(), Listen: n.Addr(), Http: n.HTTPAddr(), StartedUnixMs: n.started.UnixMilli(),
+		LogBatches: commits, LogRequests: requests, Observers: n.notify.status(),
+	}
+	if n.oracle != nil {
+		last, served, batches := n.oracle.Stats()
+		out.OracleLast, out.OracleServed, out.OracleBatches = uint64(last), served, batches
+	}
+	for _, d := range n.router.All() {
+		port := n.router.Port(d.TabletId)
+		if port == nil {
+			continue
+		}
+		r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}, true)
+		if err == nil && r.GetStatus() != nil {
+			out.Tablets = append(out.Tablets, r.GetStatus())
+		}
+	}
+	return out, ctx.Err()
+}
+
+// readWorkers is how many goroutines answer reads: they wait for the disk at times.
+func readWorkers() int { return 2 * runtime.GOMAXPROCS(0) }
