@@ -1,0 +1,155 @@
+package txntest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Cluster is a repository in memory. All its methods may be used concurrently.
+type Cluster struct {
+	mu      sync.Mutex
+	view    *mvcc.MemView
+	limits  mvcc.Limits
+	tablets []*pb.TabletDescriptor // sorted by start
+	tables  []*pb.Table
+	last    mvcc.Timestamp // given out by the oracle
+	skew    time.Duration  // of the oracle's clock
+	dead    map[mvcc.Worker]bool
+	ops     int // operations evaluated
+}
+
+// New returns a cluster without tables: the meta tablet, and one for everything else.
+func New() *Cluster {
+	first := uint32(mvcc.FirstUserTable)
+	return &Cluster{
+		view: mvcc.NewMemView(), limits: mvcc.DefaultLimits(), dead: map[mvcc.Worker]bool{},
+		tablets: []*pb.TabletDescriptor{
+			{TabletId: 1, Epoch: 1, EndTable: first},
+			{TabletId: 2, Epoch: 1, StartTable: first, EndUnbounded: true},
+		},
+	}
+}
+
+// AddTable creates a table at once and returns its id.
+func (c *Cluster) AddTable(name string, splitKeys ...string) mvcc.TableID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return mvcc.TableID(c.addTable(name, splitKeys).Id)
+}
+
+func (c *Cluster) addTable(name string, splitKeys []string) *pb.Table {
+	i := slices.IndexFunc(c.tables, func(t *pb.Table) bool { return t.Name == name && t.DroppedTs == 0 })
+	if i < 0 {
+		i = len(c.tables)
+		c.tables = append(c.tables, &pb.Table{Id: uint32(mvcc.FirstUserTable) + uint32(i), Name: name})
+		c.split(mvcc.TableID(c.tables[i].Id), "")
+	}
+	t := &pb.Table{Id: c.tables[i].Id, Name: name, SplitKeys: slices.Clone(c.tables[i].SplitKeys)}
+	for _, k := range splitKeys {
+		c.split(mvcc.TableID(t.Id), k)
+		t.SplitKeys = append(t.SplitKeys, []byte(k))
+	}
+	c.tables[i] = t
+	return t
+}
+
+// Split splits the tablet that holds the row just before it.
+func (c *Cluster) Split(table mvcc.TableID, row string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.split(table, row)
+}
+
+func (c *Cluster) split(table mvcc.TableID, row string) {
+	at := wire.Position{Table: table, Row: row}
+	i := c.find(at)
+	d := c.tablets[i]
+	if wire.StartOf(d) == at {
+		return
+	}
+	left := &pb.TabletDescriptor{
+		TabletId: d.TabletId, Epoch: d.Epoch + 1, StartTable: d.StartTable, StartRow: d.StartRow,
+		EndTable: uint32(table), EndRow: []byte(row),
+	}
+	right := &pb.TabletDescriptor{
+		TabletId: uint64(len(c.tablets) + 1), Epoch: d.Epoch + 1, StartTable: uint32(table), StartRow: []byte(row),
+		EndTable: d.EndTable, EndRow: d.EndRow, EndUnbounded: d.EndUnbounded,
+	}
+	c.tablets = slices.Replace(slices.Clone(c.tablets), i, i+1, left, right)
+}
+
+func (c *Cluster) find(p wire.Position) int {
+	return slices.IndexFunc(c.tablets, func(d *pb.TabletDescriptor) bool { return wire.Holds(d, p) })
+}
+
+// Observe makes a column observed.
+func (c *Cluster) Observe(table mvcc.TableID, column string, how mvcc.Observed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.view.Columns[mvcc.ObservedColumn{Table: table, Column: column}] = how
+}
+
+// SetBound sets the bound below which nothing is read.
+func (c *Cluster) SetBound(ts mvcc.Timestamp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.view.BoundTS = ts
+}
+
+// Advance moves the oracle's clock on.
+func (c *Cluster) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.skew += d
+}
+
+// Kill makes it positively known that the worker is dead.
+func (c *Cluster) Kill(w mvcc.Worker) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dead[w] = true
+}
+
+// Look calls f with the state, which f must not keep.
+func (c *Cluster) Look(f func(v *mvcc.MemView)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(c.view)
+}
+
+// Locks is how many cells of the table are locked.
+func (c *Cluster) Locks(table mvcc.TableID) int {
+	n := 0
+	c.Look(func(v *mvcc.MemView) {
+		for range v.Locks(mvcc.Span{Table: table}, false) {
+			n++
+		}
+	})
+	return n
+}
+
+// Operations is how many operations tablets have evaluated.
+func (c *Cluster) Operations() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ops
+}
+
+// next gives out n timestamps. The caller holds mu.
+func (c *Cluster) next(n int) mvcc.Timestamp {
+	first := max(c.last+1, mvcc.TimestampAt(time.Now().Add(c.skew).UnixMilli()))
+	c.last = first + mvcc.Timestamp(n-1)
+	return first
+}
+
+func (c *Cluster) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprintf("%d tablets, %d tables", len(c.tablets), len(c.tables))
+}

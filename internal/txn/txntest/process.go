@@ -1,0 +1,184 @@
+package txntest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Fault is what happens to one operation. The zero value lets it pass.
+type Fault struct {
+	Before  func(ctx context.Context) // called first: to wait, or to do something else meanwhile
+	NotSent bool                      // it does not reach its tablet, and the sender knows
+	Lost    bool                      // it does not reach its tablet, and the sender does not know
+	Answer  *pb.Error                 // it is not done, and this is the answer
+	Twice   bool                      // it is done twice before the answer, which is the second's
+	Reply   bool                      // it is done and the reply is lost
+}
+
+// Process is one process's Transport.
+type Process struct {
+	cluster *Cluster
+	worker  mvcc.Worker
+	hook    atomic.Pointer[func(*pb.TabletRequest) Fault]
+	oracle  atomic.Pointer[func(count int) (mvcc.Timestamp, int, error)]
+	sent    atomic.Int64
+}
+
+var _ txn.Transport = (*Process)(nil)
+
+// ErrLost is the error of an operation without an answer.
+var ErrLost = errors.New("txntest: reply lost")
+
+// Process returns the transport of a process. A worker with node 0 is a remote client.
+func (c *Cluster) Process(node, incarnation uint64) *Process {
+	return &Process{cluster: c, worker: mvcc.Worker{Node: node, Incarnation: incarnation}}
+}
+
+// Inject decides the fate of every operation from now on; nil ends that.
+func (p *Process) Inject(f func(*pb.TabletRequest) Fault) {
+	if f == nil {
+		p.hook.Store(nil)
+		return
+	}
+	p.hook.Store(&f)
+}
+
+// Oracle replaces the oracle for this process; nil brings it back.
+func (p *Process) Oracle(f func(count int) (mvcc.Timestamp, int, error)) {
+	if f == nil {
+		p.oracle.Store(nil)
+		return
+	}
+	p.oracle.Store(&f)
+}
+
+// Sent is how many operations were sent.
+func (p *Process) Sent() int { return int(p.sent.Load()) }
+
+// Send carries an operation to its tablet.
+func (p *Process) Send(ctx context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	p.sent.Add(1)
+	var f Fault
+	if hook := p.hook.Load(); hook != nil {
+		f = (*hook)(req)
+	}
+	if f.Before != nil {
+		f.Before(ctx)
+	}
+	switch {
+	case f.NotSent:
+		return nil, txn.ErrNotSent
+	case f.Lost:
+		return nil, ErrLost
+	case f.Answer != nil:
+		return &pb.TabletResponse{Error: f.Answer}, nil
+	}
+	resp := p.cluster.evaluate(req)
+	if f.Twice {
+		resp = p.cluster.evaluate(req)
+	}
+	if f.Reply {
+		return nil, ErrLost
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// Timestamps asks the oracle.
+func (p *Process) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, 0, err
+	}
+	if f := p.oracle.Load(); f != nil {
+		return (*f)(count)
+	}
+	return p.cluster.Timestamps(count), count, nil
+}
+
+// Timestamps gives out n timestamps and returns the first.
+func (c *Cluster) Timestamps(n int) mvcc.Timestamp {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.next(n)
+}
+
+// Locate reads the tablet map.
+func (p *Process) Locate(_ context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+	c := p.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := c.find(wire.Position{Table: table, Row: row})
+	return slices.Clone(c.tablets[i:min(len(c.tablets), i+limit)]), nil
+}
+
+// CreateTable creates a table.
+func (p *Process) CreateTable(_ context.Context, name string, splitKeys []string) (*pb.Table, error) {
+	p.cluster.mu.Lock()
+	defer p.cluster.mu.Unlock()
+	return p.cluster.addTable(name, splitKeys), nil
+}
+
+// DropTable drops a table.
+func (p *Process) DropTable(_ context.Context, name string) error {
+	c := p.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, t := range c.tables {
+		if t.Name == name && t.DroppedTs == 0 {
+			c.tables[i] = &pb.Table{Id: t.Id, Name: t.Name, DroppedTs: uint64(c.next(1))}
+			return nil
+		}
+	}
+	return &txn.ServerError{Code: pb.Error_CODE_NO_TABLE, Message: name}
+}
+
+// Tables lists the tables, dropped ones too.
+func (p *Process) Tables(context.Context) ([]*pb.Table, error) {
+	p.cluster.mu.Lock()
+	defer p.cluster.mu.Unlock()
+	return slices.Clone(p.cluster.tables), nil
+}
+
+// Catalogue is empty.
+func (p *Process) Catalogue(context.Context) (*pb.Catalogue, error) { return &pb.Catalogue{}, nil }
+
+// SplitTablet splits a tablet.
+func (p *Process) SplitTablet(_ context.Context, table, row string) error {
+	c := p.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.tables {
+		if t.Name == table && t.DroppedTs == 0 {
+			c.split(mvcc.TableID(t.Id), row)
+			return nil
+		}
+	}
+	return &txn.ServerError{Code: pb.Error_CODE_NO_TABLE, Message: table}
+}
+
+// WorkerDead reports whether Kill was called for the worker.
+func (p *Process) WorkerDead(_ context.Context, w mvcc.Worker) bool {
+	p.cluster.mu.Lock()
+	defer p.cluster.mu.Unlock()
+	return p.cluster.dead[w]
+}
+
+// NodeStatus is empty.
+func (p *Process) NodeStatus(context.Context) (*pb.NodeStatusResponse, error) {
+	return &pb.NodeStatusResponse{ClusterId: "txntest"}, nil
+}
+
+// Worker is the process.
+func (p *Process) Worker() mvcc.Worker { return p.worker }
+
+// Close does nothing.
+func (p *Process) Close() error { return nil }
