@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
+
+	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
 // How rows, columns and values are written on the command line.
@@ -118,14 +119,4 @@ func shortened(s string, most int) string {
 }
 
 // jsonBytes is a byte string in JSON: text where it is UTF-8, else {"base64": "…"}, as in package percolator.
-type jsonBytes string
-
-// MarshalJSON implements json.Marshaler.
-func (b jsonBytes) MarshalJSON() ([]byte, error) {
-	if utf8.ValidString(string(b)) {
-		return json.Marshal(string(b))
-	}
-	return json.Marshal(struct {
-		Base64 []byte `json:"base64"`
-	}{[]byte(b)})
-}
+type jsonBytes = pbjson.Bytes

@@ -170,6 +170,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if cmd.HasSubCommands() {
+		cmd.SuggestionsMinimumDistance = 2
 		text := fmt.Sprintf("unknown command %q", args[0])
 		if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
 			text += fmt.Sprintf(" (did you mean %s?)", strings.Join(similar, " or "))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type fakeCluster struct {
 	// walked answers a walk; nil: nothing is there.
 	walked func(*pb.WalkRequest) *pb.WalkResponse
 	fail   error // every method returns it
+	hang   bool  // NodeStatus answers when its context ends
 }
 
 func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
@@ -62,7 +64,11 @@ func (f *fakeCluster) Worker() mvcc.Worker                               { retur
 func (f *fakeCluster) Close() error                                      { return nil }
 func (f *fakeCluster) SplitTablet(context.Context, string, string) error { return f.fail }
 func (f *fakeCluster) DropTable(context.Context, string) error           { return f.fail }
-func (f *fakeCluster) NodeStatus(context.Context) (*pb.NodeStatusResponse, error) {
+func (f *fakeCluster) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
+	if f.hang {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return f.status, f.fail
 }
 func (f *fakeCluster) CreateTable(_ context.Context, name string, _ []string) (*pb.Table, error) {
@@ -124,15 +130,16 @@ func (n *fakeNode) Drain(ctx context.Context) error {
 }
 func (n *fakeNode) Close(context.Context) error { n.closed = true; return nil }
 
-// startApp runs `start` with the arguments until the signals have done their work. Each signal is sent once the
-// node is up, and once before has returned.
-func startApp(t *testing.T, node *fakeNode, before []func(), args ...string) (code int, cfg config.Config, stderr string) {
+// startApp runs `start` with the arguments until it has stopped. Once the node is up it gets a signal for each
+// function in before, after that function has returned.
+func startApp(t *testing.T, node *fakeNode, environ []string, before []func(), args ...string) (code int, cfg config.Config, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	signals := make(chan os.Signal)
 	up := make(chan struct{})
 	app := &App{
-		Name: "percolator", Version: "v0.1.0", Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Signals: signals,
+		Name: "percolator", Version: "v0.1.0", Environ: environ, Signals: signals,
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
 		Start: func(_ context.Context, c config.Config) (RunningNode, error) {
 			cfg = c
 			close(up)
@@ -155,4 +162,14 @@ func startApp(t *testing.T, node *fakeNode, before []func(), args ...string) (co
 		t.Fatal("the node did not stop")
 	}
 	return code, cfg, errs.String()
+}
+
+// writeFile writes a configuration file and returns its name.
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "percolator.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }

@@ -1,18 +1,16 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
 func (r *run) statusCommand() *cobra.Command {
@@ -36,18 +34,13 @@ func (r *run) statusCommand() *cobra.Command {
 	return r.withClient(cmd)
 }
 
-// statusJSON is what /api/v1/status shows, on one line.
+// statusJSON is what /api/v1/status shows.
 func (r *run) statusJSON(status *pb.NodeStatusResponse) error {
-	text, err := protojson.MarshalOptions{EmitUnpopulated: true, UseProtoNames: true}.Marshal(status)
+	text, err := pbjson.Marshal(status)
 	if err != nil {
 		return err
 	}
-	var line bytes.Buffer
-	if err := json.Compact(&line, text); err != nil { // protojson varies its spaces on purpose
-		return err
-	}
-	line.WriteByte('\n')
-	_, err = r.Stdout.Write(line.Bytes())
+	_, err = r.Stdout.Write(append(text, '\n'))
 	return err
 }
 

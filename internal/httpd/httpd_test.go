@@ -96,14 +96,14 @@ func TestStatusIsJSON(t *testing.T) {
 	}
 	var got struct {
 		ClusterID string           `json:"cluster_id"`
-		NodeID    string           `json:"node_id"`
+		NodeID    uint64           `json:"node_id"`
 		Tablets   []map[string]any `json:"tablets"`
-		Oracle    *string          `json:"oracle_last"`
+		Oracle    *uint64          `json:"oracle_last"`
 	}
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatalf("%v in %s", err, body)
 	}
-	if got.ClusterID != "c1" || got.NodeID != "7" || len(got.Tablets) != 2 || got.Oracle == nil {
+	if got.ClusterID != "c1" || got.NodeID != 7 || len(got.Tablets) != 2 || got.Oracle == nil {
 		t.Errorf("got %+v from %s", got, body)
 	}
 }

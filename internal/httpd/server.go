@@ -11,9 +11,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
 // Options is what a Server shows. Status and Ready are called on any goroutine, once a request.
@@ -93,7 +93,7 @@ func Handler(o Options) http.Handler {
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, req *http.Request) {
-		body, err := protojson.MarshalOptions{EmitUnpopulated: true, UseProtoNames: true}.Marshal(o.Status(req.Context()))
+		body, err := pbjson.Marshal(o.Status(req.Context()))
 		if err != nil {
 			text(w, http.StatusInternalServerError, err.Error())
 			return
