@@ -1,0 +1,151 @@
+package batch
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/percolator-go/percolator/examples/webindex/page"
+)
+
+// Files computes the index of the tree of HTML below dir.
+func Files(dir string) (*Index, error) {
+	files, _, err := page.Tree(dir)
+	if err != nil {
+		return nil, fmt.Errorf("batch: %w", err)
+	}
+	return Compute(func(yield func(Raw, error) bool) {
+		for _, f := range files {
+			raw, err := f.Read()
+			if !yield(Raw{f.URL, raw}, err) {
+				return
+			}
+		}
+	})
+}
+
+// Raw is a page that was not parsed yet.
+type Raw struct {
+	URL  string // in normal form
+	HTML []byte
+}
+
+// Compute computes the index of the pages, given in any order, each URL once.
+func Compute(all iter.Seq2[Raw, error]) (*Index, error) {
+	c := computation{
+		out: newIndex(), pages: map[string]page.Page{}, linking: map[string]int{},
+	}
+	for raw, err := range all {
+		if err != nil {
+			return nil, fmt.Errorf("batch: %w", err)
+		}
+		c.add(raw.URL, page.Parse(raw.URL, raw.HTML))
+	}
+	c.cluster()
+	c.invert()
+	return c.out, nil
+}
+
+// computation goes over the pages three times: pages by themselves, clusters, links.
+type computation struct {
+	out     *Index
+	pages   map[string]page.Page // without their texts
+	linking map[string]int       // URL -> number of pages that link to that very URL
+}
+
+func (c *computation) add(url string, p page.Page) {
+	content := "page " + p.Hash
+	if p.Redirect != "" {
+		content = "stub " + p.Redirect
+	}
+	c.out.Pages[url] = Entry{Content: content, Title: Digest([]byte(p.Title)), Text: Digest([]byte(p.Text))}
+	for _, l := range p.Links {
+		c.linking[l.Target]++ // a page has each target once
+	}
+	p.Title, p.Text = "", ""
+	c.pages[url] = p
+}
+
+// destination is where the redirects from url lead: a URL without a redirect, or the least URL of a loop. ok is false
+// if that is too far.
+func (c *computation) destination(url string) (end string, loop, ok bool) {
+	trail := []string{url}
+	for at := url; ; {
+		next := c.pages[at].Redirect
+		if next == "" {
+			return at, false, true
+		}
+		if from := slices.Index(trail, next); from >= 0 {
+			return slices.Min(trail[from:]), true, true
+		}
+		if len(trail) == page.MaxRedirects+1 {
+			return url, false, false
+		}
+		trail = append(trail, next)
+		at = next
+	}
+}
+
+// cluster groups pages by content, gives stubs to the group they lead to, and picks every group's canonical page.
+func (c *computation) cluster() {
+	groups := map[string][]string{} // hash -> pages with that content
+	for url, p := range c.pages {
+		if p.Redirect == "" {
+			groups[p.Hash] = append(groups[p.Hash], url)
+		}
+	}
+	for hash, members := range groups {
+		head := slices.MinFunc(members, func(a, b string) int {
+			return cmp.Or(cmp.Compare(c.linking[b], c.linking[a]), cmp.Compare(a, b))
+		})
+		c.out.Heads[hash] = head
+		for _, url := range members {
+			c.out.Members[hash+" "+url] = "page"
+			c.way(url, head)
+		}
+	}
+	for url, p := range c.pages {
+		if p.Redirect == "" {
+			continue
+		}
+		end, loop, ok := c.destination(url)
+		target, exists := c.pages[end]
+		if !ok || loop || !exists {
+			c.way(url, end)
+			continue
+		}
+		c.out.Members[target.Hash+" "+url] = "stub"
+		c.way(url, c.out.Heads[target.Hash])
+	}
+}
+
+func (c *computation) way(url, canon string) {
+	if url != canon {
+		c.out.Ways[url] = canon
+	}
+}
+
+// invert hangs every link on the canonical URL of its target and counts who links there.
+func (c *computation) invert() {
+	ranks := map[string]int{}
+	for source, p := range c.pages {
+		counted := map[string]bool{}
+		for _, l := range p.Links {
+			canon, other := c.out.Ways[l.Target]
+			if !other {
+				canon = l.Target
+			}
+			c.out.Anchors[canon+" "+source+" "+l.Target] = strings.Join(l.Anchors, "\n")
+			if !counted[canon] {
+				counted[canon] = true
+				ranks[canon]++
+			}
+		}
+	}
+	for canon, n := range ranks {
+		c.out.Ranks[canon] = strconv.Itoa(n)
+	}
+}

@@ -1,0 +1,114 @@
+package batch
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+)
+
+// Index is all that the web index says. Keys of more than one part are joined as the tables' rows are.
+type Index struct {
+	Pages   map[string]Entry  // by URL
+	Ways    map[string]string // canonical URL of every URL that has another one than itself
+	Members map[string]string // "HASH URL" -> "page" or "stub"
+	Heads   map[string]string // hash of a cluster of duplicates -> canonical URL
+	Anchors map[string]string // "CANONICAL SOURCE TARGET" -> anchor texts, one per line
+	Ranks   map[string]string // canonical URL -> number of pages that link to its cluster
+}
+
+// Entry is what the index says about one page.
+type Entry struct {
+	Content string // "page HASH" or "stub TARGET"
+	Title   string // Digest
+	Text    string // Digest
+}
+
+func newIndex() *Index {
+	return &Index{
+		Pages: map[string]Entry{}, Ways: map[string]string{}, Members: map[string]string{}, Heads: map[string]string{},
+		Anchors: map[string]string{}, Ranks: map[string]string{},
+	}
+}
+
+// Digest stands for a text, which is too long to keep; "" for the empty one.
+func Digest(text []byte) string {
+	if len(text) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// Clusters is the number of canonical URLs that pages have.
+func (x *Index) Clusters() int {
+	heads := map[string]bool{}
+	for url := range x.Pages {
+		if canon, other := x.Ways[url]; other {
+			url = canon
+		}
+		heads[url] = true
+	}
+	return len(heads)
+}
+
+// Difference is one entry that is not what it should be. "" stands for an absent entry.
+type Difference struct{ What, Key, Want, Have string }
+
+// String is one line.
+func (d Difference) String() string {
+	show := func(s string) string {
+		if s == "" {
+			return "nothing"
+		}
+		return "\"" + s + "\""
+	}
+	return d.What + " " + d.Key + ": want " + show(d.Want) + ", have " + show(d.Have)
+}
+
+// Diff compares two indexes. It returns the number of differences and the first of them, by kind and key, at most limit.
+func Diff(want, have *Index, limit int) (n int, first []Difference) {
+	add := func(what string, want, have map[string]string) {
+		keys := map[string]bool{}
+		for key, value := range want {
+			if other, there := have[key]; !there || other != value {
+				keys[key] = true
+			}
+		}
+		for key := range have {
+			if _, there := want[key]; !there {
+				keys[key] = true
+			}
+		}
+		n += len(keys)
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
+			if len(first) < limit {
+				first = append(first, Difference{what, key, mark(want, key), mark(have, key)})
+			}
+		}
+	}
+	add("page", want.entries(), have.entries())
+	add("canonical", want.Ways, have.Ways)
+	add("member", want.Members, have.Members)
+	add("cluster", want.Heads, have.Heads)
+	add("anchor", want.Anchors, have.Anchors)
+	add("rank", want.Ranks, have.Ranks)
+	return n, first
+}
+
+// mark tells an empty value from none.
+func mark(m map[string]string, key string) string {
+	value, there := m[key]
+	if there && value == "" {
+		return "(empty)"
+	}
+	return value
+}
+
+func (x *Index) entries() map[string]string {
+	m := make(map[string]string, len(x.Pages))
+	for url, e := range x.Pages {
+		m[url] = e.Content + ", title " + e.Title + ", text " + e.Text
+	}
+	return m
+}

@@ -1,0 +1,176 @@
+package index
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/examples/webindex/page"
+	"github.com/percolator-go/percolator/examples/webindex/schema"
+)
+
+// digest is a short fingerprint of a value.
+func digest(value []byte) string {
+	sum := sha256.Sum256(value)
+	return hex.EncodeToString(sum[:12])
+}
+
+// hanging is where a link hangs, and with which anchor texts.
+type hanging struct{ canon, texts string }
+
+// invert runs when a page's links changed, or the canonical URL of one of their targets. It hangs every link of the page
+// on that URL and takes down what no longer belongs there. It always writes inverted (rule 1), which says what hangs.
+func invert(ctx context.Context, t Tx, url string) error {
+	old, err := row(ctx, t, url, schema.Pages(schema.Links), schema.Pages(schema.Touched),
+		schema.Pages(schema.Inverted), schema.Pages(schema.Hung))
+	if err != nil {
+		return err
+	}
+	encoded := old.get(url, schema.Pages(schema.Links))
+	links := schema.DecodeLinks(encoded)
+	canon, err := canonicals(ctx, t, links)
+	if err != nil {
+		return err
+	}
+	h := hanger{t: t, source: url, was: decodeInverted(old.get(url, schema.Pages(schema.Inverted))), ranks: map[string]bool{}}
+	for _, l := range links {
+		h.hang(l, canon[l.Target])
+	}
+	h.takeDown()
+	write(t, url, schema.Pages(schema.Inverted), schema.EncodeLines(h.lines))
+	hung := ""
+	if len(encoded) > 0 {
+		hung = digest(encoded)
+	}
+	put(t, old, url, schema.Pages(schema.Hung), []byte(hung))
+	if err := recount(ctx, t, schema.Lines(old.get(url, schema.Pages(schema.Touched)))); err != nil {
+		return err
+	}
+	put(t, old, url, schema.Pages(schema.Touched), nil)
+	return nil
+}
+
+// canonicals looks up the canonical URLs of the links' targets.
+func canonicals(ctx context.Context, t Tx, links []page.Link) (map[string]string, error) {
+	keys := make([]percolator.CellKey, len(links))
+	canon := make(map[string]string, len(links))
+	for i, l := range links {
+		keys[i] = percolator.CellKey{Row: l.Target, Column: schema.Pages(schema.Canon)}
+		canon[l.Target] = l.Target
+	}
+	v, err := read(ctx, t, keys)
+	if err != nil {
+		return nil, err
+	}
+	for key, value := range v {
+		canon[key.Row] = string(value)
+	}
+	return canon, nil
+}
+
+// hanger hangs one page's links.
+type hanger struct {
+	t      Tx
+	source string
+	was    map[string]hanging // by target
+	lines  []string           // of inverted
+	ranks  map[string]bool    // canonical URLs whose rank is to be counted again
+}
+
+func (h *hanger) hang(l page.Link, canon string) {
+	texts := schema.EncodeAnchors(l.Anchors)
+	now := hanging{canon, digest(texts)}
+	was, hangs := h.was[l.Target]
+	delete(h.was, l.Target)
+	if hangs && was.canon != canon {
+		h.remove(was.canon, l.Target)
+	}
+	if !hangs || was != now {
+		h.t.Set(schema.Row(canon, h.source, l.Target), schema.Anchor(), texts)
+	}
+	if !hangs || was.canon != canon {
+		h.rerank(canon)
+	}
+	h.lines = append(h.lines, schema.Row(l.Target, now.canon, now.texts))
+}
+
+// takeDown removes what is left of what hung before.
+func (h *hanger) takeDown() {
+	for target, was := range h.was {
+		h.remove(was.canon, target)
+	}
+}
+
+func (h *hanger) remove(canon, target string) {
+	h.t.Delete(schema.Row(canon, h.source, target), schema.Anchor())
+	h.rerank(canon)
+}
+
+func (h *hanger) rerank(canon string) {
+	if !h.ranks[canon] {
+		h.ranks[canon] = true
+		h.t.Notify(canon, schema.Pages(schema.Rerank))
+	}
+}
+
+func decodeInverted(value []byte) map[string]hanging {
+	hangs := map[string]hanging{}
+	for _, line := range schema.Lines(value) {
+		parts := schema.Parts(line)
+		hangs[parts[0]] = hanging{parts[1], parts[2]}
+	}
+	return hangs
+}
+
+// recount has the canonical pages of the targets' clusters elected again. The links came or went before this run
+// started, so a target that joins a cluster later than this run can see has it elected with these links counted; and
+// a cluster that has many pages only later is elected when the second one joins.
+func recount(ctx context.Context, t Tx, targets []string) error {
+	keys := make([]percolator.CellKey, len(targets))
+	for i, target := range targets {
+		keys[i] = percolator.CellKey{Row: target, Column: schema.Pages(schema.Cluster)}
+	}
+	memberships, err := read(ctx, t, keys)
+	if err != nil {
+		return err
+	}
+	keys = keys[:0]
+	asked := map[string]bool{}
+	for _, membership := range memberships {
+		hash, kind, _ := strings.Cut(string(membership), " ")
+		if kind == schema.KindPage && !asked[hash] { // links to a stub elect nobody
+			asked[hash] = true
+			keys = append(keys, percolator.CellKey{Row: hash, Column: schema.Clusters(schema.Many)})
+		}
+	}
+	many, err := read(ctx, t, keys)
+	if err != nil {
+		return err
+	}
+	for key := range many {
+		t.Notify(key.Row, schema.Clusters(schema.Elect))
+	}
+	return nil
+}
+
+// rank runs when a link was hung on a canonical URL or taken down. It always writes rank (rule 1).
+func rank(ctx context.Context, t Tx, canon string) error {
+	n, last := 0, ""
+	for c, err := range t.Prefix(ctx, schema.Prefix(canon), schema.Anchor()) {
+		if err != nil {
+			return err
+		}
+		if source := schema.Parts(c.Row)[1]; source != last {
+			n, last = n+1, source
+		}
+	}
+	value := ""
+	if n > 0 {
+		value = strconv.Itoa(n)
+	}
+	write(t, canon, schema.Pages(schema.Rank), []byte(value))
+	return nil
+}

@@ -1,0 +1,221 @@
+package index
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/examples/webindex/page"
+	"github.com/percolator-go/percolator/examples/webindex/schema"
+)
+
+// way is where a URL leads.
+type way struct {
+	path string // the URLs on the way and how it ends; "" for a URL without a page
+	hash string // of the page with content at its end, or ""
+	end  string // without hash: the canonical URL
+}
+
+// follow walks the redirects from url, whose content is given.
+func follow(ctx context.Context, t Tx, url, content string) (way, error) {
+	if content == "" {
+		return way{end: url}, nil
+	}
+	hops := []string{url}
+	for {
+		target := redirect(content)
+		if target == "" {
+			break
+		}
+		if at := slices.Index(hops, target); at >= 0 {
+			return way{path: schema.Row(append(hops, "loop")...), end: slices.Min(hops[at:])}, nil
+		}
+		if len(hops) > page.MaxRedirects {
+			return way{path: schema.Row(append(hops, "long")...), end: url}, nil
+		}
+		hops = append(hops, target)
+		next, err := row(ctx, t, target, schema.Pages(schema.Content))
+		if err != nil {
+			return way{}, err
+		}
+		if content = string(next.get(target, schema.Pages(schema.Content))); content == "" {
+			return way{path: schema.Row(append(hops, "missing")...), end: target}, nil
+		}
+	}
+	hash := schema.Parts(content)[1]
+	return way{path: schema.Row(append(hops, hash)...), hash: hash}, nil
+}
+
+// refile runs when the page's content changed: it resolves the page and has everything resolved that redirects to it.
+//
+// That can't be left to a comparison of old and new way, hop by hop: the content may have changed there and back, and a
+// stub may have been resolved in between. The content was committed before this run started, which is late enough for
+// rule 3; stubs that are registered from now on see that content themselves.
+func refile(ctx context.Context, t Tx, url string) error {
+	seen, level := map[string]bool{url: true}, []string{url}
+	for depth := 0; depth < page.MaxRedirects && len(level) > 0; depth++ {
+		var next []string
+		for _, target := range level {
+			for stub, err := range second(t.Prefix(ctx, schema.Prefix(target), schema.StubFrom())) {
+				if err != nil {
+					return err
+				}
+				if !seen[stub] {
+					seen[stub] = true
+					next = append(next, stub)
+				}
+			}
+		}
+		if err := fan(ctx, t, schema.Pages(schema.Resolve), each(next)); err != nil {
+			return err
+		}
+		level = next
+	}
+	return resolve(ctx, t, url)
+}
+
+// each yields the rows without error.
+func each(rows []string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, row := range rows {
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
+// resolve runs when the content of a page on the page's way changed, or the canonical page of its cluster; also as part
+// of refile. It owns all that depends on where the page leads, its membership included. It always writes path (rule 1).
+func resolve(ctx context.Context, t Tx, url string) error {
+	old, err := row(ctx, t, url, schema.Pages(schema.Content), schema.Pages(schema.Filed), schema.Pages(schema.Cluster),
+		schema.Pages(schema.Canon))
+	if err != nil {
+		return err
+	}
+	content := string(old.get(url, schema.Pages(schema.Content)))
+	w, err := follow(ctx, t, url, content)
+	if err != nil {
+		return err
+	}
+	write(t, url, schema.Pages(schema.Path), []byte(w.path))
+	put(t, old, url, schema.Pages(schema.Filed), []byte(content))
+	membership := ""
+	if w.hash != "" {
+		kind := schema.KindPage
+		if redirect(content) != "" {
+			kind = schema.KindStub
+		}
+		membership = schema.Row(w.hash, kind)
+	}
+	canon := w.end
+	if before := string(old.get(url, schema.Pages(schema.Cluster))); before != membership {
+		put(t, old, url, schema.Pages(schema.Cluster), []byte(membership))
+		leave(t, before, w.hash, url)
+		founded, err := join(ctx, t, membership, url)
+		if err != nil {
+			return err
+		}
+		if founded {
+			canon = url
+		}
+	} else if w.hash != "" {
+		if canon, err = canonical(ctx, t, w.hash); err != nil {
+			return err
+		}
+	}
+	if canon == "" {
+		return nil // not known yet; the canonical page stays what it was until announce or the next run
+	}
+	if canon == url {
+		canon = ""
+	}
+	put(t, old, url, schema.Pages(schema.Canon), []byte(canon))
+	return nil
+}
+
+// leave ends the membership before ("HASH kind" or ""), unless the URL joins that cluster again as another kind.
+func leave(t Tx, before, next, url string) {
+	if before == "" {
+		return
+	}
+	hash := schema.Parts(before)[0]
+	if hash != next {
+		t.Delete(schema.Row(hash, url), schema.MemberKind())
+	}
+	t.Notify(hash, schema.Clusters(schema.Elect))
+}
+
+// join begins a membership ("HASH kind" or ""). The first page of a cluster founds it: it is the canonical one, and
+// nobody else needs to know (Figure 2). All others are registered now and read the canonical page by their next run
+// (rule 2); a page also has the canonical one elected again.
+func join(ctx context.Context, t Tx, membership, url string) (founded bool, err error) {
+	if membership == "" {
+		return false, nil
+	}
+	parts := schema.Parts(membership)
+	hash, kind := parts[0], parts[1]
+	t.Set(schema.Row(hash, url), schema.MemberKind(), []byte(kind))
+	old, err := row(ctx, t, hash, schema.Clusters(schema.Canonical), schema.Clusters(schema.Many))
+	if err != nil {
+		return false, err
+	}
+	known := old.has(hash, schema.Clusters(schema.Canonical))
+	if kind == schema.KindPage && !known {
+		alone, err := nobody(ctx, t, hash)
+		if err != nil {
+			return false, err
+		}
+		if alone { // whoever joins at the same time sees canonical, or writes it too and one of the two runs again
+			t.Set(hash, schema.Clusters(schema.Canonical), []byte(url))
+			return true, nil
+		}
+	}
+	if kind == schema.KindPage {
+		put(t, old, hash, schema.Clusters(schema.Many), []byte{1})
+		t.Notify(hash, schema.Clusters(schema.Elect))
+	}
+	if !known {
+		t.Set(hash, schema.Clusters(schema.Canonical), nil)
+	}
+	t.Notify(url, schema.Pages(schema.Resolve))
+	return false, nil
+}
+
+// nobody reports whether the cluster has no members.
+func nobody(ctx context.Context, t Tx, hash string) (bool, error) {
+	for _, err := range t.Prefix(ctx, schema.Prefix(hash), schema.MemberKind()) {
+		return false, err
+	}
+	return true, nil
+}
+
+// canonical is the cluster's canonical page, "" if it is not known yet. A cluster whose canonical cell was just removed
+// gets an empty one: a page that takes the cluster for a new one then learns that it has a member.
+func canonical(ctx context.Context, t Tx, hash string) (string, error) {
+	v, err := row(ctx, t, hash, schema.Clusters(schema.Canonical))
+	if err != nil {
+		return "", err
+	}
+	if !v.has(hash, schema.Clusters(schema.Canonical)) {
+		t.Set(hash, schema.Clusters(schema.Canonical), nil)
+	}
+	return string(v.get(hash, schema.Clusters(schema.Canonical))), nil
+}
+
+// second yields the second parts of the cells' rows.
+func second(cells iter.Seq2[percolator.Cell, error]) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for c, err := range cells {
+			url := ""
+			if err == nil {
+				_, url, _ = strings.Cut(c.Row, " ")
+			}
+			if !yield(url, err) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"iter"
+
+	percolator "github.com/percolator-go/percolator"
+)
+
+// Tx is what the observers need of a transaction. *percolator.Tx is one by way of wrap; tests have another.
+type Tx interface {
+	GetMulti(ctx context.Context, keys ...percolator.CellKey) ([]percolator.Cell, error)
+	// Prefix yields the cells of one column in the rows that begin with prefix, by row.
+	Prefix(ctx context.Context, prefix string, col percolator.Column) iter.Seq2[percolator.Cell, error]
+	Set(row string, col percolator.Column, value []byte)
+	Delete(row string, col percolator.Column)
+	Notify(row string, col percolator.Column)
+	// NotifyNow notifies at once, in a transaction of its own, whatever becomes of this one.
+	NotifyNow(ctx context.Context, rows []string, col percolator.Column) error
+	// Chunk is how many rows to give to NotifyNow at once.
+	Chunk() int
+}
+
+// chunk is how many notifications one transaction carries at most.
+const chunk = 256
+
+// tx is the real thing.
+type tx struct{ *percolator.Tx }
+
+func (t tx) Prefix(ctx context.Context, prefix string, col percolator.Column) iter.Seq2[percolator.Cell, error] {
+	return t.Scan(ctx, percolator.Rows(col.Table).Prefix(prefix), col)
+}
+
+func (t tx) Chunk() int { return chunk }
+
+func (t tx) NotifyNow(ctx context.Context, rows []string, col percolator.Column) error {
+	return percolator.DBFrom(ctx).Transact(ctx, func(_ context.Context, t *percolator.Tx) error {
+		for _, row := range rows {
+			t.Notify(row, col)
+		}
+		return nil
+	}, percolator.Name("webindex.notify"))
+}
+
+// fan notifies all rows, any number of them: full chunks at once, so that no transaction grows with the popularity of a
+// page, the rest with the transaction. If that fails, the observer runs again and notifies some rows twice.
+func fan(ctx context.Context, t Tx, col percolator.Column, rows iter.Seq2[string, error]) error {
+	var wait []string
+	for row, err := range rows {
+		if err != nil {
+			return err
+		}
+		if wait = append(wait, row); len(wait) < t.Chunk() {
+			continue
+		}
+		if err := t.NotifyNow(ctx, wait, col); err != nil {
+			return err
+		}
+		wait = nil
+	}
+	for _, row := range wait {
+		t.Notify(row, col)
+	}
+	return nil
+}
+
+// values are cells by their key.
+type values map[percolator.CellKey][]byte
+
+func (v values) get(row string, col percolator.Column) []byte {
+	return v[percolator.CellKey{Row: row, Column: col}]
+}
+
+func (v values) has(row string, col percolator.Column) bool {
+	_, ok := v[percolator.CellKey{Row: row, Column: col}]
+	return ok
+}
+
+// read gets cells in one go.
+func read(ctx context.Context, t Tx, keys []percolator.CellKey) (values, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	cells, err := t.GetMulti(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	v := make(values, len(cells))
+	for _, c := range cells {
+		v[c.CellKey] = c.Value
+	}
+	return v, nil
+}
+
+// row reads columns of one row.
+func row(ctx context.Context, t Tx, row string, cols ...percolator.Column) (values, error) {
+	keys := make([]percolator.CellKey, len(cols))
+	for i, c := range cols {
+		keys[i] = percolator.CellKey{Row: row, Column: c}
+	}
+	return read(ctx, t, keys)
+}
+
+// put makes the cell hold value, or nothing if that is empty, and writes only what changes. old holds what was read.
+func put(t Tx, old values, row string, col percolator.Column, value []byte) (changed bool) {
+	before := old.get(row, col)
+	if bytes.Equal(before, value) && old.has(row, col) == (len(value) > 0) {
+		return false
+	}
+	write(t, row, col, value)
+	return true
+}
+
+// write makes the cell hold value, or nothing if that is empty, and always counts as a write.
+func write(t Tx, row string, col percolator.Column, value []byte) {
+	if len(value) == 0 {
+		t.Delete(row, col)
+		return
+	}
+	t.Set(row, col, value)
+}
