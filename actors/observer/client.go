@@ -93,11 +93,11 @@ func (c client) FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error 
 
 // send carries an idempotent operation to the tablet of the cell's row.
 func (c client) send(ctx context.Context, cell mvcc.Cell, req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	resp, err := c.c.Send(ctx, cell.Table, cell.Row, req)
+	resp, _, err := c.c.Send(ctx, wire.Position{Table: cell.Table, Row: cell.Row}, req)
 	if err != nil {
 		return nil, err
 	}
-	if e := resp.GetError(); e != nil {
+	if e := resp.GetError(); e != nil { // never, by its contract
 		return nil, fmt.Errorf("observer: %s: %w", e.Message, percolator.ErrUnavailable)
 	}
 	return resp, nil

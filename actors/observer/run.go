@@ -119,7 +119,7 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 		return false, 0, r.failed(tx.StartTS(), err)
 	}
 	changed := recs[0].CommitTS
-	if due, ts := due(changed, ack, r.known); due {
+	if due, ts := isDue(changed, ack, r.known); due {
 		return true, ts, outcome{}
 	}
 	n, there, err := r.entry(ctx)
@@ -131,15 +131,15 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 	case n.TS > tx.StartTS(): // changed since this transaction began
 		return false, 0, outcome{kind: clean, left: n.TS}
 	}
-	if due, ts := due(changed, ack, &n); due {
+	if due, ts := isDue(changed, ack, &n); due {
 		r.known = &n
 		return true, ts, outcome{}
 	}
 	return false, 0, r.clear(clean, tx.StartTS(), n.TS)
 }
 
-// due is the test of §2.4: written after the last acknowledgment? A replay counts as written when it was asked for.
-func due(changed, ack mvcc.Timestamp, n *mvcc.Notify) (bool, mvcc.Timestamp) {
+// isDue is the test of §2.4: written after the last acknowledgment? A replay counts as written when it was asked for.
+func isDue(changed, ack mvcc.Timestamp, n *mvcc.Notify) (bool, mvcc.Timestamp) {
 	if n != nil && n.Replay && n.TS > ack {
 		return true, max(changed, n.TS)
 	}

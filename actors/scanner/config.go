@@ -26,6 +26,7 @@ const (
 	DefaultPaceBusy  = 2 * time.Millisecond
 	DefaultSweep     = 250 * time.Millisecond
 	DefaultSweepAge  = time.Second
+	DefaultYoung     = 250 * time.Millisecond
 	DefaultTimeout   = 5 * time.Second
 )
 
@@ -99,6 +100,9 @@ type Config struct {
 	// PaceBusy is the pause after a turn that found something.
 	PaceBusy time.Duration
 	Sweep    time.Duration // pause between turns of the sweeper
+	// Young: scanners leave changes younger than this to the hints, unless those are off. 0 takes the default, a negative
+	// value leaves none.
+	Young    time.Duration
 	SweepAge time.Duration // locks of transactions younger than this are left alone
 	Timeout  time.Duration // of each request
 	Seed     uint64        // of all random choices; 0 takes one from the clock
@@ -123,6 +127,9 @@ func (c Config) withDefaults() Config {
 	positive(&c.PaceBusy, DefaultPaceBusy)
 	positive(&c.Sweep, DefaultSweep)
 	positive(&c.SweepAge, DefaultSweepAge)
+	if c.Young == 0 {
+		c.Young = DefaultYoung
+	}
 	positive(&c.Timeout, DefaultTimeout)
 	if c.Now == nil {
 		c.Now = time.Now

@@ -201,10 +201,15 @@ func (s *scan) sample(p place) *sample {
 // offer locks the dirty cells and hands them to the dispatcher, a few at a time, as slots get free.
 func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 	var batch []notify.Dirty
+	now := s.cfg.Now().UnixMilli()
 	for _, e := range entries {
 		n := wire.Notify(e.GetNotify())
-		if n.ParkedTS != 0 {
+		switch {
+		case n.ParkedTS != 0:
 			s.stats.parked.Add(1)
+			continue
+		case s.young(&n, now):
+			s.stats.young.Add(1)
 			continue
 		}
 		batch = append(batch, notify.Dirty{Cell: wire.Cell(e.GetCell()), Notify: &n})
@@ -216,6 +221,13 @@ func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 		}
 	}
 	return s.hand(ctx, batch)
+}
+
+// young reports whether the change is so recent that its hint is probably being acted on. What lies in the future, by a
+// clock that is behind the oracle's, is not young: no clock may keep a cell from being found.
+func (s *scan) young(n *mvcc.Notify, nowMillis int64) bool {
+	age := nowMillis - n.TS.Millis()
+	return s.cfg.Hints != HintsOff && n.Attempts == 0 && age >= 0 && age < s.cfg.Young.Milliseconds()
 }
 
 // hand takes a slot and the advisory lock for each cell and submits those that it got.

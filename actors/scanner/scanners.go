@@ -36,6 +36,7 @@ type Stats struct {
 	Found        uint64 // entries of the notify group seen
 	Accepted     uint64 // of these, those that the dispatcher took
 	Parked       uint64 // of these, parked ones, which are left alone
+	Young        uint64 // of these, those left to their hints
 	Teleports    uint64 // jumps away from a row that another worker has
 	Resolved     uint64 // locks and intents that the sweeper has had resolved
 	Alive        uint64 // those that the sweeper asked about and that are alive
@@ -43,7 +44,7 @@ type Stats struct {
 }
 
 type counters struct {
-	hints, hintsPassed, hintsDropped, turns, requests, found, accepted, parked, teleports, resolved, alive, errors atomic.Uint64
+	hints, hintsPassed, hintsDropped, turns, requests, found, accepted, parked, young, teleports, resolved, alive, errors atomic.Uint64
 }
 
 // ending is closed when all of a known number of actors have ended.
@@ -144,7 +145,7 @@ func (s *Scanners) Stats() Stats {
 	return Stats{
 		Hints: c.hints.Load(), HintsPassed: c.hintsPassed.Load(), HintsDropped: c.hintsDropped.Load(), Turns: c.turns.Load(),
 		Requests: c.requests.Load(), Found: c.found.Load(), Accepted: c.accepted.Load(), Parked: c.parked.Load(),
-		Teleports: c.teleports.Load(), Resolved: c.resolved.Load(), Alive: c.alive.Load(), Errors: c.errors.Load(),
+		Young: c.young.Load(), Teleports: c.teleports.Load(), Resolved: c.resolved.Load(), Alive: c.alive.Load(), Errors: c.errors.Load(),
 	}
 }
 

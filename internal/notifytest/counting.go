@@ -1,0 +1,132 @@
+package notifytest
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	percolator "github.com/percolator-go/percolator"
+)
+
+// Counting is the exact-counting workload: every row of a table changes once, a strong observer increments a counter and
+// leaves a trace of each of its commits, so that a run that counted twice, or never, is found by row.
+type Counting struct {
+	Table  string // "counting"; the observer's name too
+	Rows   int
+	Shards int // counters, rows spread over them; 1 is contended. 0: none, only traces, which never conflict
+	// Inside, if set, is called in every run before it writes; its error fails the run.
+	Inside func(ctx context.Context, row string, tx *percolator.Tx) error
+}
+
+func (w Counting) table() string {
+	if w.Table == "" {
+		return "counting"
+	}
+	return w.Table
+}
+
+func (w Counting) changed() percolator.Column {
+	return percolator.Column{Table: w.table(), Name: "changed"}
+}
+func (w Counting) count() percolator.Column {
+	return percolator.Column{Table: w.table(), Name: "count"}
+}
+func (w Counting) trace() percolator.Column {
+	return percolator.Column{Table: w.table(), Name: "trace"}
+}
+
+// Register registers the observer.
+func (w Counting) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
+	r.Strong(w.table(), w.changed(), w.observe, opts...)
+}
+
+func (w Counting) observe(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+	if w.Inside != nil {
+		if err := w.Inside(ctx, n.Row, tx); err != nil {
+			return err
+		}
+	}
+	tx.Set(fmt.Sprintf("trace/%s/%020d", n.Row, tx.StartTS()), w.trace(), []byte("1"))
+	if w.Shards == 0 {
+		return nil
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(n.Row))
+	shard := fmt.Sprintf("shard/%d", int(h.Sum32())%w.Shards)
+	value, _, err := tx.Get(ctx, shard, w.count())
+	if err != nil {
+		return err
+	}
+	at, _ := strconv.Atoi(string(value))
+	tx.Set(shard, w.count(), []byte(strconv.Itoa(at+1)))
+	return nil
+}
+
+// Row is the name of the i-th row.
+func (w Counting) Row(i int) string { return fmt.Sprintf("row/%08d", i) }
+
+// Load changes every row once, in transactions of their own.
+func (w Counting) Load(ctx context.Context, db *percolator.DB) error {
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: w.table()}); err != nil {
+		return err
+	}
+	l := db.Loader(percolator.LoaderConfig{})
+	for i := range w.Rows {
+		err := l.Load(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set(w.Row(i), w.changed(), []byte("x"))
+			return nil
+		})
+		if err != nil {
+			_ = l.Close()
+			return err
+		}
+	}
+	return l.Close()
+}
+
+// Check waits until nothing is left to run and compares: every row was counted exactly once.
+func (w Counting) Check(ctx context.Context, db *percolator.DB) error {
+	if err := db.WaitIdle(ctx); err != nil {
+		return err
+	}
+	s, err := db.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	traces := map[string]int{}
+	for cell, err := range s.Scan(ctx, percolator.Rows(w.table()).Prefix("trace/"), w.trace()) {
+		if err != nil {
+			return err
+		}
+		row := strings.TrimPrefix(cell.Row, "trace/")
+		traces[row[:strings.LastIndexByte(row, '/')]]++
+	}
+	for i := range w.Rows {
+		if n := traces[w.Row(i)]; n != 1 {
+			return fmt.Errorf("row %s was committed %d times, want once (%d of %d rows have traces)", w.Row(i), n, len(traces), w.Rows)
+		}
+	}
+	return w.checkCounters(ctx, s)
+}
+
+func (w Counting) checkCounters(ctx context.Context, s *percolator.Snapshot) error {
+	if w.Shards == 0 {
+		return nil
+	}
+	sum := 0
+	for i := range w.Shards {
+		value, _, err := s.Get(ctx, fmt.Sprintf("shard/%d", i), w.count())
+		if err != nil {
+			return err
+		}
+		n, _ := strconv.Atoi(string(value))
+		sum += n
+	}
+	if sum != w.Rows {
+		return fmt.Errorf("counters say %d, want %d", sum, w.Rows)
+	}
+	return nil
+}
