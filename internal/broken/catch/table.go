@@ -1,0 +1,17 @@
+package main
+
+// histories is the random test of the rules against a sequential model: any seed will do, a few thousand are enough.
+const histories = "^TestHistories$"
+
+// few keeps it short.
+var few = []string{"HISTORIES=5000"}
+
+// properties names for every constant of package broken the test that notices its loss, and at which assertion.
+var properties = []property{
+	{tag: "skip_conflict", pkg: "internal/mvcc", test: histories, env: few, assertion: "assertion no-lost-update"},
+	{tag: "ignore_locks", pkg: "internal/mvcc", test: histories, env: few, assertion: "assertion reads-equal-the-snapshot"},
+	{tag: "no_rollback_record", pkg: "internal/mvcc", test: histories, env: few, assertion: "assertion outcome-of-a-prewrite-is-known"},
+	{tag: "clear_always", pkg: "internal/mvcc", test: histories, env: few, assertion: "assertion notification-until-cleared"},
+	{tag: "torn_seq", pkg: "store", test: "^TestSnapNeverTorn$", assertion: "torn batch: at sequence"},
+	{tag: "ack_outside", pkg: "actors/observer", test: "^TestTwoWorkersOneChange$", assertion: "was committed [0-9]+ times, want once"},
+}
