@@ -46,8 +46,10 @@ func main() {
 }
 
 func run(ctx context.Context, only []string) error {
-	if err := complete(); err != nil {
-		return err
+	if len(only) == 0 {
+		if err := complete(); err != nil {
+			return err
+		}
 	}
 	dir, err := os.MkdirTemp("", "catch-")
 	if err != nil {
