@@ -1,11 +1,40 @@
 package rpc
 
 import (
-	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"log/slog"
+	"os"
 	"time"
 
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// Sizes, from the limits of design section 2: the largest operation holds a batch of 8 MiB.
+const (
+	// MaxOperation bounds one operation or its answer in bytes: a batch, and what protobuf adds to its cells.
+	MaxOperation = 12 << 20
+	// maxMessage bounds one gRPC message: one operation of any size, or several up to BatchConfig.MaxBytes.
+	maxMessage = MaxOperation + 1<<20
+	// maxGetBytes is where an answer to a read of many cells is cut off; the client asks for the rest.
+	maxGetBytes = 4 << 20
+
+	streamWindow     = 1 << 20
+	connectionWindow = 4 << 20
+	maxLocate        = 1024
+	maxTimestamps    = 1 << 16
+)
+
+// Times of connections: how long connecting and pinging may take.
+const (
+	connectTimeout   = 5 * time.Second
+	keepaliveTime    = 10 * time.Second
+	keepaliveTimeout = 5 * time.Second
+	// unaryTimeout bounds a question to meta; the coordinator asks again.
+	unaryTimeout = 10 * time.Second
 )
 
 // BatchConfig tunes how the operations for one address are put into messages. Zero fields take the defaults.
@@ -16,13 +45,80 @@ type BatchConfig struct {
 	QueueLimit  int           // most unanswered operations; beyond it ErrOverloaded at once; default 16384
 }
 
+func (c BatchConfig) withDefaults() BatchConfig {
+	if c.MaxMessages <= 0 {
+		c.MaxMessages = 1024
+	}
+	if c.MaxBytes <= 0 || c.MaxBytes > MaxOperation {
+		c.MaxBytes = 4 << 20
+	}
+	if c.QueueLimit <= 0 {
+		c.QueueLimit = 16 << 10
+	}
+	return c
+}
+
 // ClientConfig tunes Dial.
 type ClientConfig struct {
-	Insecure                  bool   // clear text; else the three files must be given
+	Insecure                  bool   // clear text; else the files must be given
 	CertFile, KeyFile, CAFile string // PEM
 	Batch                     BatchConfig
+	DialTimeout               time.Duration // until some address has answered; default 10 s
 	Logger                    *slog.Logger
 }
 
-// Dial connects.
-func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (txn.Transport, error) { panic("") }
+// credentials checks the configuration and reads the files.
+func (c ClientConfig) credentials() (credentials.TransportCredentials, error) {
+	files := c.CertFile != "" || c.KeyFile != "" || c.CAFile != ""
+	if c.Insecure {
+		if files {
+			return nil, txn.Invalid("insecure and certificates are both given")
+		}
+		return insecure.NewCredentials(), nil
+	}
+	if c.CAFile == "" || (c.CertFile == "") != (c.KeyFile == "") {
+		return nil, txn.Invalid("give the authority's file, and certificate and key files together, or ask for an insecure connection")
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
+	pem, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, txn.Invalid("authority: %v", err)
+	}
+	cfg.RootCAs = x509.NewCertPool()
+	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, txn.Invalid("authority: no certificate in %s", c.CAFile)
+	}
+	if c.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
+			return nil, txn.Invalid("certificate: %v", err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return credentials.NewTLS(cfg), nil
+}
+
+// ServerConfig tunes NewServer. Zero fields take the defaults.
+type ServerConfig struct {
+	// TLS serves encrypted; nil serves clear text. To demand client certificates set its ClientAuth and ClientCAs.
+	TLS *tls.Config
+	// MaxInFlight is how many operations of one stream are under way at once; default 4096. A client that sends more
+	// waits: its stream is not read.
+	MaxInFlight int
+	// MaxStreams bounds concurrent calls and streams of one connection; default 256.
+	MaxStreams uint32
+	Logger     *slog.Logger
+}
+
+func (c ServerConfig) withDefaults() ServerConfig {
+	if c.MaxInFlight <= 0 {
+		c.MaxInFlight = 4096
+	}
+	if c.MaxStreams == 0 {
+		c.MaxStreams = 256
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}

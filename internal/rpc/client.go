@@ -1,0 +1,220 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Client is the Transport of a remote process. It talks to one address at a time, and goes on to the next when that
+// one fails.
+type Client struct {
+	links   []*link
+	current atomic.Int64 // of links
+	worker  mvcc.Worker
+	closing sync.Once
+	err     error // of closing
+}
+
+var _ txn.Transport = (*Client)(nil)
+
+// Dial returns a Transport as soon as one of the addresses, host:port, has answered. It gives up when ctx ends, or
+// after DialTimeout with an error that wraps txn.ErrUnavailable.
+func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*Client, error) {
+	return dial(ctx, addrs, cfg, nil)
+}
+
+// dial is Dial over another kind of connection, for tests.
+func dial(ctx context.Context, addrs []string, cfg ClientConfig, opts []grpc.DialOption) (*Client, error) {
+	if len(addrs) == 0 {
+		return nil, txn.Invalid("no address to connect to")
+	}
+	creds, err := cfg.credentials()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.DialTimeout <= 0 {
+		cfg.DialTimeout = 10 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	opts = append([]grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connectionWindow),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: connectTimeout,
+		}),
+	}, opts...)
+	c := &Client{worker: mvcc.Worker{Incarnation: rand.Uint64()}}
+	for _, addr := range addrs {
+		conn, err := grpc.NewClient(addr, opts...)
+		if err != nil {
+			return nil, errors.Join(txn.Invalid("address %q: %v", addr, err), c.Close())
+		}
+		c.links = append(c.links, newLink(conn, addr, cfg))
+	}
+	if err := c.greet(ctx, cfg.DialTimeout); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// greet asks one address after the other until one has answered.
+func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		var last error
+		for range c.links {
+			l := c.link()
+			attempt, stop := context.WithTimeout(ctx, connectTimeout)
+			_, err := l.rpc.NodeStatus(attempt, &pb.NodeStatusRequest{})
+			stop()
+			if err == nil {
+				return nil
+			}
+			last = fmt.Errorf("%s: %w", l.addr, fromStatus(err))
+			var refusal *txn.ServerError
+			if errors.As(last, &refusal) {
+				return last
+			}
+			c.avoid(l)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w: no node has answered: %w", txn.ErrUnavailable, last)
+		}
+	}
+}
+
+// link is the address in use.
+func (c *Client) link() *link { return c.links[int(c.current.Load())%len(c.links)] }
+
+// avoid goes on to the next address, if l is still the one in use.
+func (c *Client) avoid(l *link) {
+	at := c.current.Load()
+	if c.links[int(at)%len(c.links)] == l {
+		c.current.CompareAndSwap(at, (at+1)%int64(len(c.links)))
+	}
+}
+
+// Send puts the operation on the address's stream and waits for its answer or the end of ctx.
+func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	l := c.link()
+	resp, err := l.send(ctx, req)
+	if errors.Is(err, errBroken) {
+		c.avoid(l)
+	}
+	return resp, err
+}
+
+// ask makes a unary call at the address in use.
+func ask[Q, A any](ctx context.Context, c *Client, call func(pb.PercolatorClient, context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
+	ctx, cancel := context.WithTimeout(ctx, unaryTimeout)
+	defer cancel()
+	l := c.link()
+	resp, err := call(l.rpc, ctx, req)
+	if err = fromStatus(err); errors.Is(err, txn.ErrUnavailable) {
+		c.avoid(l)
+	}
+	return resp, err
+}
+
+// Timestamps asks the oracle.
+func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
+	resp, err := ask(ctx, c, pb.PercolatorClient.Timestamps, &pb.TimestampsRequest{Count: uint32(min(count, maxTimestamps))})
+	if err != nil {
+		return 0, 0, err
+	}
+	return mvcc.Timestamp(resp.First), int(resp.Count), nil
+}
+
+// Locate reads the tablet map.
+func (c *Client) Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+	req := &pb.LocateRequest{Table: uint32(table), Row: wire.Bytes(row), Limit: uint32(limit)}
+	resp, err := ask(ctx, c, pb.PercolatorClient.Locate, req)
+	return resp.GetTablets(), err
+}
+
+// CreateTable creates a table or adds split keys to it.
+func (c *Client) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
+	req := &pb.CreateTableRequest{Name: name}
+	for _, k := range splitKeys {
+		req.SplitKeys = append(req.SplitKeys, wire.Bytes(k))
+	}
+	resp, err := ask(ctx, c, pb.PercolatorClient.CreateTable, req)
+	return resp.GetTable(), err
+}
+
+// DropTable drops a table.
+func (c *Client) DropTable(ctx context.Context, name string) error {
+	_, err := ask(ctx, c, pb.PercolatorClient.DropTable, &pb.DropTableRequest{Name: name})
+	return err
+}
+
+// Tables lists the tables.
+func (c *Client) Tables(ctx context.Context) ([]*pb.Table, error) {
+	resp, err := ask(ctx, c, pb.PercolatorClient.Tables, &pb.TablesRequest{})
+	return resp.GetTables(), err
+}
+
+// Catalogue reads the catalogue of observed columns.
+func (c *Client) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
+	return ask(ctx, c, pb.PercolatorClient.GetCatalogue, &pb.CatalogueRequest{})
+}
+
+// SplitTablet splits a tablet.
+func (c *Client) SplitTablet(ctx context.Context, table, row string) error {
+	_, err := ask(ctx, c, pb.PercolatorClient.SplitTablet, &pb.SplitTabletRequest{Table: table, Row: wire.Bytes(row)})
+	return err
+}
+
+// WorkerDead asks about a node's worker. Nothing is ever known about remote clients, nor when nobody answers.
+func (c *Client) WorkerDead(ctx context.Context, worker mvcc.Worker) bool {
+	if worker.Node == 0 {
+		return false
+	}
+	resp, err := ask(ctx, c, pb.PercolatorClient.WorkerDead, &pb.WorkerDeadRequest{Worker: wire.WorkerPB(worker)})
+	return err == nil && resp.Dead
+}
+
+// NodeStatus describes the node at the address in use.
+func (c *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
+	return ask(ctx, c, pb.PercolatorClient.NodeStatus, &pb.NodeStatusRequest{})
+}
+
+// Worker is this process: node 0, and a number of its own.
+func (c *Client) Worker() mvcc.Worker { return c.worker }
+
+// Close ends all streams and connections; operations without an answer get an error.
+func (c *Client) Close() error {
+	c.closing.Do(func() {
+		var errs []error
+		for _, l := range c.links {
+			errs = append(errs, l.close())
+		}
+		c.err = errors.Join(errs...)
+	})
+	return c.err
+}

@@ -1,0 +1,15 @@
+// Package rpc is the public gRPC protocol (api/percolator/v1): a server that puts any txn.Transport on a listener, and
+// a client that is one. percolator.Dial uses the client, package node the server. Remote clients speak nothing else.
+//
+// Invariants:
+//  1. An operation is put on a stream at most once. Its reply is matched by id; a stream that breaks makes every
+//     operation that was put on it "reply lost", and every other "not sent" (design section 4, invariant 8).
+//  2. Everything is bounded: unanswered operations per client and per stream, bytes per message, time to connect.
+//     A message is as large as the largest operation (design section 2) and what protobuf adds.
+//  3. Nothing that arrives on the port ends the process: handlers recover, sizes are limited, and a remote client can
+//     change user tables only.
+//  4. Operations of many callers share messages by natural batching: whatever waits when the sender comes round.
+//
+// A crash of the server is a broken stream to its clients; a crash of a client ends its stream's operations early,
+// which is a lost reply to nobody.
+package rpc

@@ -1,0 +1,305 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// errBroken: the connection failed, whatever became of the operation.
+var errBroken = errors.New("percolator: connection lost")
+
+// link is one address: a connection, and while there is work one Operations stream on it. Its goroutine (run) opens the
+// stream and sends; another one per stream receives.
+type link struct {
+	conn   *grpc.ClientConn
+	rpc    pb.PercolatorClient
+	addr   string
+	cfg    BatchConfig
+	logger *slog.Logger
+	ctx    context.Context
+	cancel context.CancelFunc
+	loop   sync.WaitGroup
+
+	nextID     atomic.Uint64
+	unanswered atomic.Int64
+
+	mu     sync.Mutex
+	queue  []*call // not sent yet
+	closed bool
+	wake   chan struct{} // capacity 1: there is something in queue
+}
+
+// stream is one Operations stream and what was sent on it.
+type stream struct {
+	rpc    grpc.BidiStreamingClient[pb.OperationBatch, pb.OperationResults]
+	cancel context.CancelFunc
+	broken chan struct{} // closed when receiving has ended
+
+	mu      sync.Mutex
+	pending map[uint64]*call
+	err     error // why it ended, once broken
+}
+
+// call is one operation. Its state says who owns the outcome: the sender may take it only while it is queued, and so
+// may a caller that goes away.
+type call struct {
+	id     uint64
+	req    *pb.TabletRequest
+	state  atomic.Int32
+	answer chan callAnswer // capacity 1
+}
+
+const (
+	callQueued int32 = iota
+	callSent
+	callDropped
+)
+
+type callAnswer struct {
+	resp *pb.TabletResponse
+	err  error
+}
+
+func newLink(conn *grpc.ClientConn, addr string, cfg ClientConfig) *link {
+	l := &link{
+		conn: conn, rpc: pb.NewPercolatorClient(conn), addr: addr, cfg: cfg.Batch.withDefaults(), logger: cfg.Logger,
+		wake: make(chan struct{}, 1),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.loop.Go(l.run)
+	return l
+}
+
+// send queues the operation and waits for its answer.
+func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if l.unanswered.Add(1) > int64(l.cfg.QueueLimit) {
+		l.unanswered.Add(-1)
+		e := &pb.Error{Code: pb.Error_CODE_OVERLOADED, Message: "too many operations wait for " + l.addr, RetryAfterMs: 10}
+		return &pb.TabletResponse{Error: e}, nil
+	}
+	defer l.unanswered.Add(-1)
+	c := &call{id: l.nextID.Add(1), req: req, answer: make(chan callAnswer, 1)}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
+	}
+	l.queue = append(l.queue, c)
+	first := len(l.queue) == 1
+	l.mu.Unlock()
+	if first {
+		l.rouse()
+	}
+	select {
+	case a := <-c.answer:
+		return a.resp, a.err
+	case <-ctx.Done():
+		if c.state.CompareAndSwap(callQueued, callDropped) {
+			return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, ctx.Err())
+		}
+		return nil, ctx.Err()
+	}
+}
+
+func (l *link) rouse() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run sends what is queued, over a new stream whenever the last one broke, until the link is closed.
+func (l *link) run() {
+	var s *stream
+	for {
+		select {
+		case <-l.wake:
+		case <-l.ctx.Done():
+			l.drop(txn.ErrClosed)
+			if s != nil {
+				s.end()
+			}
+			return
+		}
+		if l.cfg.Linger > 0 {
+			linger(l.ctx, l.cfg.Linger)
+		}
+		if s != nil && s.isBroken() {
+			s.end()
+			s = nil
+		}
+		if s == nil {
+			var err error
+			if s, err = l.open(); err != nil {
+				l.drop(fmt.Errorf("%w: %s: %w", errBroken, l.addr, err))
+				continue
+			}
+		}
+		l.flush(s)
+	}
+}
+
+func linger(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// open opens a stream; it fails if there is no connection within connectTimeout.
+func (l *link) open() (*stream, error) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	timer := time.AfterFunc(connectTimeout, cancel)
+	rpc, err := l.rpc.Operations(ctx, grpc.WaitForReady(true))
+	if err != nil || !timer.Stop() {
+		cancel()
+		if err == nil {
+			err = context.DeadlineExceeded
+		}
+		return nil, fromStatus(err)
+	}
+	s := &stream{rpc: rpc, cancel: cancel, broken: make(chan struct{}), pending: make(map[uint64]*call)}
+	l.loop.Go(s.receive)
+	return s, nil
+}
+
+// flush sends all that is queued, in messages within the bounds.
+func (l *link) flush(s *stream) {
+	l.mu.Lock()
+	queue := l.queue
+	l.queue = nil
+	l.mu.Unlock()
+	for len(queue) > 0 {
+		batch := &pb.OperationBatch{}
+		taken, size := 0, 0
+		for taken < len(queue) && len(batch.Operations) < l.cfg.MaxMessages {
+			c := queue[taken]
+			size += proto.Size(c.req)
+			if len(batch.Operations) > 0 && size > l.cfg.MaxBytes {
+				break
+			}
+			taken++
+			if s.add(c) {
+				batch.Operations = append(batch.Operations, &pb.Operation{Id: c.id, Request: c.req})
+			}
+		}
+		queue = queue[taken:]
+		if len(batch.Operations) == 0 {
+			continue
+		}
+		if err := s.rpc.Send(batch); err != nil {
+			s.cancel() // receive finds out why, and answers what was sent
+			<-s.broken
+			l.unsent(queue)
+			return
+		}
+	}
+}
+
+// unsent puts operations back that were surely not sent: a new stream is opened for them.
+func (l *link) unsent(queue []*call) {
+	if len(queue) == 0 {
+		return
+	}
+	l.mu.Lock()
+	l.queue = append(queue, l.queue...)
+	l.mu.Unlock()
+	l.rouse()
+}
+
+// drop answers all that is queued with "not sent".
+func (l *link) drop(cause error) {
+	l.mu.Lock()
+	queue := l.queue
+	l.queue = nil
+	l.closed = l.closed || l.ctx.Err() != nil
+	l.mu.Unlock()
+	for _, c := range queue {
+		if c.state.CompareAndSwap(callQueued, callSent) {
+			c.answer <- callAnswer{err: fmt.Errorf("%w: %w", txn.ErrNotSent, cause)}
+		}
+	}
+}
+
+func (l *link) close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.cancel()
+	l.loop.Wait()
+	return l.conn.Close()
+}
+
+// add records that the call goes out on this stream; false if its caller has gone, or the stream.
+func (s *stream) add(c *call) bool {
+	if !c.state.CompareAndSwap(callQueued, callSent) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil { // the stream is gone, so this was not sent
+		c.answer <- callAnswer{err: fmt.Errorf("%w: %w: %w", txn.ErrNotSent, errBroken, s.err)}
+		return false
+	}
+	s.pending[c.id] = c
+	return true
+}
+
+// receive hands out answers until the stream ends; what has none then is lost.
+func (s *stream) receive() {
+	var err error
+	for err == nil {
+		var results *pb.OperationResults
+		if results, err = s.rpc.Recv(); err == nil {
+			s.handOut(results)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+	for _, c := range s.pending {
+		c.answer <- callAnswer{err: fmt.Errorf("%w: %w", errBroken, fromStatus(err))}
+	}
+	clear(s.pending)
+	s.cancel()
+	close(s.broken)
+}
+
+func (s *stream) handOut(results *pb.OperationResults) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range results.Results {
+		if c := s.pending[r.GetId()]; c != nil && r.Response != nil {
+			delete(s.pending, r.Id)
+			c.answer <- callAnswer{resp: r.Response}
+		}
+	}
+}
+
+func (s *stream) isBroken() bool {
+	select {
+	case <-s.broken:
+		return true
+	default:
+		return false
+	}
+}
+
+// end cancels the stream and waits until its answers are out.
+func (s *stream) end() {
+	s.cancel()
+	<-s.broken
+}

@@ -1,0 +1,163 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Server serves a Transport to remote clients.
+type Server struct {
+	grpc    *grpc.Server
+	service *service
+	drain   sync.Once
+}
+
+// NewServer returns a server over the transport, which stays the caller's.
+func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
+	cfg = cfg.withDefaults()
+	opts := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
+		grpc.MaxConcurrentStreams(cfg.MaxStreams), grpc.ConnectionTimeout(connectTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger)), grpc.ChainStreamInterceptor(recoverStream(cfg.Logger)),
+		grpc.WaitForHandlers(true),
+	}
+	if cfg.TLS != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(cfg.TLS)))
+	}
+	s := &Server{
+		grpc:    grpc.NewServer(opts...),
+		service: &service{transport: transport, cfg: cfg, draining: make(chan struct{})},
+	}
+	pb.RegisterPercolatorServer(s.grpc, s.service)
+	return s
+}
+
+// Serve answers on the listener until Stop or Shutdown; it then returns nil. It may be called for several listeners.
+func (s *Server) Serve(lis net.Listener) error { return s.grpc.Serve(lis) }
+
+// Shutdown takes no more work, lets what is under way finish, and cuts off what is left when ctx ends.
+func (s *Server) Shutdown(ctx context.Context) {
+	s.drain.Do(func() { close(s.service.draining) })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-done
+	}
+}
+
+// Stop cuts everything off and waits for the handlers.
+func (s *Server) Stop() { s.grpc.Stop() }
+
+// recovered turns a panic of a handler into an error: one bad request must not end the process.
+func recovered(logger *slog.Logger, where string, err *error) {
+	if r := recover(); r != nil {
+		logger.Error("handler panicked", "method", where, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		*err = status.Error(codes.Internal, "percolator: internal error")
+	}
+}
+
+func recoverUnary(logger *slog.Logger) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+		defer recovered(logger, info.FullMethod, &err)
+		return handler(ctx, req)
+	}
+}
+
+func recoverStream(logger *slog.Logger) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+		defer recovered(logger, info.FullMethod, &err)
+		return handler(srv, stream)
+	}
+}
+
+// service is pb.PercolatorServer over a Transport.
+type service struct {
+	pb.UnimplementedPercolatorServer
+	transport txn.Transport
+	cfg       ServerConfig
+	draining  chan struct{} // closed by Shutdown
+}
+
+// Timestamps asks the oracle.
+func (s *service) Timestamps(ctx context.Context, req *pb.TimestampsRequest) (*pb.TimestampsResponse, error) {
+	count := max(1, min(int(req.Count), maxTimestamps))
+	first, n, err := s.transport.Timestamps(ctx, count)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &pb.TimestampsResponse{First: uint64(first), Count: uint32(n)}, nil
+}
+
+// Locate reads the tablet map.
+func (s *service) Locate(ctx context.Context, req *pb.LocateRequest) (*pb.LocateResponse, error) {
+	limit := max(1, min(int(req.Limit), maxLocate))
+	found, err := s.transport.Locate(ctx, mvcc.TableID(req.Table), wire.String(req.Row), limit)
+	return &pb.LocateResponse{Tablets: found}, toStatus(err)
+}
+
+// CreateTable creates a table or adds split keys to it.
+func (s *service) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.CreateTableResponse, error) {
+	keys := make([]string, len(req.SplitKeys))
+	for i, k := range req.SplitKeys {
+		keys[i] = wire.String(k)
+	}
+	t, err := s.transport.CreateTable(ctx, req.Name, keys)
+	return &pb.CreateTableResponse{Table: t}, toStatus(err)
+}
+
+// DropTable drops a table.
+func (s *service) DropTable(ctx context.Context, req *pb.DropTableRequest) (*pb.DropTableResponse, error) {
+	return &pb.DropTableResponse{}, toStatus(s.transport.DropTable(ctx, req.Name))
+}
+
+// Tables lists the tables.
+func (s *service) Tables(ctx context.Context, _ *pb.TablesRequest) (*pb.TablesResponse, error) {
+	tables, err := s.transport.Tables(ctx)
+	return &pb.TablesResponse{Tables: tables}, toStatus(err)
+}
+
+// GetCatalogue reads the catalogue of observed columns.
+func (s *service) GetCatalogue(ctx context.Context, _ *pb.CatalogueRequest) (*pb.Catalogue, error) {
+	catalogue, err := s.transport.Catalogue(ctx)
+	return catalogue, toStatus(err)
+}
+
+// WorkerDead reports positive knowledge only.
+func (s *service) WorkerDead(ctx context.Context, req *pb.WorkerDeadRequest) (*pb.WorkerDeadResponse, error) {
+	return &pb.WorkerDeadResponse{Dead: s.transport.WorkerDead(ctx, wire.Worker(req.Worker))}, nil
+}
+
+// SplitTablet splits a tablet. The response is empty: the tablet map tells the rest.
+func (s *service) SplitTablet(ctx context.Context, req *pb.SplitTabletRequest) (*pb.SplitResponse, error) {
+	return &pb.SplitResponse{}, toStatus(s.transport.SplitTablet(ctx, req.Table, wire.String(req.Row)))
+}
+
+// NodeStatus describes the node.
+func (s *service) NodeStatus(ctx context.Context, _ *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
+	st, err := s.transport.NodeStatus(ctx)
+	return st, toStatus(err)
+}

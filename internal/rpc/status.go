@@ -1,0 +1,70 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// grpcCodes is the gRPC code of each of ours, for clients that know no better; ours travels in the details.
+var grpcCodes = map[pb.Error_Code]codes.Code{
+	pb.Error_CODE_INVALID:    codes.InvalidArgument,
+	pb.Error_CODE_TOO_LARGE:  codes.InvalidArgument,
+	pb.Error_CODE_FUTURE:     codes.InvalidArgument,
+	pb.Error_CODE_NO_TABLE:   codes.NotFound,
+	pb.Error_CODE_EXISTS:     codes.AlreadyExists,
+	pb.Error_CODE_PERMISSION: codes.PermissionDenied,
+	pb.Error_CODE_OVERLOADED: codes.ResourceExhausted,
+	pb.Error_CODE_UNKNOWN:    codes.Unknown,
+	pb.Error_CODE_INTERNAL:   codes.Internal,
+}
+
+// toStatus is what a unary call returns for an error of the Transport.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: err.Error()}
+	var refusal *txn.ServerError
+	switch {
+	case errors.As(err, &refusal):
+		e.Code, e.Message = refusal.Code, refusal.Message
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	}
+	code, ok := grpcCodes[e.Code]
+	if !ok {
+		code = codes.Unavailable
+	}
+	st, detailErr := status.New(code, e.Message).WithDetails(e)
+	if detailErr != nil {
+		return status.Error(code, e.Message)
+	}
+	return st.Err()
+}
+
+// fromStatus is toStatus undone. An error without our details comes from gRPC itself.
+func fromStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	st := status.Convert(err)
+	for _, d := range st.Details() {
+		if e, ok := d.(*pb.Error); ok {
+			return &txn.ServerError{Code: e.Code, Message: e.Message}
+		}
+	}
+	switch st.Code() {
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return &txn.ServerError{Code: pb.Error_CODE_PERMISSION, Message: st.Message()}
+	case codes.Unimplemented:
+		return &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "the node does not know this request: " + st.Message()}
+	}
+	return fmt.Errorf("%w: %s", txn.ErrUnavailable, st.Message())
+}
