@@ -139,7 +139,7 @@ func (n *Node) startTablets(ctx context.Context) error {
 			snap.Close()
 			return fmt.Errorf("node: list the store's tablets: %w", err)
 		}
-		ids = append(ids, e.ID)
+		ids = append(ids, e.Tablet)
 	}
 	snap.Close()
 	n.host.waiting = len(ids)

@@ -166,7 +166,7 @@ func (n *Node) Close(ctx context.Context) error {
 func (n *Node) Drain(ctx context.Context) error {
 	var errs []error
 	if n.servers != nil {
-		errs = append(errs, n.servers.drain(ctx))
+		n.servers.drain(ctx)
 	}
 	if n.notify != nil {
 		n.host.setHint(nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -14,8 +15,10 @@ import (
 
 // servers are the node's listeners.
 type servers struct {
-	grpc *rpc.Server
-	http *httpd.Server
+	grpc   *rpc.Server
+	listen net.Listener
+	served chan error // the gRPC server's end
+	http   *httpd.Server
 }
 
 // Version is the version of this build.
@@ -27,10 +30,11 @@ func (n *Node) serve(_ context.Context) error {
 	n.servers = s
 	var err error
 	if n.cfg.Listen != "" {
-		s.grpc, err = rpc.Listen(n.cfg.Listen, n.transport(), rpc.ServerConfig{Limits: n.cfg.Limits, Logger: n.cfg.Logger})
-		if err != nil {
+		if s.listen, err = net.Listen("tcp", n.cfg.Listen); err != nil {
 			return fmt.Errorf("node: listen for clients: %w", err)
 		}
+		s.grpc, s.served = rpc.NewServer(n.transport(), rpc.ServerConfig{Logger: n.cfg.Logger}), make(chan error, 1)
+		go func() { s.served <- s.grpc.Serve(s.listen) }() // joined by close
 	}
 	if addr := n.cfg.HTTPAddr(); addr != "" {
 		s.http, err = httpd.Open(httpd.Options{
@@ -70,7 +74,7 @@ func (n *Node) Addr() string {
 	if n.cfg.Advertise != "" {
 		return n.cfg.Advertise
 	}
-	return n.servers.grpc.Addr()
+	return n.servers.listen.Addr().String()
 }
 
 // HTTPAddr is the address of the HTTP listener; empty if there is none.
@@ -81,18 +85,24 @@ func (n *Node) HTTPAddr() string {
 	return n.servers.http.Addr()
 }
 
+// drainGrace bounds how long remote clients' streams are waited for: an idle one never ends by itself.
+const drainGrace = 2 * time.Second
+
 // drain takes no new remote work and waits for what is under way.
-func (s *servers) drain(ctx context.Context) error {
+func (s *servers) drain(ctx context.Context) {
 	if s.grpc == nil {
-		return nil
+		return
 	}
-	return s.grpc.Drain(ctx)
+	ctx, cancel := context.WithTimeout(ctx, drainGrace)
+	defer cancel()
+	s.grpc.Shutdown(ctx)
 }
 
 func (s *servers) close() error {
 	var errs []error
 	if s.grpc != nil {
-		errs = append(errs, s.grpc.Close())
+		s.grpc.Stop()
+		errs = append(errs, <-s.served)
 	}
 	if s.http != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -1,0 +1,76 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/workload"
+)
+
+// open starts a node in a directory of its own; in memory if dir is empty.
+func open(t testing.TB, dir string, change func(*node.Config)) *node.Node {
+	t.Helper()
+	cfg := node.DefaultConfig()
+	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
+	cfg.Store.InMemory = dir == ""
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if change != nil {
+		change(&cfg)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	n, err := node.Open(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// TestWorkloads runs the promises of package workload on a node, in one tablet (one-phase commits) and in several.
+func TestWorkloads(t *testing.T) {
+	for _, tablets := range []int{1, 4} {
+		t.Run(fmt.Sprintf("%d tablets", tablets), func(t *testing.T) {
+			ctx := context.Background()
+			db := open(t, t.TempDir(), nil).DB()
+			if err := workload.Prepare(ctx, db, tablets); err != nil {
+				t.Fatal(err)
+			}
+			if err := workload.OpenBank(ctx, db); err != nil {
+				t.Fatal(err)
+			}
+			l := workload.Load{Workers: 8, Duration: 2 * time.Second, Seed: 1}
+			for name, run := range map[string]func() error{
+				"bank":             func() error { return workload.Bank(ctx, db, l) },
+				"lost update":      func() error { return workload.LostUpdate(ctx, db, l) },
+				"long fork":        func() error { return workload.LongFork(ctx, db, l) },
+				"read your writes": func() error { return workload.ReadYourWrites(ctx, db, l) },
+				"stable snapshots": func() error { return workload.StableSnapshots(ctx, db, l) },
+			} {
+				t.Run(name, func(t *testing.T) {
+					if err := run(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			happened, err := workload.WriteSkew(ctx, db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !happened {
+				t.Error("write skew was refused: this is not snapshot isolation")
+			}
+		})
+	}
+}

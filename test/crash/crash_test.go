@@ -1,0 +1,216 @@
+// Package crash kills a node with -9 at random moments, again and again on one directory, and looks whether what was
+// acknowledged is there, whether the bank still holds its money, and whether timestamps ever went back.
+package crash
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/workload"
+)
+
+var (
+	kills = flag.Int("kills", 6, "how often the node is killed")
+	seed  = flag.Uint64("seed", 1, "of the moments")
+)
+
+// childDir names the directory of the node that the child process runs.
+const childDir = "PERCOLATOR_CRASH_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		if err := child(dir); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func open(ctx context.Context, dir string) (*node.Node, error) {
+	cfg := node.DefaultConfig()
+	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return node.Open(ctx, cfg)
+}
+
+// child runs a node and works on it until it is killed. It prints a line for each thing that was acknowledged, after it was.
+func child(dir string) error {
+	ctx := context.Background()
+	n, err := open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	db := n.DB()
+	if err := workload.Prepare(ctx, db, 3); err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	say := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Printf(format+"\n", args...)
+	}
+	if exists, err := hasBank(ctx, db); err != nil {
+		return err
+	} else if !exists {
+		if err := workload.OpenBank(ctx, db); err != nil {
+			return err
+		}
+	}
+	say("ready")
+	for w := range 4 {
+		go write(ctx, db, w, say)
+	}
+	return workload.Bank(ctx, db, workload.Load{Workers: 4, Duration: time.Minute, Seed: uint64(os.Getpid())})
+}
+
+func hasBank(ctx context.Context, db *percolator.DB) (bool, error) {
+	tables, err := db.Tables(ctx)
+	if err != nil || len(tables) == 0 {
+		return false, err
+	}
+	return workload.CheckBank(ctx, db) == nil, nil
+}
+
+var acked = percolator.Column{Table: workload.Table, Name: "acked"}
+
+// write makes one-phase and two-phase transactions of fresh rows and says which were acknowledged, and when.
+func write(ctx context.Context, db *percolator.DB, worker int, say func(string, ...any)) {
+	for i := 0; ; i++ {
+		id := fmt.Sprintf("%d-%d-%d", os.Getpid(), worker, i)
+		var at percolator.Timestamp
+		err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set("10/"+id, acked, []byte(id))
+			if i%2 == 0 { // another tablet
+				tx.Set("f0/"+id, acked, []byte(id))
+			}
+			return nil
+		}, percolator.CommittedAt(&at))
+		if err == nil {
+			say("acked %s %d %v", id, at, i%2 == 0)
+		}
+	}
+}
+
+// witness is what the children have said.
+type witness struct {
+	rows map[string]bool // id: whether it is in two tablets
+	last uint64          // the greatest timestamp
+}
+
+func TestKillLosesNothingAcknowledged(t *testing.T) {
+	dir, rng := t.TempDir(), rand.New(rand.NewPCG(*seed, 0))
+	w := &witness{rows: map[string]bool{}}
+	for k := range *kills {
+		w.life(t, dir, time.Duration(rng.IntN(1500))*time.Millisecond)
+		t.Logf("kill %d: %d transactions acknowledged so far", k+1, len(w.rows))
+	}
+	if len(w.rows) == 0 {
+		t.Fatal("nothing was ever acknowledged")
+	}
+	w.check(t, dir)
+}
+
+// life runs one child and kills it some time after it is ready.
+func (w *witness) life(t *testing.T, dir string, after time.Duration) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childDir+"="+dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	before := w.last
+	ready := false
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadString('\n')
+		if err == io.EOF {
+			break // killed: an unfinished last line was not said
+		}
+		f := strings.Fields(line)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case f[0] == "ready":
+			ready = true
+			time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+		case f[0] == "acked" && len(f) == 4:
+			at, err := strconv.ParseUint(f[2], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at <= before {
+				t.Fatalf("oracle: timestamp %d after the restart, %d before it", at, before)
+			}
+			w.rows[f[1]] = f[3] == "true"
+			w.last = max(w.last, at)
+		default:
+			t.Fatalf("the node said: %s", line)
+		}
+	}
+	_ = cmd.Wait()
+	if !ready {
+		t.Fatal("the node did not come up")
+	}
+}
+
+func (w *witness) check(t *testing.T, dir string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	n, err := open(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := workload.CheckBank(ctx, n.DB()); err != nil {
+		t.Error(err)
+	}
+	s, err := n.DB().Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	lost := 0
+	for id, both := range w.rows {
+		rows := []string{"10/" + id}
+		if both {
+			rows = append(rows, "f0/"+id)
+		}
+		for _, row := range rows {
+			v, ok, err := s.Get(ctx, row, acked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok || string(v) != id {
+				lost++
+			}
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d acknowledged cells of %d transactions are gone", lost, len(w.rows))
+	}
+}

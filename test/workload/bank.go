@@ -1,0 +1,157 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+)
+
+// Table is where the workloads keep their cells; Split keys spread them over tablets.
+const Table = "workload"
+
+var value = percolator.Column{Table: Table, Name: "v"}
+
+// Prepare makes the workloads' table, in the given number of tablets.
+func Prepare(ctx context.Context, db *percolator.DB, tablets int) error {
+	spec := percolator.TableSpec{Name: Table}
+	for i := 1; i < tablets; i++ {
+		spec.SplitKeys = append(spec.SplitKeys, fmt.Sprintf("%02x", i*256/tablets))
+	}
+	return db.CreateTable(ctx, spec)
+}
+
+// row spreads numbered rows evenly over the table, so that neighbours lie in different tablets.
+func row(kind string, i int) string { return fmt.Sprintf("%02x/%s/%d", (i*37)%256, kind, i) }
+
+// Load is how much a workload does. It ends after Duration or when ctx does.
+type Load struct {
+	Workers  int
+	Duration time.Duration
+	Seed     uint64
+}
+
+// run has the workers repeat fn until the time is up; it joins their errors. Errors that only say "busy" end nothing.
+func (l Load) run(ctx context.Context, fn func(ctx context.Context, worker int, rng *rand.Rand) error) error {
+	ctx, cancel := context.WithTimeout(ctx, l.Duration)
+	defer cancel()
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+	)
+	for w := range l.Workers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(l.Seed, uint64(w)))
+			for ctx.Err() == nil {
+				err := fn(ctx, w, rng)
+				if err == nil || ctx.Err() != nil || excused(err) {
+					continue
+				}
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// excused are errors that a workload meets under faults and contention; none of them breaks a promise.
+func excused(err error) bool {
+	for _, ok := range []error{
+		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown, percolator.ErrOverloaded,
+		percolator.ErrUnavailable, context.DeadlineExceeded, context.Canceled,
+	} {
+		if errors.Is(err, ok) {
+			return true
+		}
+	}
+	return false
+}
+
+// The bank: so many accounts, so much in each at first.
+const (
+	accounts = 20
+	opening  = 100
+)
+
+// OpenBank fills the accounts.
+func OpenBank(ctx context.Context, db *percolator.DB) error {
+	return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		for i := range accounts {
+			tx.Set(row("bank", i), value, strconv.AppendInt(nil, opening, 10))
+		}
+		return nil
+	})
+}
+
+// Bank moves money between accounts while others add all of them up in a snapshot: the sum never changes, and no
+// account that was checked is overdrawn.
+func Bank(ctx context.Context, db *percolator.DB, l Load) error {
+	err := l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
+		if worker%4 == 3 {
+			return CheckBank(ctx, db)
+		}
+		from, to := rng.IntN(accounts), rng.IntN(accounts)
+		amount := 1 + rng.IntN(10)
+		return db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+			return transfer(ctx, tx, row("bank", from), row("bank", to), amount)
+		}, percolator.Name("transfer"))
+	})
+	return errors.Join(err, CheckBank(ctx, db))
+}
+
+func transfer(ctx context.Context, tx *percolator.Tx, from, to string, amount int) error {
+	a, err := number(ctx, tx, from)
+	if err != nil || a < amount || from == to {
+		return err
+	}
+	b, err := number(ctx, tx, to)
+	if err != nil {
+		return err
+	}
+	tx.Set(from, value, strconv.AppendInt(nil, int64(a-amount), 10))
+	tx.Set(to, value, strconv.AppendInt(nil, int64(b+amount), 10))
+	return nil
+}
+
+// CheckBank adds the accounts up in one snapshot.
+func CheckBank(ctx context.Context, db *percolator.DB) error {
+	s, err := db.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	sum := 0
+	for i := range accounts {
+		n, err := number(ctx, s, row("bank", i))
+		if err != nil {
+			return err
+		}
+		if n < 0 {
+			return fmt.Errorf("workload: bank: account %d is overdrawn: %d", i, n)
+		}
+		sum += n
+	}
+	if sum != accounts*opening {
+		return fmt.Errorf("workload: bank: the accounts hold %d at %d, not %d", sum, s.Timestamp(), accounts*opening)
+	}
+	return nil
+}
+
+// number reads a cell that holds a decimal number; 0 if there is none.
+func number(ctx context.Context, r percolator.Reader, row string) (int, error) {
+	v, ok, err := r.Get(ctx, row, value)
+	if err != nil || !ok {
+		return 0, err
+	}
+	return strconv.Atoi(string(v))
+}
