@@ -1,0 +1,47 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/workload"
+)
+
+// TestExactCounting: with one change a row, the counter that a strong observer keeps equals the number of rows, under 8
+// scanners, with hints off, on and duplicated, with lockd on and off (§2.4).
+func TestExactCounting(t *testing.T) {
+	const rows = 600
+	for _, hints := range []string{"on", "off", "twice"} {
+		for _, lockd := range []bool{true, false} {
+			t.Run(fmt.Sprintf("hints %s, lockd %v", hints, lockd), func(t *testing.T) {
+				count := workload.Counting{Shards: 4}
+				n := open(t, "", func(c *node.Config) {
+					c.Observers = count.Register
+					c.Scanners = 8
+					c.Notifications.NoHints = hints == "off"
+					c.Notifications.DuplicateHints = hints == "twice"
+					c.Notifications.NoLockd = !lockd
+				})
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				if err := count.Load(ctx, n.DB(), 0, rows); err != nil {
+					t.Fatal(err)
+				}
+				if err := n.DB().WaitIdle(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if err := count.Check(ctx, n.DB(), rows); err != nil {
+					t.Error(err)
+				}
+				status, err := n.Status(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%v", status.Observers)
+			})
+		}
+	}
+}
