@@ -1,0 +1,45 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// program finds a program that README.md shows: a marker with the file's name, then a fenced block.
+var program = regexp.MustCompile("(?s)<!-- (\\S+\\.go) -->\n```go\n(.*?)```")
+
+// TestReadmeShowsRealPrograms: a program in README.md is the file that it names, comment of the package aside, so that
+// it compiles. `UPDATE=1 go test ./internal/archtest -run Readme` copies the files into README.md.
+func TestReadmeShowsRealPrograms(t *testing.T) {
+	name := filepath.Join("..", "..", "README.md")
+	readme, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := program.FindAllSubmatch(readme, -1)
+	if len(shown) == 0 {
+		t.Fatal("README.md shows no program")
+	}
+	for _, m := range shown {
+		source, err := os.ReadFile(filepath.Join("..", "..", string(m[1])))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(source)
+		text = text[strings.Index(text, "package "):]
+		if string(m[2]) == text {
+			continue
+		}
+		if os.Getenv("UPDATE") == "" {
+			t.Errorf("README.md shows another %s than there is", m[1])
+			continue
+		}
+		updated := strings.Replace(string(readme), string(m[0]), "<!-- "+string(m[1])+" -->\n```go\n"+text+"```", 1)
+		if err := os.WriteFile(name, []byte(updated), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
