@@ -51,6 +51,7 @@ var layers = []layer{
 	{of: "node", may: []string{"..."}},
 	{of: "cmd/...", may: []string{"node"}},
 	{of: "bench", may: []string{"..."}},
+	{of: "test/...", may: []string{"..."}},
 	{of: "internal/...", may: []string{"..."}}, // tools and harnesses: nobody but commands and tests imports them
 	{of: "examples/...", may: []string{root, "node", "examples/..."}},
 }
