@@ -56,7 +56,13 @@ type RunningNode interface {
 // Run executes one command line, without the program's name, and returns its exit code.
 func (a *App) Run(ctx context.Context, args []string) int {
 	if a.Connect == nil {
-		a.Connect = rpc.Dial
+		a.Connect = func(ctx context.Context, addrs []string, cfg rpc.ClientConfig) (txn.Transport, error) {
+			c, err := rpc.Dial(ctx, addrs, cfg)
+			if err != nil {
+				return nil, err // not c: a nil *rpc.Client is no nil Transport
+			}
+			return c, nil
+		}
 	}
 	r := &run{App: a}
 	root := r.root()
