@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestExitCodes(t *testing.T) {
+	for _, tc := range []struct {
+		fail error
+		code int
+		next string // part of what to do next
+	}{
+		{nil, ExitDone, ""},
+		{percolator.ErrNoTable, ExitFailed, "table create"},
+		{fmt.Errorf("wrapped: %w", percolator.ErrConflict), ExitFailed, "try again"},
+		{percolator.ErrCommitUnknown, ExitFailed, "history"},
+		{percolator.ErrUnavailable, ExitUnavailable, "start"},
+		{percolator.ErrOverloaded, ExitUnavailable, "try again"},
+		{status.Error(codes.Unavailable, "connection refused"), ExitUnavailable, "start"},
+		{context.DeadlineExceeded, ExitUnavailable, "--timeout"},
+		{&txn.ServerError{Code: pb.Error_CODE_UNAVAILABLE, Message: "later"}, ExitUnavailable, ""},
+		{&txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "no"}, ExitFailed, ""},
+		{errors.New("whatever"), ExitFailed, ""},
+	} {
+		cluster := bankCluster()
+		cluster.fail = tc.fail
+		code, stdout, stderr := runApp(t, cluster, nil, "status")
+		if code != tc.code || !strings.Contains(stderr, tc.next) {
+			t.Errorf("%v: exit code %d, want %d\n%s", tc.fail, code, tc.code, stderr)
+		}
+		if tc.fail != nil && (stdout != "" || !strings.HasPrefix(stderr, "percolator status: ")) {
+			t.Errorf("%v: standard output %q, error %q", tc.fail, stdout, stderr)
+		}
+	}
+}
+
+func TestTimeoutIsUnavailable(t *testing.T) {
+	cluster := bankCluster()
+	cluster.hang = true
+	code, _, stderr := runApp(t, cluster, nil, "status", "--timeout", "1ms")
+	if code != ExitUnavailable || !strings.Contains(stderr, errTimeout.Error()) || !strings.Contains(stderr, "--timeout waits longer") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+func TestSettingsPrecedence(t *testing.T) {
+	file := writeFile(t, "http: 127.0.0.1:9001\nscanners: 5\nlock-ttl: 3s\nbatch:\n  tablet:\n    max-messages: 7\nlabels:\n  zone: a\n")
+	for _, tc := range []struct {
+		name    string
+		environ []string
+		args    []string
+		check   func(config.Config) error
+	}{
+		{"default", nil, nil, func(c config.Config) error { return want(c.Scanners, config.DefaultConfig().Scanners) }},
+		{"file", nil, []string{"--config", file}, func(c config.Config) error {
+			return errors.Join(want(c.Scanners, 5), want(c.HTTP, "127.0.0.1:9001"), want(c.LockTTL, 3*time.Second),
+				want(c.Batch.Tablet.MaxMessages, 7), want(c.Labels["zone"], "a"))
+		}},
+		{"file named by the environment", []string{"PERCOLATOR_CONFIG=" + file}, nil, func(c config.Config) error { return want(c.Scanners, 5) }},
+		{"environment over file", []string{"PERCOLATOR_SCANNERS=6", "PERCOLATOR_BATCH_TABLET_MAX_MESSAGES=8"}, []string{"--config", file},
+			func(c config.Config) error {
+				return errors.Join(want(c.Scanners, 6), want(c.Batch.Tablet.MaxMessages, 8))
+			}},
+		{"flag over environment", []string{"PERCOLATOR_SCANNERS=6"}, []string{"--config", file, "--scanners", "7"},
+			func(c config.Config) error { return want(c.Scanners, 7) }},
+		{"another command's setting", []string{"PERCOLATOR_ADDR=127.0.0.1:1"}, nil, func(config.Config) error { return nil }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			node := &fakeNode{}
+			code, cfg, stderr := startApp(t, node, tc.environ, []func(){func() {}}, append(tc.args, "--dir", t.TempDir(), "--insecure")...)
+			if code != ExitDone {
+				t.Fatalf("exit code %d: %s", code, stderr)
+			}
+			if err := tc.check(cfg); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func want[T comparable](got, want T) error {
+	if got != want {
+		return fmt.Errorf("got %v, want %v", got, want)
+	}
+	return nil
+}
+
+func TestUnknownSettingsAreRefused(t *testing.T) {
+	for _, tc := range []struct {
+		environ []string
+		file    string
+		says    string
+	}{
+		{[]string{"PERCOLATOR_LISTENN=x"}, "", `PERCOLATOR_LISTENN (did you mean "listen"?)`},
+		{nil, "scaners: 5\n", `unknown key "scaners" (did you mean "scanners"?)`},
+		{nil, "batch: {tablet: {size: 1}}\n", `unknown key "batch-tablet-size"`},
+		{nil, "scanners: [oops\n", "configuration file"},
+		{nil, "timeout: soon\n", `setting "timeout"`},
+	} {
+		args := []string{"status"}
+		if tc.file != "" {
+			args = append(args, "--config", writeFile(t, tc.file))
+		}
+		code, _, stderr := runApp(t, bankCluster(), tc.environ, args...)
+		if code != ExitUsage || !strings.Contains(stderr, tc.says) {
+			t.Errorf("%v %q: exit code %d, %s", tc.environ, tc.file, code, stderr)
+		}
+	}
+}
+
+func TestSignals(t *testing.T) {
+	t.Run("first drains", func(t *testing.T) {
+		node := &fakeNode{}
+		code, _, stderr := startApp(t, node, nil, []func(){func() {}}, "--dir", t.TempDir(), "--insecure")
+		if code != ExitDone || !node.drained || !node.closed {
+			t.Errorf("exit code %d, drained %v, closed %v: %s", code, node.drained, node.closed, stderr)
+		}
+	})
+	t.Run("second forces", func(t *testing.T) {
+		draining := make(chan struct{})
+		node := &fakeNode{drain: func(ctx context.Context) error {
+			close(draining)
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		code, _, stderr := startApp(t, node, nil, []func(){func() {}, func() { <-draining }}, "--dir", t.TempDir(), "--insecure")
+		if code != ExitFailed || !strings.Contains(stderr, "before it was drained") {
+			t.Errorf("exit code %d: %s", code, stderr)
+		}
+	})
+	t.Run("slow drain is cut off", func(t *testing.T) {
+		node := &fakeNode{drain: func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		code, _, stderr := startApp(t, node, nil, []func(){func() {}}, "--dir", t.TempDir(), "--insecure", "--drain-timeout", "1ms")
+		if code != ExitDone || !node.closed || !strings.Contains(stderr, "did not finish in time") {
+			t.Errorf("exit code %d: %s", code, stderr)
+		}
+	})
+}
+
+func TestWalkPagesOverTablets(t *testing.T) {
+	cluster := bankCluster()
+	rows := []string{"a", "b", "c", "n", "o"} // tablet 2 ends before m
+	cluster.walked = func(req *pb.WalkRequest) *pb.WalkResponse {
+		if req.Group != uint32(mvcc.GroupLock) {
+			return &pb.WalkResponse{Done: true}
+		}
+		page := &pb.WalkResponse{Done: true}
+		for _, row := range rows {
+			inTablet := (string(req.FromRow) < "m") == (row < "m")
+			if !inTablet || row < string(req.FromRow) || (req.After != nil && row <= string(req.After.Row)) {
+				continue
+			}
+			if len(page.Entries) == 2 {
+				page.Done = false
+				break
+			}
+			cell := &pb.Cell{Table: 16, Row: []byte(row), Column: []byte("bal")}
+			page.Entries = append(page.Entries, &pb.WalkEntry{Cell: cell, Lock: &pb.Lock{StartTs: 5, Primary: cell, Expiry: 9}})
+		}
+		return page
+	}
+	code, stdout, stderr := runApp(t, cluster, nil, "lock", "ls", "-o", "json")
+	if code != ExitDone {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	var got []string
+	for dec := json.NewDecoder(strings.NewReader(stdout)); dec.More(); {
+		var l struct{ Cell struct{ Row string } }
+		if err := dec.Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, l.Cell.Row)
+	}
+	if strings.Join(got, " ") != strings.Join(rows, " ") {
+		t.Errorf("rows %v, want %v", got, rows)
+	}
+	_, stdout, stderr = runApp(t, cluster, nil, "lock", "ls", "--limit", "4")
+	if strings.Count(stdout, "\n") != 5 || !strings.Contains(stderr, "first 4") {
+		t.Errorf("a limit of 4 shows\n%s%s", stdout, stderr)
+	}
+}
+
+// TestOutput runs the command lines in testdata/output against bankCluster.
+func TestOutput(t *testing.T) {
+	datadriven.RunTest(t, "testdata/output", func(t *testing.T, d *datadriven.TestData) string {
+		cluster := bankCluster()
+		cluster.walked = func(req *pb.WalkRequest) *pb.WalkResponse { return somethingOf(req) }
+		code, stdout, stderr := runApp(t, cluster, nil, strings.Fields(d.Input)...)
+		if code != ExitDone {
+			return fmt.Sprintf("exit code %d\n%s%s", code, stdout, stderr)
+		}
+		return stdout + stderr
+	})
+}
+
+// somethingOf is one lock, one intent and two notifications, in the tablet that begins with the table.
+func somethingOf(req *pb.WalkRequest) *pb.WalkResponse {
+	page := &pb.WalkResponse{Done: true}
+	if len(req.FromRow) > 0 {
+		return page
+	}
+	cell := func(row string, class mvcc.Class, column string) *pb.Cell {
+		return &pb.Cell{Table: 16, Row: []byte(row), Class: uint32(class), Column: []byte(column)}
+	}
+	switch mvcc.Group(req.Group) {
+	case mvcc.GroupLock:
+		page.Entries = []*pb.WalkEntry{
+			{Cell: cell("Bob", mvcc.ClassData, "bal"), Lock: &pb.Lock{StartTs: 7, Primary: cell("Bob", mvcc.ClassData, "bal"), Expiry: 90}},
+			{Cell: cell("Joe", mvcc.ClassAck, "count"), Lock: &pb.Lock{StartTs: 7, Primary: cell("Bob", mvcc.ClassData, "bal"), Expiry: 90,
+				Kind: pb.Kind_KIND_DELETE, Worker: &pb.Worker{Node: 1, Incarnation: 2}}},
+		}
+	case mvcc.GroupIntent:
+		page.Entries = []*pb.WalkEntry{{Cell: cell("\xff", mvcc.ClassData, string(req.Column)), Ts: 8,
+			Intent: &pb.Intent{Primary: cell("Bob", mvcc.ClassData, "bal"), Expiry: 91}}}
+	case mvcc.GroupNotify:
+		if string(req.Column) == "bal" {
+			page.Entries = []*pb.WalkEntry{
+				{Cell: cell("Bob", mvcc.ClassData, "bal"), Notify: &pb.Notify{Ts: 8}},
+				{Cell: cell("Joe", mvcc.ClassData, "bal"), Notify: &pb.Notify{Ts: 8, Attempts: 10, ParkedTs: 40, Error: "panic: no\nluck"}},
+			}
+		}
+	}
+	return page
+}
