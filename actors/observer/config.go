@@ -19,7 +19,7 @@ const (
 	DefaultFailureBase   = 100 * time.Millisecond
 	DefaultFailureMax    = time.Minute
 	DefaultRetryBase     = 2 * time.Millisecond
-	DefaultRetryMax      = 2 * time.Second
+	DefaultRetryMax      = 500 * time.Millisecond
 )
 
 // Errors of this package.

@@ -29,6 +29,7 @@ var (
 // quick makes backoff and grace short.
 func quick(c *observer.Config) {
 	c.FailureBase, c.FailureMax, c.Grace = time.Millisecond, 8*time.Millisecond, 20*time.Millisecond
+	c.RetryMax = 10 * time.Millisecond
 }
 
 // one starts a node with one strong observer of raw.
@@ -265,4 +266,3 @@ func TestStopGivesUp(t *testing.T) {
 		t.Errorf("Stop: %v", err)
 	}
 }
-

@@ -269,3 +269,11 @@ func (t *Transport) Worker() mvcc.Worker { return t.worker }
 
 // Close implements txn.Transport.
 func (t *Transport) Close() error { return nil }
+
+// Locked reports whether the cell has a lock, or, for a weak column, whether it has an intent.
+func (c *Cluster) Locked(cell mvcc.Cell) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, locked := c.view.Lock(cell)
+	return locked || len(c.intents.cells[cell]) > 0
+}

@@ -1,0 +1,258 @@
+package observer_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/observer"
+	"github.com/percolator-go/percolator/actors/scanner"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+	"github.com/percolator-go/percolator/internal/notifytest"
+)
+
+// TestChangesCollapse: changes that come while a run goes on are covered by one more run, and one cell never runs twice
+// at once (§2.4, message collapsing).
+func TestChangesCollapse(t *testing.T) {
+	const changes = 50
+	entered, release := make(chan struct{}, 100), make(chan struct{})
+	var at atomic.Int32
+	var last atomic.Uint64
+	n, cluster := one(t, func(_ context.Context, _ *percolator.Tx, m percolator.Notification) error {
+		if at.Add(1) != 1 {
+			t.Error("two runs of one cell at once")
+		}
+		defer at.Add(-1)
+		entered <- struct{}{}
+		<-release
+		last.Store(uint64(m.TS))
+		return nil
+	})
+	set(t, n, "row", raw)
+	<-entered
+	for range changes {
+		set(t, n, "row", raw)
+	}
+	newest, _ := cluster.Notification(n.Cell(table, "row", raw.Name))
+	close(release)
+	if err := n.DB.WaitIdle(bounded(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if s := n.Stats("reader"); s.Runs != 2 || s.Commits != 2 {
+		t.Errorf("%d runs and %d commits for %d changes during the first run, want 2", s.Runs, s.Commits, changes)
+	}
+	if mvcc.Timestamp(last.Load()) != newest.TS {
+		t.Errorf("the last run acknowledged %d, the newest change is %d", last.Load(), newest.TS)
+	}
+}
+
+// TestDeleteIsAChange: deleting an observed cell runs its observer.
+func TestDeleteIsAChange(t *testing.T) {
+	var found sync.Map
+	n, cluster := one(t, func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
+		_, ok, err := tx.Get(ctx, m.Row, raw)
+		found.Store(ok, true)
+		return err
+	})
+	set(t, n, "row", raw)
+	notifytest.Eventually(t, 10*time.Second, "the write runs", func() bool { return cluster.Dirty() == 0 })
+	err := n.DB.Transact(bounded(t, 10*time.Second), func(_ context.Context, tx *percolator.Tx) error {
+		tx.Delete("row", raw)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notifytest.Eventually(t, 10*time.Second, "the delete runs", func() bool { return n.Stats("reader").Commits == 2 })
+	if _, ok := found.Load(false); !ok {
+		t.Error("no run saw the cell gone")
+	}
+}
+
+// TestReplayRunsOnce: a replay runs although the acknowledgment is newer than the change, once, with two workers at it.
+func TestReplayRunsOnce(t *testing.T) {
+	cluster := notifytest.NewCluster()
+	register := func(r *percolator.Registry) {
+		r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+	}
+	var nodes []*notifytest.Node
+	for id := uint64(1); id <= 2; id++ {
+		nodes = append(nodes, notifytest.Start(t, notifytest.NodeConfig{
+			Cluster: cluster, ID: id, NoLocks: true, Hints: scanner.Hints(id - 1), Register: register,
+			Scanner: func(c *scanner.Config) { c.Young = -1 },
+		}))
+	}
+	const rows = 100
+	for i := range rows {
+		set(t, nodes[0], fmt.Sprint(i), raw)
+	}
+	idle := func() {
+		t.Helper()
+		if err := nodes[0].DB.WaitIdle(bounded(t, 20*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commits := func() uint64 { return nodes[0].Stats("reader").Commits + nodes[1].Stats("reader").Commits }
+	idle()
+	if got := commits(); got != rows {
+		t.Fatalf("%d commits, want %d", got, rows)
+	}
+	for i := range rows {
+		cluster.Mark(nodes[0].Cell(table, fmt.Sprint(i), raw.Name), mvcc.Notify{TS: cluster.Now(), Replay: true})
+	}
+	idle()
+	if got := commits(); got != 2*rows {
+		t.Errorf("%d commits after the replay, want %d", got, 2*rows)
+	}
+	// An entry that a crash left behind, of a change that was run: found clean, cleared, not run.
+	cluster.Mark(nodes[0].Cell(table, "0", raw.Name), mvcc.Notify{TS: 1})
+	idle()
+	if got := commits(); got != 2*rows {
+		t.Errorf("%d commits after a stale entry, want %d", got, 2*rows)
+	}
+}
+
+// TestWeakObserver: weak notifications run, many at once are not lost, and nothing is acknowledged.
+func TestWeakObserver(t *testing.T) {
+	cluster := notifytest.NewCluster()
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Hints: scanner.HintsTwice, Observer: quick,
+		Register: func(r *percolator.Registry) {
+			r.Weak("poked", poke, func(_ context.Context, tx *percolator.Tx, m percolator.Notification) error {
+				tx.Set(m.Row, out, []byte("poked"))
+				return nil
+			})
+		},
+	})
+	ctx := bounded(t, 30*time.Second)
+	var group sync.WaitGroup
+	for w := range 8 {
+		group.Go(func() {
+			for i := range 50 {
+				err := n.DB.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+					tx.Notify(fmt.Sprint(i), poke) // the same rows from all sides, no conflict
+					if i%2 == 0 {
+						tx.Set(fmt.Sprintf("%d/%d", w, i), other, []byte("x"))
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if err := n.DB.WaitIdle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.DB.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		if _, ok, err := s.Get(ctx, fmt.Sprint(i), out); !ok || err != nil {
+			t.Errorf("row %d was poked and not run (%v)", i, err)
+		}
+	}
+	if stats := n.Stats("poked"); stats.Commits < 50 || stats.Failures != 0 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// TestCoordinatorDies between the primary and an observed secondary: the observer of the secondary runs within seconds
+// although nobody reads the cell (design section 7). The same with a weak notification on the far tablet.
+func TestCoordinatorDies(t *testing.T) {
+	cluster := notifytest.NewCluster()
+	// The primary is in the first tablet that is written: a table created before the observed one.
+	if _, err := cluster.Transport(mvcc.Worker{}).CreateTable(t.Context(), "aaa", nil); err != nil {
+		t.Fatal(err)
+	}
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: 1, Observer: quick,
+		Register: func(r *percolator.Registry) {
+			note := func(_ context.Context, tx *percolator.Tx, m percolator.Notification) error {
+				tx.Set(m.Row, out, []byte("seen"))
+				return nil
+			}
+			r.Strong("reader", raw, note)
+			r.Weak("poked", poke, note)
+		},
+	})
+	primary := percolator.Column{Table: "aaa", Name: "c"}
+	began := time.Now()
+	notifytest.KillAfterPrimary(t, cluster, func(tx *percolator.Tx) {
+		tx.Set("primary", primary, []byte("x"))
+		tx.Set("strong", raw, []byte("x"))
+		tx.Notify("weak", poke)
+	})
+	for _, c := range []mvcc.Cell{n.Cell(table, "strong", raw.Name), n.Cell(table, "weak", poke.Name)} {
+		if !cluster.Locked(c) {
+			t.Fatalf("%v is not left behind: the test shows nothing", c)
+		}
+	}
+	notifytest.Eventually(t, 8*time.Second, "both observers run", func() bool {
+		return n.Stats("reader").Commits == 1 && n.Stats("poked").Commits == 1
+	})
+	t.Logf("after %v; %+v", time.Since(began).Round(time.Millisecond), n.Scanners.Stats())
+	if got := n.Scanners.Stats().Resolved; got == 0 {
+		t.Error("the sweeper has resolved nothing")
+	}
+}
+
+// TestLimits: no more runs than the pool has workers, none of an observer beyond its concurrency, and an observer that is
+// slow does not keep others from the rest.
+func TestLimits(t *testing.T) {
+	cluster := notifytest.NewCluster()
+	release := make(chan struct{})
+	var fast atomic.Int32
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) { quick(c); c.Workers = 4 },
+		Register: func(r *percolator.Registry) {
+			r.Strong("slow", raw, func(context.Context, *percolator.Tx, percolator.Notification) error {
+				<-release
+				return nil
+			}, percolator.Concurrency(3))
+			r.Strong("fast", other, func(context.Context, *percolator.Tx, percolator.Notification) error {
+				fast.Add(1)
+				return nil
+			})
+		},
+	})
+	for i := range 20 {
+		set(t, n, fmt.Sprint(i), raw)
+	}
+	for i := range 20 {
+		set(t, n, fmt.Sprint(i), other)
+	}
+	notifytest.Eventually(t, 10*time.Second, "the fast one's rows run", func() bool { return fast.Load() == 20 })
+	if s := n.Stats("slow"); s.Running != 3 || s.Queued == 0 {
+		t.Errorf("slow: %d running, %d queued; want 3 running", s.Running, s.Queued)
+	}
+	close(release)
+	if err := n.DB.WaitIdle(bounded(t, 20*time.Second)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOnlyRegisteredObserversRun here: other cells are refused, and stay dirty.
+func TestOnlyRegisteredObserversRun(t *testing.T) {
+	n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+	cluster.Observe(n.Tables[table], other.Name, false)
+	set(t, n, "row", other)
+	answers, err := n.Dispatcher.Submit(bounded(t, 10*time.Second), []notify.Dirty{
+		{Cell: n.Cell(table, "row", other.Name), Held: true},
+		{Cell: n.Cell(table, "row", raw.Name)},
+	})
+	if err != nil || answers[0] != notify.Unlinked || answers[1] != notify.Refused {
+		t.Errorf("%v, %v", answers, err)
+	}
+	if got := cluster.Dirty(); got != 1 {
+		t.Errorf("%d cells dirty, want 1", got)
+	}
+}
