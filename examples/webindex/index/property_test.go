@@ -25,12 +25,17 @@ type web struct {
 	pages  map[string]string
 }
 
+// newWeb is of several sizes: the smaller ones, with one or two different contents, meet themselves more often.
 func newWeb(seed uint64) *web {
 	w := &web{rng: rand.New(rand.NewPCG(seed, 2)), pages: map[string]string{}}
-	for i := range 3 + w.rng.IntN(6) {
+	urls, bodies := 3+w.rng.IntN(6), 2+w.rng.IntN(4)
+	if seed%2 == 0 {
+		urls, bodies = 2+w.rng.IntN(3), 1+w.rng.IntN(2)
+	}
+	for i := range urls {
 		w.urls = append(w.urls, fmt.Sprintf("http://%c.example/%d.html", 'a'+i%2, i/2))
 	}
-	for range 2 + w.rng.IntN(4) {
+	for range bodies {
 		w.bodies = append(w.bodies, w.body())
 	}
 	return w
@@ -53,7 +58,7 @@ func (w *web) edit() string {
 	switch n := w.rng.IntN(10); {
 	case n < 5:
 		w.pages[url] = w.bodies[w.rng.IntN(len(w.bodies))]
-	case n < 6:
+	case n < 6 && w.rng.IntN(2) == 0:
 		w.pages[url] = w.body()
 	case n < 8:
 		w.pages[url] = `<meta http-equiv="refresh" content="0; url=` + w.url() + `">`
@@ -151,8 +156,14 @@ func TestRandomWebs(t *testing.T) {
 	default:
 		n = 5000
 	}
-	runs, conflicts := 0, 0
+	seeds := []uint64{ // each found a mistake, or catches it if one of the measures against it is taken out
+		144, 1201, 3856, 5857, 11217,
+	}
 	for seed := *first; seed < *first+n; seed++ {
+		seeds = append(seeds, seed)
+	}
+	runs, conflicts := 0, 0
+	for _, seed := range seeds {
 		s, err := play(seed)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)

@@ -162,13 +162,12 @@ func join(ctx context.Context, t Tx, membership, url string) (founded bool, err 
 	if err != nil {
 		return false, err
 	}
-	known := old.has(hash, schema.Clusters(schema.Canonical))
-	if kind == schema.KindPage && !known {
+	if kind == schema.KindPage && !old.has(hash, schema.Clusters(schema.Canonical)) {
 		alone, err := nobody(ctx, t, hash)
 		if err != nil {
 			return false, err
 		}
-		if alone { // whoever joins at the same time sees canonical, or writes it too and one of the two runs again
+		if alone { // who joins at the same time finds this canonical page by its next run, or writes the cell too
 			t.Set(hash, schema.Clusters(schema.Canonical), []byte(url))
 			return true, nil
 		}
@@ -176,9 +175,6 @@ func join(ctx context.Context, t Tx, membership, url string) (founded bool, err 
 	if kind == schema.KindPage {
 		put(t, old, hash, schema.Clusters(schema.Many), []byte{1})
 		t.Notify(hash, schema.Clusters(schema.Elect))
-	}
-	if !known {
-		t.Set(hash, schema.Clusters(schema.Canonical), nil)
 	}
 	t.Notify(url, schema.Pages(schema.Resolve))
 	return false, nil

@@ -15,7 +15,8 @@ import (
 
 // sim is a deterministic model of what the observers run on: snapshot isolation with notifications (§2.2, §2.4). A run
 // reads all that it reads when it starts; whether it commits is decided later, after any number of other runs, so every
-// interleaving that snapshot isolation allows can occur. Weak observers may run several times at once.
+// interleaving that snapshot isolation allows can occur; some commit very late. Weak observers may run several times at
+// once.
 type sim struct {
 	rng       *rand.Rand
 	clock     uint64
@@ -42,6 +43,7 @@ type simTx struct {
 	notifies map[percolator.CellKey]bool
 	trigger  percolator.CellKey
 	strong   bool
+	slow     bool
 }
 
 func newSim(seed uint64) *sim {
@@ -202,6 +204,7 @@ func (s *sim) start(key percolator.CellKey) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", o.name, key.Row, err)
 	}
+	t.slow = s.rng.IntN(4) == 0
 	s.inflight = append(s.inflight, t)
 	return nil
 }
@@ -219,7 +222,9 @@ func (s *sim) finish(i int) {
 func (s *sim) step(width int) (idle bool, err error) {
 	pending := s.pending()
 	if len(s.inflight) > 0 && (len(pending) == 0 || len(s.inflight) >= width || s.rng.IntN(2) == 0) {
-		s.finish(s.rng.IntN(len(s.inflight)))
+		if i := s.rng.IntN(len(s.inflight)); !s.inflight[i].slow || s.rng.IntN(10) == 0 {
+			s.finish(i)
+		}
 		return false, nil
 	}
 	if len(pending) == 0 {
