@@ -1,0 +1,218 @@
+package tablet
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// hold keeps the log actor from going on: what was sent to it before is committed, what is sent after waits. The
+// function it returns lets it go on.
+func (r *rig) hold() (release func()) {
+	held, gate := make(chan struct{}), make(chan struct{})
+	r.logs.send(&write{batch: &store.Batch{}, done: func(error) {
+		close(held)
+		<-gate
+	}})
+	<-held
+	return func() { close(gate) }
+}
+
+// holdNext is hold for a log actor that is held already: it stops again right after what has been sent until now.
+func (r *rig) holdNext() (held chan struct{}, release func()) {
+	held, gate := make(chan struct{}), make(chan struct{})
+	r.logs.send(&write{batch: &store.Batch{}, done: func(error) {
+		close(held)
+		<-gate
+	}})
+	return held, func() { close(gate) }
+}
+
+type result = actorkit.Result[*pb.TabletResponse]
+
+// start sends an operation and gives the channel that its answer will come to.
+func (r *rig) start(tablet uint64, req *pb.TabletRequest) <-chan result {
+	r.tb.Helper()
+	answer := make(chan result, 1)
+	if err := r.port(tablet).Tell(req, time.Time{}, false, func(a result) { answer <- a }); err != nil {
+		r.tb.Fatal(err)
+	}
+	return answer
+}
+
+// until waits for a condition on the tablet's status.
+func (r *rig) until(tablet uint64, what string, ok func(*pb.StatusResponse) bool) {
+	r.tb.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if ok(r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus()) {
+			return
+		}
+	}
+	r.tb.Fatalf("not within 10 s: %s", what)
+}
+
+func await(t *testing.T, answer <-chan result) *pb.TabletResponse {
+	t.Helper()
+	select {
+	case a := <-answer:
+		if a.Err != nil || a.Value.GetError() != nil {
+			t.Fatalf("answered %v, %v", a.Value, a.Err)
+		}
+		return a.Value
+	case <-time.After(10 * time.Second):
+		t.Fatal("no answer within 10 s")
+		return nil
+	}
+}
+
+func prewriteOf(start mvcc.Timestamp, row, value string) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
+		StartTs: uint64(start), Primary: cellOf(row), Expiry: uint64(mvcc.MaxTimestamp - 1), Worker: &pb.Worker{}, Writes: put(row, value),
+	}}}
+}
+
+func commitOf(start, commit mvcc.Timestamp, row string) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Commit{Commit: &pb.CommitRequest{
+		StartTs: uint64(start), CommitTs: uint64(commit), Cells: []*pb.Cell{cellOf(row)},
+	}}}
+}
+
+// TestAnswersWaitUntilApplied: neither the commit nor a status that was only seen in its proposal is answered while the
+// store still holds it back. Catches broken_early_answer.
+func TestAnswersWaitUntilApplied(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	start, commit := r.take(1), r.take(1)
+	r.do(2, prewriteOf(start, "a", "1"))
+	release := r.hold()
+	committed := r.start(2, commitOf(start, commit, "a"))
+	checked := r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
+		Primary: cellOf("a"), StartTs: uint64(start), Now: uint64(r.take(1)),
+	}}})
+	r.until(2, "both are evaluated", func(s *pb.StatusResponse) bool { return s.Mutations >= 3 })
+	select {
+	case a := <-committed:
+		t.Errorf("ANSWER-BEFORE-APPLY: the commit was answered before it was durable: %v", a.Value)
+	case a := <-checked:
+		t.Errorf("ANSWER-BEFORE-APPLY: a status was answered from a proposal that could still be lost: %v", a.Value)
+	default:
+	}
+	release()
+	if t.Failed() {
+		return
+	}
+	if got := await(t, committed).GetMutation(); got.Status != pb.Status_STATUS_OK {
+		t.Errorf("commit: %v", got)
+	}
+	if got := await(t, checked).GetMutation(); got.Status != pb.Status_STATUS_COMMITTED || got.CommitTs != uint64(commit) {
+		t.Errorf("status: %v", got)
+	}
+}
+
+// TestReadSeesLockOrWrite: a read at R that arrives while a commit below R is decided but not yet visible sees the lock
+// or the write, never neither. Catches broken_early_txn.
+func TestReadSeesLockOrWrite(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	start, commit := r.take(1), r.take(1)
+	r.do(2, prewriteOf(start, "a", "new"))
+	release := r.hold()
+	committed := r.start(2, commitOf(start, commit, "a"))
+	r.until(2, "the commit is proposed", func(s *pb.StatusResponse) bool { return s.Mutations >= 2 })
+	held, releaseApply := r.holdNext() // behind the append of the commit's entry, before its apply
+	release()
+	<-held
+	r.until(2, "the entry is in the log", func(s *pb.StatusResponse) bool { return s.LastIndex > s.AppliedIndex })
+	read := r.start(2, getOf(r.take(1), "a"))
+	r.until(2, "the read is under way", func(s *pb.StatusResponse) bool { return s.Reads >= 1 })
+	releaseApply()
+	got := await(t, read).GetGet().Results[0]
+	if got.Status != pb.Status_STATUS_LOCKED && string(got.Value) != "new" {
+		t.Errorf("LOST-READ: a read above the commit timestamp saw neither the lock nor the write: %v", got)
+	}
+	await(t, committed)
+}
+
+// TestAppliedIndexMatchesEffects: in every state of the store, the applied index is that of the effects. Catches
+// broken_split_applied.
+func TestAppliedIndexMatchesEffects(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	cell := mvcc.Cell{Table: 16, Row: "n", Column: "c"}
+	raw := func(i int) *pb.TabletRequest {
+		return &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: put("n", fmt.Sprint(i))}}}
+	}
+	look := func() (index uint64, n int) {
+		snap := r.store.Snap()
+		defer snap.Close()
+		a, ok, err := snap.Applied(2)
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		value, _, err := snap.Raw(cell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = fmt.Sscan(string(value), &n)
+		return a.Index, n
+	}
+	r.do(2, raw(0))
+	base, _ := look()
+	for i := 1; i <= 200; i++ {
+		answer := r.start(2, raw(i))
+		for done := false; !done; {
+			select {
+			case <-answer:
+				done = true
+			default:
+			}
+			if index, n := look(); index != base+uint64(n) {
+				t.Fatalf("APPLIED-INDEX: the store says index %d is applied, and holds the effects of %d", index, base+uint64(n))
+			}
+		}
+	}
+}
+
+// TestReaderWaitsForReservation: a read that meets a one-phase commit under way is answered after it, and sees it if its
+// timestamp is above; the client never hears of the reservation.
+func TestReaderWaitsForReservation(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	asked := make(chan func(), 1)
+	r.mu.Lock()
+	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) { asked <- func() { then(r.take(n), nil) } }
+	r.mu.Unlock()
+	commit := r.start(2, onePhaseOf(r.take(1), put("a", "1")))
+	grant := <-asked
+	read := r.start(2, getOf(r.take(1), "a")) // below the commit timestamp, which is not known yet
+	rollback := r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: &pb.RollbackRequest{StartTs: 1, Cells: []*pb.Cell{cellOf("a")}}}})
+	r.until(2, "all are under way", func(s *pb.StatusResponse) bool { return s.Reads >= 1 && s.Mutations >= 2 })
+	grant()
+	if got := await(t, commit).GetMutation(); got.Status != pb.Status_STATUS_OK {
+		t.Fatalf("one-phase commit: %v", got)
+	}
+	if got := await(t, read).GetGet().Results[0]; got.Status != pb.Status_STATUS_OK || got.Found {
+		t.Errorf("a read below the commit timestamp: %v", got)
+	}
+	if got := await(t, rollback).GetMutation(); got.Status != pb.Status_STATUS_COMMITTED {
+		t.Errorf("a rollback of it: %v", got)
+	}
+}
+
+// TestOracleFailureReleases: without a commit timestamp a one-phase commit is surely not done, and its cells are free.
+func TestOracleFailureReleases(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.mu.Lock()
+	r.timestamps = func(_ int, then func(mvcc.Timestamp, error)) { then(0, errStopping) }
+	r.mu.Unlock()
+	if e := r.try(2, onePhaseOf(r.take(1), put("a", "1"))).GetError(); e.GetCode() != pb.Error_CODE_NOT_PROPOSED {
+		t.Fatalf("answered %v", e)
+	}
+	r.mu.Lock()
+	r.timestamps = nil
+	r.mu.Unlock()
+	if got := r.do(2, onePhaseOf(r.take(1), put("a", "2"))).GetMutation(); got.Status != pb.Status_STATUS_OK {
+		t.Errorf("the cell is not free: %v", got)
+	}
+}
