@@ -41,6 +41,7 @@ func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 		case locked && lock.reserved(r.StartTS):
 			res = Result{Status: StatusLocked, Locks: []LockInfo{met(c, lock)}}
 		default:
+			// No lock of ours: a copy of this request, or someone has resolved the cell, or never prewritten.
 			res, err = outcome(v, c, r.StartTS)
 			if res.Status == StatusCommitted && res.CommitTS == r.CommitTS {
 				res = Result{}
@@ -72,6 +73,7 @@ func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write, e
 		previous = &space[1]
 		*previous = newest
 	}
+	// The value is not touched: inline it moves from the lock into the record; a long one stays where prewrite put it.
 	space[0] = Write{CommitTS: commitTS, StartTS: lock.StartTS, Kind: lock.Kind, Long: lock.Long, Value: lock.Value}
 	e.unlock(c)
 	return Result{}, e.write(v, c, &space[0], previous)
@@ -104,6 +106,7 @@ func ResolveLock(v View, r ResolveLockRequest) (Result, []Mutation, error) {
 	for _, c := range r.Cells {
 		lock, locked := v.Lock(c)
 		if !locked || !lock.heldBy(r.StartTS) {
+			// Resolved by someone else, or another transaction's lock by now: never by cell alone.
 			continue
 		}
 		if r.CommitTS == 0 {
@@ -127,6 +130,7 @@ func ResolveLock(v View, r ResolveLockRequest) (Result, []Mutation, error) {
 			return Result{}, nil, err
 		}
 		if there {
+			// The record keeps a late copy of the prewrite from bringing the intent back.
 			e.dropIntent(c, r.StartTS)
 			e.rolledBack(c, r.StartTS)
 		}

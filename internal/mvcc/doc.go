@@ -29,6 +29,25 @@
 //     entry, N.ts = max(old, commit_ts). An intent becomes an N entry on commit. Clearing is conditional. [Commit,
 //     ResolveLock, OnePhaseCommit, NotifyCells, ClearNotify, FailNotify]
 //
+// # A transaction's life
+//
+// A cell goes through these states for transaction S; each arrow is one operation, and all its mutations are one batch:
+//
+//	nothing ── Prewrite ──▶ L (and D, if the value is long)
+//	L ── Commit, ResolveLock(C) ──▶ W at C; the record before it moves to H; N if the column is observed
+//	L ── Rollback, ResolveLock(0), CheckTxnStatus at the primary after the expiry ──▶ R
+//	nothing ── Rollback, CheckTxnStatus at the primary after the expiry ──▶ R
+//	nothing ── OnePhaseCommit ──▶ W at C, without an L: the reservation is in memory only
+//
+// W, H and R are final. An intent goes the same way with I for L and N for W. "Nothing" is also what is found below the
+// safepoint after W, H or R has been collected, and that is why nothing is inferred there.
+//
+// # Lookups
+//
+// Evaluation is the leader's critical path. Locks are in memory; on disk, a cell costs: Get one lookup (W), two if the
+// value is long or the read is below the newest record; Prewrite two (W, R), and H only if a newer record began after S;
+// Commit one (W), and N if the column is observed; Rollback of a lock none. A test holds every operation to its number.
+//
 // # Errors
 //
 // A Status is an answer of the rules. An error is either a storage fault that the View reported, ErrCorrupt, or a fault

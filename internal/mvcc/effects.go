@@ -49,6 +49,7 @@ func (e *effects) notify(v View, c Cell, ts Timestamp) error {
 	if err != nil {
 		return err
 	}
+	// Commits reach the cell in any order where intents are concerned, and copies come late.
 	if ok && old.TS >= ts {
 		return nil
 	}

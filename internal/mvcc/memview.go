@@ -13,6 +13,7 @@ type MemView struct {
 	// BoundTS and SafepointTS are the figures of invariant 11.
 	BoundTS, SafepointTS Timestamp
 
+	// One field per group. Those that scans walk are ordered.
 	locks    cellMap[Lock]
 	newest   cellMap[Write]
 	older    map[Cell][]Write // by descending commit timestamp
@@ -84,6 +85,7 @@ func (m *MemView) apply(mu *Mutation) {
 
 // applyOlder puts or deletes one entry of H.
 func (m *MemView) applyOlder(mu *Mutation) {
+	// A put may come twice, since requests may: it replaces.
 	list := m.older[mu.Cell]
 	i, found := searchOlder(list, mu.TS)
 	switch {

@@ -36,6 +36,7 @@ func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
 	if err != nil || !there {
 		return Result{}, nil, err
 	}
+	// The run read its snapshot at UpTo: it has seen every change up to there, and none above.
 	if n.TS > r.UpTo && !broken.ClearAlways {
 		return Result{CommitTS: n.TS}, nil, nil
 	}
@@ -50,6 +51,7 @@ func FailNotify(v View, r FailNotifyRequest) (Result, []Mutation, error) {
 	if err != nil || !there || n.TS != r.TS {
 		return Result{}, nil, err
 	}
+	// Answers of two workers, or copies, may cross.
 	stale := r.Attempts < n.Attempts || (r.Attempts == n.Attempts && n.ParkedTS != 0)
 	if stale && r.Attempts != 0 {
 		return Result{}, nil, nil

@@ -33,6 +33,7 @@ func CheckOnePhase(v View, r OnePhaseRequest) (Result, error) {
 			return res, nil
 		}
 	}
+	// A rollback that fenced the transaction may have left its record at a notified cell only.
 	for _, c := range r.Notifies {
 		if !weak(v, c) {
 			return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil
@@ -45,6 +46,7 @@ func CheckOnePhase(v View, r OnePhaseRequest) (Result, error) {
 			return Result{Status: StatusRolledBack}, nil
 		}
 	}
+	// Own records have been looked for: what is left to say below the bound is how sure their absence is.
 	switch {
 	case r.StartTS < v.Safepoint():
 		return Result{Status: StatusUnknown}, nil
@@ -113,6 +115,7 @@ func onePhaseWrite(v View, w *CellWriteRequest, start, commitTS Timestamp, inlin
 	}
 	var previous *Write
 	if ok {
+		// Nothing can have been written since the check, except by an earlier copy of this request.
 		if newest.StartTS == start {
 			return Result{Status: StatusCommitted, CommitTS: newest.CommitTS}, nil
 		}

@@ -16,6 +16,7 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 		return Result{Status: StatusTooOld}, nil, nil
 	}
 	writes := lastWrites(r.Writes)
+	// Two allocations for any number of cells: the mutations, and the locks that they point to.
 	e := effects{list: make([]Mutation, 0, len(writes)+len(r.Intents))}
 	locks := make([]Lock, len(writes))
 	var blocking []LockInfo
@@ -23,6 +24,7 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 		w := &writes[i]
 		lock, locked := v.Lock(w.Cell)
 		if locked && lock.heldBy(r.StartTS) {
+			// A copy of this request. The expiry stays: only a heartbeat of a living coordinator moves it.
 			continue
 		}
 		res, err := admit(v, w.Cell, r.StartTS, lock, locked)
@@ -34,6 +36,7 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 			locks[i] = Lock{StartTS: r.StartTS, Primary: r.Primary, Expiry: r.Expiry, Worker: r.Worker, Kind: w.Kind}
 			e.prewrite(w.Cell, &locks[i], valueOf(w), lim.Inline)
 		case StatusLocked:
+			// Go on: the caller can resolve all of them at once, and a conflict further on is the better answer.
 			blocking = append(blocking, res.Locks...)
 		default:
 			return res, nil, nil

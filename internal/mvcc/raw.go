@@ -16,6 +16,7 @@ func RawWrite(v View, r RawWriteRequest) (Result, []Mutation, error) {
 		if err != nil {
 			return Result{}, nil, err
 		}
+		// An empty value is a value: absence is a condition of its own.
 		if there == c.Absent || (there && !bytes.Equal(value, c.Value)) {
 			return Result{Status: StatusMismatch, ConflictAt: c.Cell}, nil, nil
 		}

@@ -18,6 +18,7 @@ func Get(v View, c Cell, at Timestamp) (ReadResult, error) {
 	if lock, ok := v.Lock(c); ok && lock.blocks(at) {
 		return ReadResult{Status: StatusLocked, Lock: met(c, lock)}, nil
 	}
+	// The lock first, then the record, both in one immutable view: a commit cannot slip between them (line 10).
 	newest, ok, err := v.Newest(c)
 	if err != nil || !ok {
 		return ReadResult{}, err
@@ -56,6 +57,7 @@ func readAt(v View, c Cell, newest Write, at Timestamp) (ReadResult, error) {
 	if err != nil {
 		return ReadResult{}, err
 	}
+	// The record and its value are written, and collected, in one batch each: one without the other is damage.
 	if !there {
 		return ReadResult{}, fmt.Errorf("%w: value %d of %q %q is missing", ErrCorrupt, w.StartTS, c.Row, c.Column)
 	}

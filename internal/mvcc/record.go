@@ -27,6 +27,7 @@ func (c Cell) Compare(d Cell) int {
 // of ours started after our commit. So H is consulted only if the newest record started after us, and the walk ends at
 // the first record that did not.
 func ownRecord(v View, c Cell, start Timestamp, newest Write, ok bool) (Write, bool, error) {
+	// The newest record began before us: ours would have to lie above it.
 	if !ok || newest.StartTS < start {
 		return Write{}, false, nil
 	}
@@ -39,6 +40,7 @@ func ownRecord(v View, c Cell, start Timestamp, newest Write, ok bool) (Write, b
 // ownOlder looks for the write record of transaction start in H, from the given commit timestamp down.
 func ownOlder(v View, c Cell, start, from Timestamp) (Write, bool, error) {
 	for w, err := range v.Older(c, from) {
+		// A fault is not "not found": taking it for that would commit or roll back twice.
 		if err != nil {
 			return Write{}, false, err
 		}
@@ -68,6 +70,7 @@ func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, err
 	if err != nil {
 		return Result{}, err
 	}
+	// Our own record first: seen as a conflict, a late copy would report a committed transaction as failed.
 	own, committed, err := ownRecord(v, c, start, newest, ok)
 	if err != nil {
 		return Result{}, err
@@ -85,6 +88,7 @@ func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, err
 	if rolledBack {
 		return Result{Status: StatusRolledBack}, nil
 	}
+	// Any other transaction's lock, older or younger (line 34): what it will become is not known.
 	if locked {
 		return Result{Status: StatusLocked, Locks: []LockInfo{met(c, lock)}}, nil
 	}
@@ -112,6 +116,7 @@ func outcome(v View, c Cell, start Timestamp) (Result, error) {
 	case rolledBack:
 		return Result{Status: StatusRolledBack}, nil
 	case start < v.Safepoint():
+		// Whatever there was may have been collected.
 		return Result{Status: StatusUnknown}, nil
 	}
 	return Result{Status: StatusNotFound}, nil

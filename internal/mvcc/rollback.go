@@ -21,6 +21,7 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 			return Result{Status: StatusLocked, Locks: []LockInfo{met(c, lock)}}, nil, nil
 		}
 		if locked && lock.heldBy(r.StartTS) {
+			// The lock itself is the proof that the cell is undecided, also below the safepoint.
 			e.rollback(c, &lock)
 			continue
 		}
@@ -32,6 +33,7 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 		case StatusNotFound:
 			e.rolledBack(c, r.StartTS)
 		case StatusRolledBack:
+			// A copy; the record is there.
 		default:
 			return res, nil, nil
 		}
@@ -96,6 +98,7 @@ func checkPrimaryLock(r *CheckTxnStatusRequest, lock *Lock) (Result, []Mutation,
 	if lock.Token != 0 {
 		return Result{Status: StatusLocked, Locks: []LockInfo{met(r.Primary, *lock)}}, nil, nil
 	}
+	// Rolling back a secondary on its own would break the transaction in two, should its primary be committed.
 	if lock.Primary != r.Primary {
 		return Result{}, nil, fmt.Errorf("%w: status asked at a cell that is not the primary", ErrInvalid)
 	}
@@ -122,6 +125,7 @@ func Heartbeat(v View, r HeartbeatRequest) (Result, []Mutation, error) {
 	if lock.Primary != r.Primary {
 		return Result{}, nil, fmt.Errorf("%w: heartbeat at a cell that is not the primary", ErrInvalid)
 	}
+	// Late heartbeats arrive in any order.
 	if r.Expiry <= lock.Expiry {
 		return Result{}, nil, nil
 	}

@@ -17,12 +17,15 @@ func Scan(v View, r ScanRequest) (ScanResult, error) {
 		return ScanResult{Status: StatusTooOld}, nil
 	}
 	span := r.span()
+	// The write column and the locks are two groups in the same order: a page is the write column up to where the first
+	// lock that matters would be in it.
 	p := page{view: v, req: &r}
 	p.findLock(span)
 	for cw, err := range v.Cells(span, r.Reverse) {
 		if err != nil {
 			return ScanResult{}, err
 		}
+		// The page before may have ended inside a row.
 		if !r.beyondResume(cw.Cell) {
 			continue
 		}
@@ -130,6 +133,7 @@ func (p *page) stopAtLock(c Cell, atEnd bool) bool {
 
 // rowsFull ends the page if the row is one too many.
 func (p *page) rowsFull(row string) bool {
+	// Only the next row's first cell shows that a row is whole.
 	if p.req.MaxRows == 0 || p.rows < p.req.MaxRows || row == p.row {
 		return false
 	}
