@@ -20,9 +20,10 @@
 //
 // Choice of the random key (fairness): the first page of the tablet's dirty cells is read; if it is all there is, its
 // entries are taken in order from a random one on, and all have the same chance to be first. If there are more, the walk
-// begins, three times in four, at a row drawn from a small uniform sample of the dirty rows that the scanner has met in
-// this tablet and column before (reservoir sampling, so the choice follows the distribution of the rows), else at a
-// random byte string inside the tablet's range, so that no place is out of reach.
+// begins where the last one in this tablet and column was cut short (every second time, so that nothing stays out of
+// reach however much is dirty), or else, three times in four, at a row drawn from a small uniform sample of the dirty rows
+// that the scanner has met there (reservoir sampling, so the choice follows the distribution of the rows), or else at a
+// random byte string inside the tablet's range.
 //
 // Scanners and the sweeper are actors that block in their turns: nothing is sent to them but their own next turn. They
 // call tablets, lockd and the dispatcher through the interfaces declared here; package node connects them. A crash loses

@@ -3,6 +3,7 @@ package scanner
 import (
 	"math/rand/v2"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 )
@@ -24,6 +25,9 @@ type place struct {
 type sample struct {
 	rows []string
 	seen int
+	// rest is where the last walk was cut short, if it was.
+	rest    string
+	hasRest bool
 }
 
 func (s *sample) add(rng *rand.Rand, row string) {
@@ -41,8 +45,22 @@ func (s *sample) add(rng *rand.Rand, row string) {
 	}
 }
 
-// startRow is where a walk of more than a page begins; see doc.go for the choice.
-func startRow(rng *rand.Rand, s *sample, span mvcc.Span) string {
+// cut remembers where a walk was when the turn's requests were used up.
+func (s *sample) cut(from string, after *pb.Cell) {
+	s.rest, s.hasRest = from, true
+	if after != nil {
+		s.rest = string(after.GetRow())
+	}
+}
+
+// start is where a walk of more than a page begins; see doc.go for the choice.
+func (s *sample) start(rng *rand.Rand, span mvcc.Span) string {
+	if s.hasRest && rng.IntN(2) == 0 {
+		s.hasRest = false
+		if span.Contains(s.rest) {
+			return s.rest
+		}
+	}
 	if len(s.rows) > 0 && rng.IntN(4) != 0 {
 		if row := s.rows[rng.IntN(len(s.rows))]; span.Contains(row) {
 			return row

@@ -131,7 +131,8 @@ func (s *scan) place(ctx context.Context, p *spot) verdict {
 		}
 		return s.offer(ctx, entries[:n])
 	}
-	from := startRow(s.rng, s.sample(p.place), p.span)
+	known := s.sample(p.place)
+	from := known.start(s.rng, p.span)
 	if v := s.rows(ctx, p, from, nil); v != goOn {
 		return v
 	}
@@ -143,6 +144,9 @@ func (s *scan) rows(ctx context.Context, p *spot, from string, until *string) ve
 	var after *pb.Cell
 	for {
 		entries, done, v := s.page(ctx, p, from, after)
+		if v == stop {
+			s.sample(p.place).cut(from, after)
+		}
 		if v != goOn {
 			return v
 		}
@@ -151,6 +155,10 @@ func (s *scan) rows(ctx context.Context, p *spot, from string, until *string) ve
 				entries, done = entries[:i], true
 				break
 			}
+		}
+		sample := s.sample(p.place)
+		for _, e := range entries {
+			sample.add(s.rng, string(e.GetCell().GetRow()))
 		}
 		if v := s.offer(ctx, entries); v != goOn || done {
 			return v
@@ -176,10 +184,6 @@ func (s *scan) page(ctx context.Context, p *spot, from string, after *pb.Cell) (
 		s.stats.errors.Add(1)
 		s.cfg.Logger.Debug("scanner: walk failed", "tablet", p.tablet.GetTabletId(), "error", err)
 		return nil, true, leave
-	}
-	sample := s.sample(p.place)
-	for _, e := range resp.Entries {
-		sample.add(s.rng, string(e.GetCell().GetRow()))
 	}
 	s.stats.found.Add(uint64(len(resp.Entries)))
 	return resp.Entries, resp.Done || len(resp.Entries) == 0, goOn

@@ -2,7 +2,10 @@ package notifytest
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -13,8 +16,7 @@ import (
 
 // Cluster is a repository in memory: one view of all tablets, evaluated and applied under one lock, and an oracle.
 type Cluster struct {
-	// Hint, if set before use, hears of cells that have become dirty, outside the lock.
-	Hint func(cells []mvcc.Cell)
+	listener atomic.Pointer[func(cells []mvcc.Cell)]
 
 	mu      sync.Mutex
 	view    *mvcc.MemView
@@ -96,10 +98,13 @@ func (c *Cluster) apply(list []mvcc.Mutation) {
 }
 
 func (c *Cluster) hint(cells []mvcc.Cell) {
-	if c.Hint != nil && len(cells) > 0 {
-		c.Hint(cells)
+	if f := c.listener.Load(); f != nil && len(cells) > 0 {
+		(*f)(cells)
 	}
 }
+
+// Listen makes f hear of cells that have become dirty, outside of any lock; false if somebody does already.
+func (c *Cluster) Listen(f func(cells []mvcc.Cell)) bool { return c.listener.CompareAndSwap(nil, &f) }
 
 // applyLocked applies and returns what has become dirty by a change (not by a failed run).
 func (c *Cluster) applyLocked(list []mvcc.Mutation) (hints []mvcc.Cell) {
@@ -276,4 +281,19 @@ func (c *Cluster) Locked(cell mvcc.Cell) bool {
 	defer c.mu.Unlock()
 	_, locked := c.view.Lock(cell)
 	return locked || len(c.intents.cells[cell]) > 0
+}
+
+// Fill puts committed values into the column of many rows at once, without marking them dirty.
+func (c *Cluster) Fill(table mvcc.TableID, column string, rows int, name func(i int) string) {
+	ts := c.Now()
+	list := make([]mvcc.Mutation, rows)
+	for i := range list {
+		list[i] = mvcc.Mutation{
+			Group: mvcc.GroupWrite, Cell: mvcc.Cell{Table: table, Row: name(i), Column: column},
+			Write: &mvcc.Write{CommitTS: ts, StartTS: ts - 1, Kind: mvcc.KindPut},
+		}
+	}
+	// In order, because the view keeps a sorted slice.
+	slices.SortFunc(list, func(a, b mvcc.Mutation) int { return strings.Compare(a.Cell.Row, b.Cell.Row) })
+	c.apply(list)
 }

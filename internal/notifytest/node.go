@@ -88,9 +88,7 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 		cfg.Scanner(&sc)
 	}
 	n.Scanners = must(scanner.Spawn(n.System, sc))(t)
-	if cfg.Cluster.Hint == nil {
-		cfg.Cluster.Hint = n.Scanners.Hint
-	}
+	cfg.Cluster.Listen(n.Scanners.Hint)
 	t.Cleanup(n.stop)
 	return n
 }
