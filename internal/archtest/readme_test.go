@@ -28,8 +28,11 @@ func TestReadmeShowsRealPrograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := string(source)
-		text = text[strings.Index(text, "package "):]
+		comment, text, _ := strings.Cut(string(source), "package ")
+		if !strings.HasPrefix(comment, "// ") {
+			t.Errorf("%s has no comment", m[1])
+		}
+		text = "package " + text
 		if string(m[2]) == text {
 			continue
 		}

@@ -67,11 +67,7 @@ func unescape(how, arg string) (string, error) {
 	case escapeText:
 		return arg, nil
 	case escapeGo:
-		quoted := arg
-		if len(arg) < 2 || arg[0] != '"' || arg[len(arg)-1] != '"' {
-			quoted = `"` + arg + `"`
-		}
-		text, err := strconv.Unquote(quoted)
+		text, err := unquote(arg)
 		if err != nil {
 			return "", fmt.Errorf("%s is no Go string literal: write a\\x00b, or \"a\\x00b\"", arg)
 		}
@@ -90,6 +86,32 @@ func unescape(how, arg string) (string, error) {
 		return string(raw), nil
 	}
 	return "", fmt.Errorf("--escape %s: known are %s", how, strings.Join(escapes, ", "))
+}
+
+// unquote reads a Go string literal with or without its quotes. Without them a bare quote stands for itself.
+func unquote(arg string) (string, error) {
+	if len(arg) >= 2 && arg[0] == '"' && arg[len(arg)-1] == '"' {
+		return strconv.Unquote(arg)
+	}
+	var text []byte
+	for len(arg) > 0 {
+		if arg[0] == '"' {
+			text, arg = append(text, '"'), arg[1:]
+			continue
+		}
+		r, multibyte, rest, err := strconv.UnquoteChar(arg, '"')
+		if err != nil {
+			return "", err
+		}
+		switch {
+		case r < utf8.RuneSelf || !multibyte:
+			text = append(text, byte(r))
+		default:
+			text = utf8.AppendRune(text, r)
+		}
+		arg = rest
+	}
+	return string(text), nil
 }
 
 // printable writes bytes for a table: as they are where that is unmistakable, else as a Go string literal, which

@@ -206,7 +206,7 @@ func TestWalkPagesOverTablets(t *testing.T) {
 func TestOutput(t *testing.T) {
 	datadriven.RunTest(t, "testdata/output", func(t *testing.T, d *datadriven.TestData) string {
 		cluster := bankCluster()
-		cluster.walked = func(req *pb.WalkRequest) *pb.WalkResponse { return somethingOf(req) }
+		cluster.walked = somethingOf
 		code, stdout, stderr := runApp(t, cluster, nil, strings.Fields(d.Input)...)
 		if code != ExitDone {
 			return fmt.Sprintf("exit code %d\n%s%s", code, stdout, stderr)
@@ -243,4 +243,35 @@ func somethingOf(req *pb.WalkRequest) *pb.WalkResponse {
 		}
 	}
 	return page
+}
+
+func FuzzPrintable(f *testing.F) {
+	for _, s := range []string{"", "text", " padded ", `"quoted"`, "a\x00b", "\xff", "ünïcode\u200b", "line\nbreak"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		shown := printable(s)
+		if shown == s {
+			return // as it is
+		}
+		if back, err := unescape(escapeGo, shown); err != nil || back != s {
+			t.Errorf("%q is shown as %s, which --escape go reads as %q: %v", s, shown, back, err)
+		}
+	})
+}
+
+func TestUnescape(t *testing.T) {
+	for _, tc := range []struct{ how, arg, want string }{
+		{escapeText, `a\x00`, `a\x00`}, {escapeGo, `a\x00b`, "a\x00b"}, {escapeGo, `"a\x00b"`, "a\x00b"}, {escapeGo, `v\n"`, "v\n\""},
+		{escapeGo, `\u00fc\xff`, "ü\xff"}, {escapeGo, ``, ""}, {escapeHex, "00ff", "\x00\xff"}, {escapeBase64, "/wA=", "\xff\x00"},
+	} {
+		if got, err := unescape(tc.how, tc.arg); err != nil || got != tc.want {
+			t.Errorf("%s %s is %q, want %q; %v", tc.how, tc.arg, got, tc.want, err)
+		}
+	}
+	for _, tc := range []struct{ how, arg string }{{escapeGo, `a\`}, {escapeGo, `\q`}, {escapeHex, "0"}, {escapeBase64, "?"}, {"rot13", "a"}} {
+		if got, err := unescape(tc.how, tc.arg); err == nil {
+			t.Errorf("%s %s is %q, want an error", tc.how, tc.arg, got)
+		}
+	}
 }

@@ -16,7 +16,7 @@ func String() string {
 		return "unversioned"
 	}
 	const self = "github.com/percolator-go/percolator"
-	if info.Main.Path == self && info.Main.Version != "" {
+	if info.Main.Path == self && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
 	}
 	for _, dep := range info.Deps {
