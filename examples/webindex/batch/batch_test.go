@@ -163,7 +163,7 @@ func TestErrors(t *testing.T) {
 	if _, err := Read(t.Context(), failing); !errors.Is(err, bad) {
 		t.Errorf("read: %v", err)
 	}
-	if _, err := Files(t.TempDir()); !errors.Is(err, page.ErrNoPages) {
+	if _, err := Files(t.TempDir(), 0); !errors.Is(err, page.ErrNoPages) {
 		t.Errorf("files: %v", err)
 	}
 	d := Difference{"anchor", "k", "", "x"}

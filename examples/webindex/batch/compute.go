@@ -11,11 +11,14 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/page"
 )
 
-// Files computes the index of the tree of HTML below dir.
-func Files(dir string) (*Index, error) {
+// Files computes the index of the tree of HTML below dir, of its first limit pages by URL; 0: of all.
+func Files(dir string, limit int) (*Index, error) {
 	files, _, err := page.Tree(dir)
 	if err != nil {
 		return nil, fmt.Errorf("batch: %w", err)
+	}
+	if limit > 0 && limit < len(files) {
+		files = files[:limit]
 	}
 	return Compute(func(yield func(Raw, error) bool) {
 		for _, f := range files {

@@ -15,10 +15,10 @@ type Result struct {
 	First                  []Difference // the first of them
 }
 
-// Verify computes the index of the tree below dir, reads what the database holds, and compares. It returns at most limit
-// differences. An error means that it could not tell.
-func Verify(ctx context.Context, dir string, r percolator.Reader, limit int) (Result, error) {
-	want, err := Files(dir)
+// Verify computes the index of the tree below dir (of its first limit pages; 0: of all), reads what the database holds,
+// and compares. It returns at most show differences. An error means that it could not tell.
+func Verify(ctx context.Context, dir string, limit int, r percolator.Reader, show int) (Result, error) {
+	want, err := Files(dir, limit)
 	if err != nil {
 		return Result{}, err
 	}
@@ -27,7 +27,7 @@ func Verify(ctx context.Context, dir string, r percolator.Reader, limit int) (Re
 		return Result{}, err
 	}
 	res := Result{Pages: len(want.Pages), Clusters: want.Clusters(), Links: len(want.Anchors)}
-	res.Differences, res.First = Diff(want, have, limit)
+	res.Differences, res.First = Diff(want, have, show)
 	return res, nil
 }
 

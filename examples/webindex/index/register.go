@@ -2,7 +2,6 @@ package index
 
 import (
 	"context"
-	"sync/atomic"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
@@ -33,37 +32,10 @@ func observers() []observer {
 	}
 }
 
-// Runs counts the runs of each observer in this process, those included that conflicted and ran again. It may be read
-// and counted concurrently.
-type Runs struct {
-	names  []string
-	counts []atomic.Int64
-}
-
-// Count is the number of runs of one observer.
-type Count struct {
-	Observer string
-	Runs     int64
-}
-
-// Counts are the numbers now, in the order of the pipeline.
-func (r *Runs) Counts() []Count {
-	counts := make([]Count, len(r.names))
-	for i, name := range r.names {
-		counts[i] = Count{name, r.counts[i].Load()}
-	}
-	return counts
-}
-
-// Register registers the observers and returns their counters. It is called once per registry.
-func Register(r *percolator.Registry) *Runs {
-	all := observers()
-	runs := &Runs{counts: make([]atomic.Int64, len(all))}
-	for i, o := range all {
-		runs.names = append(runs.names, o.name)
-		count := &runs.counts[i]
+// Register registers the observers of the web index. It is called once per registry.
+func Register(r *percolator.Registry) {
+	for _, o := range observers() {
 		fn := func(ctx context.Context, t *percolator.Tx, n percolator.Notification) error {
-			count.Add(1)
 			return o.run(ctx, tx{t}, n.Row)
 		}
 		register := r.Strong
@@ -72,5 +44,4 @@ func Register(r *percolator.Registry) *Runs {
 		}
 		register(o.name, o.column, fn, percolator.Concurrency(o.concurrency))
 	}
-	return runs
 }

@@ -157,20 +157,19 @@ func join(ctx context.Context, t Tx, membership, url string) (founded bool, err 
 	}
 	parts := schema.Parts(membership)
 	hash, kind := parts[0], parts[1]
-	t.Set(schema.Row(hash, url), schema.MemberKind(), []byte(kind))
 	old, err := row(ctx, t, hash, schema.Clusters(schema.Canonical), schema.Clusters(schema.Many))
 	if err != nil {
 		return false, err
 	}
 	if kind == schema.KindPage && !old.has(hash, schema.Clusters(schema.Canonical)) {
-		alone, err := nobody(ctx, t, hash)
-		if err != nil {
+		if founded, err = nobody(ctx, t, hash); err != nil {
 			return false, err
 		}
-		if alone { // who joins at the same time finds this canonical page by its next run, or writes the cell too
-			t.Set(hash, schema.Clusters(schema.Canonical), []byte(url))
-			return true, nil
-		}
+	}
+	t.Set(schema.Row(hash, url), schema.MemberKind(), []byte(kind))
+	if founded { // who joins at the same time finds this canonical page by its next run, or writes the cell too
+		t.Set(hash, schema.Clusters(schema.Canonical), []byte(url))
+		return true, nil
 	}
 	if kind == schema.KindPage {
 		put(t, old, hash, schema.Clusters(schema.Many), []byte{1})

@@ -25,7 +25,7 @@ import (
 type options struct {
 	node, pages string
 	client      percolator.ClientConfig
-	limit       int
+	limit, show int
 	timeout     time.Duration
 }
 
@@ -37,7 +37,8 @@ func main() {
 	flag.StringVar(&o.client.CertFile, "cert", "", "client certificate")
 	flag.StringVar(&o.client.KeyFile, "key", "", "the certificate's key")
 	flag.StringVar(&o.client.CAFile, "ca", "", "certificate authority of the nodes")
-	flag.IntVar(&o.limit, "limit", 20, "how many differences to print")
+	flag.IntVar(&o.limit, "limit", 0, "only the first pages by URL were loaded; 0: all")
+	flag.IntVar(&o.show, "show", 20, "how many differences to print")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this long")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -81,7 +82,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = snapshot.Close() }() // only a lease, which ends by itself
-	result, err := batch.Verify(ctx, o.pages, snapshot, o.limit)
+	result, err := batch.Verify(ctx, o.pages, o.limit, snapshot, o.show)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/examples/webindex/page"
+	"github.com/percolator-go/percolator/examples/webindex/schema"
+)
+
+// loader loads one tree of pages (§2.4's loader transactions). It may be stopped at any moment and started again: what
+// is loaded already, by content hash, is not written again and so wakes no observer.
+type loader struct {
+	*app
+	dir  string
+	from percolator.Timestamp // before the first page
+
+	loaded, unchanged, removed atomic.Int64
+}
+
+// changes counts pages.
+type changes struct{ loaded, unchanged, removed int64 }
+
+func (l *loader) counts() changes {
+	return changes{l.loaded.Load(), l.unchanged.Load(), l.removed.Load()}
+}
+
+func (l *loader) load(ctx context.Context) (err error) {
+	files, skipped, err := page.Tree(l.dir)
+	if err != nil {
+		return err
+	}
+	if l.limit > 0 && l.limit < len(files) {
+		files = files[:l.limit]
+	}
+	if skipped > 0 {
+		fmt.Printf("skipped %d files that are no pages\n", skipped)
+	}
+	have, err := l.have(ctx)
+	if err != nil {
+		return err
+	}
+	work := l.db.Loader(percolator.LoaderConfig{Name: "webindex.load"})
+	defer func() { err = errors.Join(err, work.Close()) }()
+	bar := newProgress("load", len(files), l.quiet)
+	defer bar.end()
+	for _, f := range files {
+		raw, err := f.Read()
+		if err != nil {
+			return err
+		}
+		sum := page.Hash(raw)
+		before, there := have[f.URL]
+		delete(have, f.URL)
+		if there && before == sum {
+			l.unchanged.Add(1)
+			bar.add(1)
+			continue
+		}
+		if err := work.Load(ctx, l.put(f.URL, raw, sum, bar)); err != nil {
+			return err
+		}
+	}
+	for url := range have {
+		if err := work.Load(ctx, l.remove(url)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// have reads which pages are loaded, by URL with their content hashes; about 200 bytes of memory each.
+func (l *loader) have(ctx context.Context) (map[string]string, error) {
+	snapshot, err := l.db.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = snapshot.Close() }() // only a lease, which ends by itself
+	l.from = snapshot.Timestamp()
+	have := map[string]string{}
+	for c, err := range snapshot.Scan(ctx, percolator.Rows(schema.TablePages), schema.Pages(schema.Sum)) {
+		if err != nil {
+			return nil, err
+		}
+		have[c.Row] = string(c.Value)
+	}
+	return have, nil
+}
+
+// put is the transaction that loads one page.
+func (l *loader) put(url string, raw []byte, sum string, bar *progress) func(context.Context, *percolator.Tx) error {
+	counted := false // by this function's own worker: conflicts run it again
+	return func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set(url, schema.Pages(schema.Raw), raw)
+		tx.Set(url, schema.Pages(schema.Sum), []byte(sum))
+		if !counted {
+			counted = true
+			l.loaded.Add(1)
+			bar.add(1)
+		}
+		return nil
+	}
+}
+
+// remove is the transaction that removes one page.
+func (l *loader) remove(url string) func(context.Context, *percolator.Tx) error {
+	counted := false
+	return func(_ context.Context, tx *percolator.Tx) error {
+		tx.Delete(url, schema.Pages(schema.Raw))
+		tx.Delete(url, schema.Pages(schema.Sum))
+		if !counted {
+			counted = true
+			l.removed.Add(1)
+		}
+		return nil
+	}
+}

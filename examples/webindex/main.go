@@ -1,0 +1,93 @@
+// Webindex keeps an index of web pages up to date by observers (§2.4, §3.1): it starts a node that links them, loads a
+// tree of HTML pages, and prints what came of it. Then it stays up until it is interrupted.
+//
+//	go run ./examples/webindex                          the default corpus on a throw-away node
+//	go run ./examples/webindex --exit --verify          the same, compared with a batch program's result
+//	go run ./examples/webindex --dir D --edit 1% --exit load, then crawl an edited tree
+//
+// Below --pages, every top directory is a host. A node directory (--dir) may be used again: only what changed is loaded.
+// Packages: corpus makes and edits pages, page parses them, schema names the tables, index has the observers, batch and
+// the command verify compute the index independently.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// options are the command line.
+type options struct {
+	pages  string
+	dir    string
+	listen string
+	http   string
+	limit  int
+	edit   share
+	seed   uint64
+	exit   bool
+	verify bool
+	quiet  bool
+}
+
+// share is a part of a whole, such as 1% or 0.01.
+type share float64
+
+// String implements flag.Value.
+func (s *share) String() string { return strconv.FormatFloat(float64(*s)*100, 'g', -1, 64) + "%" }
+
+// Set implements flag.Value.
+func (s *share) Set(text string) error {
+	number, percent := strings.CutSuffix(text, "%")
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return err
+	}
+	if percent {
+		f /= 100
+	}
+	if f < 0 || f > 1 {
+		return errors.New("not between 0% and 100%")
+	}
+	*s = share(f)
+	return nil
+}
+
+func parse() options {
+	var o options
+	flag.StringVar(&o.pages, "pages", "", "tree of HTML, each top directory a host (default: the Go documentation, generated)")
+	flag.StringVar(&o.dir, "dir", "", "the node's directory, kept and used again (default: a temporary one)")
+	flag.StringVar(&o.listen, "listen", "", "address for clients (default: 127.0.0.1:7800; with --exit a free port)")
+	flag.StringVar(&o.http, "http", "", "address of the console (default: the third port after --listen; with --exit none)")
+	flag.IntVar(&o.limit, "limit", 0, "only the first pages by URL; 0: all")
+	flag.Var(&o.edit, "edit", "crawl again with this share of the pages edited, such as 1%")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the edits")
+	flag.BoolVar(&o.exit, "exit", false, "end after the summary")
+	flag.BoolVar(&o.verify, "verify", false, "compare the index with a batch program's; exit code 1 if it differs")
+	flag.BoolVar(&o.quiet, "quiet", false, "no progress")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "webindex: unexpected argument %q\n", flag.Arg(0))
+		os.Exit(2)
+	}
+	return o
+}
+
+func main() {
+	o := parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if err := run(ctx, o, logger); err != nil {
+		fmt.Fprintln(os.Stderr, "webindex:", err)
+		stop()
+		os.Exit(1)
+	}
+}
