@@ -1,0 +1,237 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+var threeRows = []string{"a", "h", "z"}
+
+// A reader rolls an expired, undecided transaction back.
+func TestResolveBack(t *testing.T) {
+	w := newWorld(t)
+	c, _ := w.client(txn.Config{})
+	w.set(c, "old", threeRows...)
+	w.strand(nil, threeRows...)
+	for _, row := range []string{"z", "h", "a"} { // the primary last
+		if got := w.get(c, row); got != "old" {
+			t.Errorf("%s: %q", row, got)
+		}
+	}
+	if n := w.Locks(w.table); n != 0 {
+		t.Errorf("%d locks left", n)
+	}
+}
+
+// A reader rolls a transaction forward whose primary is committed.
+func TestResolveForward(t *testing.T) {
+	w := newWorld(t)
+	c, _ := w.client(txn.Config{})
+	w.set(c, "old", threeRows...)
+	var ts mvcc.Timestamp
+	w.strand(&ts, threeRows...)
+	if n := w.Locks(w.table); n != 2 {
+		t.Fatalf("%d locks stranded", n)
+	}
+	for _, row := range threeRows {
+		if got := w.get(c, row); got != "stranded" {
+			t.Errorf("%s: %q", row, got)
+		}
+	}
+	before, err := c.SnapshotAt(w.ctx, ts-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.read(before, "z"); got != "old" {
+		t.Errorf("below the commit: %q", got)
+	}
+	if s := c.Stats(); s.RolledForward == 0 || s.RolledBackIn != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A writer gets dead locks out of its way as well, in one phase and in two.
+func TestWriterResolves(t *testing.T) {
+	for name, rows := range ways {
+		w := newWorld(t)
+		w.strand(nil, threeRows...)
+		c, _ := w.client(txn.Config{})
+		if runs, err := w.attempt(c, "v", rows); err != nil || runs > 2 {
+			t.Errorf("%s: %d runs, %v", name, runs, err)
+		}
+		if !w.allOrNothing(name, "v", rows) {
+			t.Errorf("%s: not written", name)
+		}
+	}
+}
+
+// hold prewrites rows and keeps the commit from going on until the returned function is called, which returns the
+// commit's error.
+func (w *world) hold(cfg txn.Config, rows ...string) (release func() error) {
+	w.t.Helper()
+	c, p := w.client(cfg)
+	held, let := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		if req.GetCommit() == nil {
+			return txntest.Fault{}
+		}
+		return txntest.Fault{Before: func(context.Context) {
+			once.Do(func() { close(held) })
+			<-let
+		}}
+	})
+	done := make(chan error, 1)
+	go func() {
+		tx := w.begin(c)
+		for _, row := range rows {
+			tx.Set(key(row), []byte("held"))
+		}
+		_, err := tx.Commit(w.ctx)
+		done <- err
+	}()
+	<-held
+	return func() error { close(let); return <-done }
+}
+
+// A live transaction is waited for, and what it commits below the snapshot is seen.
+func TestReaderWaitsForLive(t *testing.T) {
+	w := newWorld(t)
+	release := w.hold(txn.Config{}, threeRows...)
+	c, _ := w.client(txn.Config{})
+	s, err := c.Snapshot(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(w.ctx, 30*time.Millisecond)
+	defer cancel()
+	if _, _, err := s.Get(short, key("h")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("did not wait: %v", err)
+	}
+	read := make(chan string, 1)
+	go func() { read <- w.read(s, "h") }()
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	// The commit timestamp was asked for before the snapshot, so the snapshot must see it.
+	if got := <-read; got != "held" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A writer that meets a live lock gives up instead of waiting, and holds nothing afterwards.
+func TestWriterGivesUp(t *testing.T) {
+	w := newWorld(t)
+	release := w.hold(txn.Config{}, threeRows...)
+	c, _ := w.client(txn.Config{})
+	tx := w.begin(c)
+	tx.Set(key("b"), nil)
+	tx.Set(key("h"), nil)
+	if _, err := tx.Commit(w.ctx); !errors.Is(err, txn.ErrLocked) {
+		t.Errorf("%v", err)
+	}
+	c.Flush()
+	if n := w.Locks(w.table); n != 3 {
+		t.Errorf("%d locks, want the other's 3", n)
+	}
+	if err := release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Heartbeats keep a long commit alive while oracle time passes its first expiry.
+func TestHeartbeat(t *testing.T) {
+	w := newWorld(t)
+	release := w.hold(txn.Config{LockTTL: 60 * time.Millisecond}, threeRows...)
+	c, _ := w.client(txn.Config{})
+	s, err := c.Snapshot(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(w.ctx, 300*time.Millisecond)
+	defer cancel()
+	if _, _, err := s.Get(short, key("z")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("not waited for: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Errorf("a commit with heartbeats: %v", err)
+	}
+	if got := w.get(c, "z"); got != "held" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A positive death event makes locks resolvable before they expire.
+func TestDeadWorker(t *testing.T) {
+	w := newWorld(t)
+	worker := w.strand(nil, threeRows...)
+	w.Advance(-time.Minute) // not expired after all
+	w.Kill(worker)
+	c, _ := w.client(txn.Config{})
+	if got := w.get(c, "h"); got != "-" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Many readers of one dead transaction share the question to its primary.
+func TestSharedResolution(t *testing.T) {
+	w := newWorld(t)
+	var rows []string
+	for i := range 40 {
+		rows = append(rows, fmt.Sprintf("%c%d", 'a'+i%26, i))
+	}
+	w.strand(nil, rows...)
+	c, _ := w.client(txn.Config{})
+	var wg sync.WaitGroup
+	for _, row := range rows {
+		for range 4 {
+			wg.Go(func() {
+				if got := w.get(c, row); got != "-" {
+					t.Errorf("%s: %q", row, got)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if n := c.Stats().StatusChecks; n > 10 {
+		t.Errorf("%d status checks for one transaction", n)
+	}
+}
+
+// ResolveLock, for scanners, tells live from dead and does not wait.
+func TestResolveLockForScanners(t *testing.T) {
+	w := newWorld(t)
+	release := w.hold(txn.Config{}, threeRows...)
+	c, _ := w.client(txn.Config{})
+	find := func() (l mvcc.LockInfo) {
+		w.Look(func(v *mvcc.MemView) {
+			cell := mvcc.Cell{Table: w.table, Row: "z", Column: "c"}
+			if lock, ok := v.Lock(cell); ok {
+				l = mvcc.LockInfo{Cell: cell, Lock: lock}
+			}
+		})
+		return l
+	}
+	l := find()
+	if resolved, err := c.ResolveLock(w.ctx, l); resolved || err != nil {
+		t.Errorf("live: %v, %v", resolved, err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	if resolved, err := c.ResolveLock(w.ctx, l); !resolved || err != nil {
+		t.Errorf("committed: %v, %v", resolved, err)
+	}
+	if find().Lock.StartTS != 0 {
+		t.Error("the lock is still there")
+	}
+}
