@@ -1,6 +1,7 @@
 package tablet
 
 import (
+	"errors"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -81,14 +82,36 @@ func (e *evaluation) one(call *Call) {
 	}
 	switch {
 	case err != nil:
-		call.Reply(failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", e.id, err))
-		e.fail(err)
+		e.refuse(call, err)
 	case result.Status == mvcc.StatusLocked && reserved(result.Locks):
 		e.park(call)
 	default:
 		e.proposal.add(e.Tablet, muts)
 		e.proposal.answer(call, mutationResponse(result))
 	}
+}
+
+// refuse answers an operation that the rules could not evaluate: the request contradicts itself, or the store failed, and
+// then the tablet serves no more.
+func (t *Tablet) refuse(call *Call, err error) {
+	if r := invalid(err); r != nil {
+		call.Reply(r)
+		return
+	}
+	call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", t.id, err))
+	t.fail(err)
+}
+
+// invalid is the answer to a request that the rules found to be against its own terms; nil for other errors.
+func invalid(err error) *pb.TabletResponse {
+	var limit *mvcc.LimitError
+	switch {
+	case errors.As(err, &limit):
+		return failure(pb.Error_CODE_TOO_LARGE, "%v", err)
+	case errors.Is(err, mvcc.ErrInvalid):
+		return failure(pb.Error_CODE_INVALID, "%v", err)
+	}
+	return nil
 }
 
 // rule evaluates the operations that are one function of internal/mvcc.

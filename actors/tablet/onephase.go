@@ -47,8 +47,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	result, err := mvcc.CheckOnePhase(e.view, r)
 	switch {
 	case err != nil:
-		call.Reply(failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", e.id, err))
-		e.fail(err)
+		e.refuse(call, err)
 	case result.Status == mvcc.StatusLocked && reserved(result.Locks):
 		e.park(call)
 	case result.Status != mvcc.StatusOK:
@@ -125,6 +124,10 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	}
 	result, muts, err := mvcc.OnePhaseCommit(e.view, o.request, commitTS, e.cfg.Limits)
 	if err != nil {
+		if answer := invalid(err); answer != nil {
+			e.abandon(o, answer)
+			return
+		}
 		e.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not read its store: %v", e.id, err))
 		e.fail(err)
 		return
@@ -154,6 +157,9 @@ func (t *Tablet) abandon(o *onePhase, answer *pb.TabletResponse) {
 // settle runs what waited for reservations, and hands Raft's output on.
 func (t *Tablet) settle() {
 	t.unpark()
+	if len(t.held) > 0 && len(t.inflight) < t.cfg.Pipeline {
+		t.mutateHeld()
+	}
 	t.trySplit()
 	t.ready()
 }

@@ -120,7 +120,7 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	waiting := [][]*Call{t.batch.Take(), t.parkedReads}
+	waiting := [][]*Call{t.batch.Take(), t.held, t.parkedReads}
 	for _, w := range t.parked {
 		w.call.Reply(refused)
 	}
@@ -135,6 +135,7 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
+	t.held = nil
 	t.parked, t.parkedReads, t.pendingReads, t.split, t.matched = nil, nil, nil, nil, 0
 	t.onePhase = map[mvcc.Timestamp]*onePhase{}
 	t.overlay, t.locks = newOverlay(), newLockTable()

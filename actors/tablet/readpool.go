@@ -58,6 +58,8 @@ func (j *readJob) run() {
 	for _, call := range j.calls {
 		response, wait, err := answer(view, call.Req)
 		switch {
+		case invalid(err) != nil:
+			call.Reply(invalid(err))
 		case err != nil:
 			call.Reply(failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", j.tablet.id, err))
 		case wait:

@@ -36,11 +36,16 @@ type Host interface {
 
 // Config is what a tablet is started with.
 type Config struct {
-	Batch   actorkit.BatchConfig
-	Limits  mvcc.Limits
-	MaxWait time.Duration // how long an operation without a deadline may wait inside the tablet; default 10 s
-	Logger  *slog.Logger
+	Batch  actorkit.BatchConfig
+	Limits mvcc.Limits
+	// Pipeline is how many proposals may be in flight before mutations wait for the next batch; default 1.
+	Pipeline int
+	MaxWait  time.Duration // how long an operation without a deadline may wait inside the tablet; default 10 s
+	Logger   *slog.Logger
 }
+
+// DefaultPipeline is the default of Config.Pipeline.
+const DefaultPipeline = 1
 
 // Tablet is one replica of a tablet. All fields are the actor's own, except those that say otherwise.
 type Tablet struct {
@@ -73,6 +78,7 @@ type Tablet struct {
 
 	onePhase     map[mvcc.Timestamp]*onePhase // reservations held, by start timestamp
 	releases     uint64                       // how often reservations have been released
+	held         []*Call                      // mutations that wait for room in the pipeline
 	parked       []parkedCall                 // mutations that wait for reservations or for effects in flight
 	parkedReads  []*Call                      // reads that met a reservation
 	pendingReads []*readBatch                 // waiting for their ReadIndex to be visible
@@ -93,6 +99,9 @@ type counters struct {
 func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *ReadPool, id uint64, host Host, cfg Config) (*Port, error) {
 	if cfg.MaxWait <= 0 {
 		cfg.MaxWait = 10 * time.Second
+	}
+	if cfg.Pipeline <= 0 {
+		cfg.Pipeline = DefaultPipeline
 	}
 	t := &Tablet{
 		cfg: cfg, host: host, store: st, logs: logs, reader: readers, id: id, root: system.Root,
@@ -177,8 +186,18 @@ func (t *Tablet) flush() {
 		}
 	}
 	t.read(reads)
-	t.mutate(mutations)
+	if t.held = append(t.held, mutations...); len(t.inflight) < t.cfg.Pipeline {
+		t.mutateHeld()
+	}
 	t.ready()
+}
+
+// mutateHeld takes on what has gathered while the pipeline was full: one batch, one entry. Under load the batches grow
+// with what one trip to the disk takes; an idle tablet holds nothing back.
+func (t *Tablet) mutateHeld() {
+	calls := t.held
+	t.held = nil
+	t.mutate(t.stillOurs(calls))
 }
 
 // refusal is the answer to an operation that this replica surely will not do; nil if it will.

@@ -3,7 +3,9 @@ package tablet
 import (
 	"fmt"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -95,6 +97,7 @@ func BenchmarkOnePhase(b *testing.B) {
 			r := newRig(b, store.Options{Dir: b.TempDir()})
 			var wg sync.WaitGroup
 			b.ResetTimer()
+			cpu := cpuTime()
 			for c := range callers {
 				wg.Go(func() {
 					for i := c; i < b.N; i += callers {
@@ -104,6 +107,13 @@ func BenchmarkOnePhase(b *testing.B) {
 			}
 			wg.Wait()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "txn/s")
+			b.ReportMetric(float64((cpuTime()-cpu).Microseconds())/float64(b.N), "cpu-µs/op")
 		})
 	}
+}
+
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
