@@ -100,14 +100,14 @@ func TestReplayRunsOnce(t *testing.T) {
 	commits := func() uint64 { return nodes[0].Stats("reader").Commits + nodes[1].Stats("reader").Commits }
 	idle()
 	if got := commits(); got != rows {
-		t.Fatalf("%d commits, want %d", got, rows)
+		t.Fatalf("%d commits, want %d: %+v %+v", got, rows, nodes[0].Stats("reader"), nodes[1].Stats("reader"))
 	}
 	for i := range rows {
 		cluster.Mark(nodes[0].Cell(table, fmt.Sprint(i), raw.Name), mvcc.Notify{TS: cluster.Now(), Replay: true})
 	}
 	idle()
 	if got := commits(); got != 2*rows {
-		t.Errorf("%d commits after the replay, want %d", got, 2*rows)
+		t.Errorf("%d commits after the replay, want %d: %+v %+v", got, 2*rows, nodes[0].Stats("reader"), nodes[1].Stats("reader"))
 	}
 	// An entry that a crash left behind, of a change that was run: found clean, cleared, not run.
 	cluster.Mark(nodes[0].Cell(table, "0", raw.Name), mvcc.Notify{TS: 1})

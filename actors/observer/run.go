@@ -225,6 +225,7 @@ func (r *run) commit(tx Txn) outcome {
 		}
 		return r.judge(start, err)
 	}
+	r.obs.stats.commits.Add(1)
 	if !r.obs.spec.Weak && broken.AckOutside {
 		r.ackOutside(ctx, ack, start)
 	}
