@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/bits"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -19,10 +20,11 @@ const (
 // Batch is a list of puts and deletes that become durable and visible together or not at all. Later ones win. It
 // belongs to one goroutine at a time and must not change between Commit's call and return. The zero Batch is empty.
 type Batch struct {
-	ops   []op
-	size  int
-	value int // length of the longest value
-	arena []byte
+	ops     []op
+	size    int
+	entries int // in Badger: a long value takes several
+	lazy    bool
+	arena   []byte
 }
 
 type op struct {
@@ -34,13 +36,18 @@ type op struct {
 func (b *Batch) Put(key, value []byte) {
 	b.ops = append(b.ops, op{key: key, value: value})
 	b.size += len(key) + len(value) + entryOverhead
-	b.value = max(b.value, len(value))
+	b.entries++
+	if n := chunksOf(len(value)); n > 1 {
+		b.entries += n - 1
+		b.size += binary.MaxVarintLen32 + (n-1)*(len(key)+chunkKeyOverhead+entryOverhead)
+	}
 }
 
 // Delete adds a delete. The batch keeps key.
 func (b *Batch) Delete(key []byte) {
 	b.ops = append(b.ops, op{key: key, del: true})
 	b.size += len(key) + entryOverhead
+	b.entries++
 }
 
 // PutMutation adds one effect of the rules, encoded into memory of the batch: m may be reused at once.
@@ -80,13 +87,18 @@ func (b *Batch) DeleteTabletState(id uint64) {
 // Size is what the batch counts against Store.MaxBatchBytes, in bytes: keys, values and overhead.
 func (b *Batch) Size() int { return b.size }
 
-// Len is the number of puts and deletes.
-func (b *Batch) Len() int { return len(b.ops) }
+// Len is what the batch counts against Store.MaxBatchLen: puts and deletes, long values several times.
+func (b *Batch) Len() int { return b.entries }
+
+// SetLazy says that the batch needs no sync of its own: its effects can be had again from what is synced, as those of an
+// applied Raft entry can. It becomes visible at once and durable with the next batch that is not lazy, never before an
+// earlier batch (Writer.Commit).
+func (b *Batch) SetLazy() { b.lazy = true }
 
 // Reset empties the batch for reuse and drops all references that it holds.
 func (b *Batch) Reset() {
 	clear(b.ops)
-	b.ops, b.size, b.value, b.arena = b.ops[:0], 0, 0, b.arena[:0]
+	b.ops, b.size, b.entries, b.lazy, b.arena = b.ops[:0], 0, 0, false, b.arena[:0]
 }
 
 // room returns an empty slice of the arena with at least n bytes of capacity. Appending past them moves it to memory of

@@ -3,6 +3,7 @@ package store_test
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -34,19 +35,19 @@ const (
 const (
 	crashTablet = 3
 	crashKeys   = 60
-	bigEvery    = 16      // every so many steps write a value that goes to Badger's value log
-	bigBytes    = 480_000 // above the value threshold of crashOptions
+	bigEvery    = 4      // every so many rounds write a value of several chunks
+	bigBytes    = 280_000 // two chunks
 )
 
 func crashOptions(dir string) store.Options {
 	return store.Options{
-		Dir: dir, MemTableSize: 4 << 20, MinFreeBytes: 8 << 20, // small: logs rotate and tables are flushed all the time
+		Dir: dir, MemTableSize: 2 << 20, MinFreeBytes: 8 << 20, // small: logs rotate and tables are flushed all the time
 		NoSync: os.Getenv(crashNoSyncEnv) != "",
 	}
 }
 
-// step is what the writer does in one Commit: a round of the state, and an append to the log that may overwrite its
-// uncommitted end, with the HardState and perhaps a truncation.
+// step is what the writer does in a round: a synced append to the log, which may overwrite the log's uncommitted end, with
+// the HardState and perhaps a truncation; then lazy batches of state, as many as subs says, one after the other.
 type step struct {
 	round                     uint64
 	first, last, term, commit uint64
@@ -71,6 +72,13 @@ func (s step) data(index uint64) []byte {
 func bigValue(round uint64) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "%08d", round), bigBytes/8)
 }
+
+// The state's keys hold the round times 4 plus the number of the batch in it.
+func subs(round uint64) uint64       { return 1 + round%3 }
+func stateAfter(round uint64) uint64 { return 4*round + subs(round) - 1 }
+
+// stepKey holds the round of the last append; it goes in the append's batch.
+var stepKey = []byte("step")
 
 func bigCell(round uint64) mvcc.Cell { return cell(fmt.Sprintf("big%d", round/bigEvery%4), "c") }
 
@@ -110,48 +118,61 @@ func TestCrashWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snap := s.Snap()
-	round, err := readRound(snap, crashKeys)
-	snap.Close()
+	number, err := lastStep(s)
+	if err == nil && number > 0 {
+		err = applyStep(s, number) // what a tablet does when it opens: apply what is in the log
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), round))
+	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), number))
 	for {
-		round++
+		number++
 		first, _ := l.FirstIndex()
 		last, _ := l.LastIndex()
 		hs, _, _ := l.InitialState()
-		st := nextStep(rng, round, first, last, hs.GetCommit(), hs.GetTerm())
+		st := nextStep(rng, number, first, last, hs.GetCommit(), hs.GetTerm())
 		fmt.Println("begin", st)
-		if err := runStep(s, l, st); err != nil {
+		err := appendStep(s, l, st)
+		if err == nil {
+			fmt.Println("ack", st.round)
+			err = applyStep(s, number)
+		}
+		if err != nil {
 			fmt.Println("failed", err)
 			return
 		}
-		fmt.Println("ack", st.round)
 	}
 }
 
-func runStep(s *store.Store, l *store.Log, st step) error {
-	state := round(st.round, crashKeys)
-	if st.round%bigEvery == 0 {
-		state.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: bigCell(st.round), Value: bigValue(st.round)})
+func lastStep(s *store.Store) (uint64, error) {
+	snap := s.Snap()
+	defer snap.Close()
+	v, ok, err := snap.Get(stepKey)
+	if !ok || err != nil {
+		return 0, err
 	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+// appendStep writes a step's part of the log, synced.
+func appendStep(s *store.Store, l *store.Log, st step) error {
 	var entries []*raftpb.Entry
 	for i := st.first; i <= st.last; i++ {
 		entries = append(entries, entry(i, st.term, st.data(i)))
 	}
-	logs := new(store.Batch)
+	b := new(store.Batch)
 	hs := hard(st.term, st.commit)
-	l.Append(logs, entries, hs)
+	l.Append(b, entries, hs)
+	b.Put(stepKey, binary.BigEndian.AppendUint64(nil, st.round))
 	var truncated uint64
 	if st.truncate > 0 {
 		var err error
-		if truncated, err = l.Truncate(logs, st.truncate); err != nil {
+		if truncated, err = l.Truncate(b, st.truncate); err != nil {
 			return err
 		}
 	}
-	if err := s.LogWriter().Commit([]*store.Batch{state, logs}); err != nil {
+	if err := s.LogWriter().Commit([]*store.Batch{b}); err != nil {
 		return err
 	}
 	l.Appended(entries, hs)
@@ -159,14 +180,30 @@ func runStep(s *store.Store, l *store.Log, st step) error {
 	return nil
 }
 
-// model is what the acknowledged steps add up to; last is the newest of them, next what had begun, if anything.
-type model struct {
-	last, next step
-	entries    map[uint64][]byte // the readable log
-	big        map[mvcc.Cell]uint64
+// applyStep writes a step's part of the state, lazily.
+func applyStep(s *store.Store, number uint64) error {
+	for sub := range subs(number) {
+		b := round(4*number+sub, crashKeys)
+		if sub == 0 && number%bigEvery == 0 {
+			b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: bigCell(number), Value: bigValue(number)})
+		}
+		b.SetLazy()
+		if err := s.StateWriter().Commit([]*store.Batch{b}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func newModel() *model { return &model{entries: map[uint64][]byte{}, big: map[mvcc.Cell]uint64{}} }
+// model is what the acknowledged steps add up to: last is the newest of them. open are those that began but need not have
+// survived, in order.
+type model struct {
+	last    step
+	open    []step
+	entries map[uint64][]byte // the readable log
+}
+
+func newModel() *model { return &model{entries: map[uint64][]byte{}} }
 
 func (m *model) apply(s step) {
 	for i := range m.entries {
@@ -177,15 +214,13 @@ func (m *model) apply(s step) {
 	for i := s.first; i <= s.last; i++ {
 		m.entries[i] = s.data(i)
 	}
-	if s.round%bigEvery == 0 {
-		m.big[bigCell(s.round)] = s.round
-	}
-	m.last, m.next = s, step{}
+	m.last = s
 }
 
-// follow reads the writer's lines until it ends, and calls crash when enough steps are acknowledged.
-func (m *model) follow(out io.Reader, acks int, crash func()) (acknowledged int, failure string) {
-	lines := bufio.NewScanner(out)
+// follow reads the writer's lines until it ends, and calls crash when enough steps are acknowledged. Acknowledgments that
+// come later count only if crash says so.
+func (m *model) follow(out io.Reader, acks int, crash func() (later bool)) (acknowledged int, failure string) {
+	lines, count := bufio.NewScanner(out), true
 	for lines.Scan() {
 		verb, rest, _ := strings.Cut(lines.Text(), " ")
 		switch verb {
@@ -194,11 +229,14 @@ func (m *model) follow(out io.Reader, acks int, crash func()) (acknowledged int,
 			if err != nil {
 				return acknowledged, "bad line: " + lines.Text()
 			}
-			m.next = next
+			m.open = append(m.open, next)
 		case "ack":
-			m.apply(m.next)
-			if acknowledged++; acknowledged == acks {
-				crash()
+			if acknowledged++; count {
+				m.apply(m.open[0])
+				m.open = m.open[1:]
+			}
+			if acknowledged == acks {
+				count = crash()
 			}
 		case "failed":
 			failure = rest
@@ -207,32 +245,54 @@ func (m *model) follow(out io.Reader, acks int, crash func()) (acknowledged int,
 	return acknowledged, failure
 }
 
-// check opens the store and compares: all that was acknowledged, and of the step that had begun all or nothing.
+// check opens the store and compares: every acknowledged append is there, and what is there is a prefix of what was
+// written: appends and state alike, in their order, batch by batch.
 func (m *model) check(dir string) error {
 	s, err := store.Open(crashOptions(dir))
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	snap := s.Snap()
-	defer snap.Close()
-	n, err := readRound(snap, crashKeys)
+	number, err := lastStep(s)
 	if err != nil {
 		return err
 	}
-	if n != m.last.round && n != m.next.round {
-		return fmt.Errorf("lost: round %d was acknowledged, %d begun, and the state is of round %d", m.last.round, m.next.round, n)
+	acknowledged := m.last.round
+	for len(m.open) > 0 && m.last.round < number {
+		m.apply(m.open[0])
+		m.open = m.open[1:]
 	}
-	if n == m.next.round && n != m.last.round { // state and log were one Txn
-		m.apply(m.next)
+	if number != m.last.round {
+		return fmt.Errorf("lost: append %d was acknowledged, %d began later, and the last is %d", acknowledged, len(m.open), number)
 	}
-	for c, round := range m.big {
-		if v, ok, err := snap.Raw(c); err != nil || !ok || !bytes.Equal(v, bigValue(round)) {
-			return fmt.Errorf("lost: the long value of round %d: %d bytes, %v, %v", round, len(v), ok, err)
+	m.open = nil
+	if err := m.checkState(s); err != nil {
+		return err
+	}
+	return m.checkLog(s)
+}
+
+// checkState: the state before the last append survived with it, of what came after it any whole batches.
+func (m *model) checkState(s *store.Store) error {
+	snap := s.Snap()
+	defer snap.Close()
+	state, err := readRound(snap, crashKeys)
+	if err != nil {
+		return err
+	}
+	number := m.last.round
+	if state > stateAfter(number) || number > 1 && state < stateAfter(number-1) {
+		return fmt.Errorf("lost: the last append is %d, and the state is %d/4: not a prefix of what was written", number, state)
+	}
+	for applied := state / 4; applied > 0 && applied+4*bigEvery > state/4; applied-- {
+		if applied%bigEvery != 0 {
+			continue
+		}
+		if v, ok, err := snap.Raw(bigCell(applied)); err != nil || !ok || !bytes.Equal(v, bigValue(applied)) {
+			return fmt.Errorf("lost: the long value of round %d: %d bytes, %v, %v", applied, len(v), ok, err)
 		}
 	}
-	m.next = step{}
-	return m.checkLog(s)
+	return nil
 }
 
 func (m *model) checkLog(s *store.Store) error {
@@ -265,7 +325,7 @@ func (m *model) checkLog(s *store.Store) error {
 }
 
 // startWriter starts the writer process on dir. wait collects it and returns what it said on standard error.
-func startWriter(t *testing.T, dir string, env ...string) (out io.Reader, kill func(), wait func() string) {
+func startWriter(t *testing.T, dir string, env ...string) (out io.Reader, kill func(), wait func() string, pid int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestCrashWriter$", "-test.timeout=60s")
 	cmd.Env = append(append(os.Environ(), crashDirEnv+"="+dir), env...)
@@ -280,7 +340,7 @@ func startWriter(t *testing.T, dir string, env ...string) (out io.Reader, kill f
 	}
 	kill = func() { _ = cmd.Process.Kill() } // it may have ended
 	t.Cleanup(kill)
-	return out, kill, func() string { _ = cmd.Wait(); return stderr.String() }
+	return out, kill, func() string { _ = cmd.Wait(); return stderr.String() }, cmd.Process.Pid
 }
 
 func crashRand(t *testing.T) *rand.Rand {
@@ -300,13 +360,13 @@ func TestKill(t *testing.T) {
 	}
 	rng, dir, m, total := crashRand(t), t.TempDir(), newModel(), 0
 	for i := range rounds {
-		out, kill, wait := startWriter(t, dir)
+		out, kill, wait, _ := startWriter(t, dir)
 		acks := rng.IntN(250)
 		if acks == 0 { // during Open or soon after
 			time.AfterFunc(time.Duration(rng.IntN(60))*time.Millisecond, kill)
 		}
 		delay := time.Duration(rng.IntN(1500)) * time.Microsecond
-		got, failure := m.follow(out, acks, func() { time.AfterFunc(delay, kill) })
+		got, failure := m.follow(out, acks, func() bool { time.AfterFunc(delay, kill); return true })
 		if stderr := wait(); failure != "" || acks > 0 && got < acks {
 			t.Fatalf("kill %d: the writer failed after %d steps: %s %s", i, got, failure, stderr)
 		}

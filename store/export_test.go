@@ -1,6 +1,9 @@
 package store
 
 import (
+	"errors"
+	"os"
+
 	"github.com/dgraph-io/badger/v4"
 )
 
@@ -23,8 +26,15 @@ func Versions(s *Store, key []byte) int {
 	return n
 }
 
-// BreakSync makes the writer believe that Badger reported a failed sync of its value log.
-func BreakSync(s *Store) { s.state.log.Errorf(vlogSyncFailed+": %v", "input/output error") }
+// BreakSync makes every sync fail from now on.
+func BreakSync(s *Store) error {
+	r, w, err := os.Pipe() // which cannot be synced
+	if err != nil {
+		return err
+	}
+	s.state.durable.file, r = r, s.state.durable.file
+	return errors.Join(r.Close(), w.Close())
+}
 
 // CountPrefix counts the keys with a prefix.
 func CountPrefix(s *Snap, prefix string) (n int) {

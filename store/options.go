@@ -19,10 +19,11 @@ const (
 	// DefaultMinFreeBytes is room for all unflushed memtables and one compaction.
 	DefaultMinFreeBytes = 512 << 20
 
-	// valueThreshold: longer values go to Badger's value log. It is the greatest that Badger takes, so that the value
-	// log holds only what would be dear to compact.
-	valueThreshold   = 1 << 20
-	valueLogFileSize = 256 << 20
+	// minMemTableSize keeps a chunk below Badger's value threshold, which is 15 % of the memtable at most.
+	minMemTableSize = 2 << 20
+
+	valueThreshold   = 1 << 20 // Badger's greatest; chunk.go keeps every value below it
+	valueLogFileSize = 1 << 20 // Badger's least: the value log stays empty
 	numMemtables     = 3
 	numCompactors    = 2
 	blockCacheSize   = 16 << 20
@@ -35,17 +36,17 @@ const (
 // Options configure a Store. The zero value of every field but Dir is a sensible default.
 type Options struct {
 	Dir         string // the store's own directory, made if missing; VERSION, LOCK and Badger's directories live there
-	InMemory    bool   // nothing on disk, Dir must be empty, values below 1 MiB. For tests.
+	InMemory    bool   // nothing on disk, Dir must be empty. For tests.
 	SeparateLog bool   // Raft logs and state in two Badger databases instead of one: see docs/adr/0002
 	Logger      *slog.Logger
 
-	MemTableSize int64  // bytes; DefaultMemTableSize. MaxBatchBytes is 15 % of it.
+	MemTableSize int64  // bytes; DefaultMemTableSize, at least 2 MiB. MaxBatchBytes is 15 % of it.
 	MinFreeBytes uint64 // bytes; DefaultMinFreeBytes. Below it WriteBlocked refuses; below a quarter of it, Commit.
 
-	ReclaimInterval time.Duration // between passes of value log collection and discarding; default 1 min, < 0: never
+	ReclaimInterval time.Duration // between passes of Reclaim; default 1 min, < 0: never
 
-	SyncDelay time.Duration // slept after each synced Txn: benchmarks of slower disks
-	NoSync    bool          // Badger does not sync. Loses acknowledged writes; for the tests of the tests.
+	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
+	NoSync    bool          // never sync. Loses acknowledged writes; for the tests of the tests.
 }
 
 func (o Options) withDefaults() Options {
@@ -55,6 +56,7 @@ func (o Options) withDefaults() Options {
 	if o.MemTableSize == 0 {
 		o.MemTableSize = DefaultMemTableSize
 	}
+	o.MemTableSize = max(o.MemTableSize, minMemTableSize)
 	if o.MinFreeBytes == 0 {
 		o.MinFreeBytes = DefaultMinFreeBytes
 	}
@@ -70,11 +72,11 @@ func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b := badger.DefaultOptions(dir)
 	b.Logger = log
 	b.InMemory = o.InMemory
-	b.SyncWrites = !o.NoSync && !o.InMemory
+	b.SyncWrites = false // durable.go syncs
 	b.MemTableSize = o.MemTableSize
 	b.NumMemtables = numMemtables
 	b.NumCompactors = numCompactors
-	b.ValueThreshold = min(valueThreshold, o.MemTableSize/10)
+	b.ValueThreshold = min(valueThreshold, o.MemTableSize*15/100)
 	b.ValueLogFileSize = valueLogFileSize
 	b.Compression = options.Snappy
 	b.BlockCacheSize = blockCacheSize

@@ -77,12 +77,16 @@ func (s *Snap) walk(o walkOptions, fn func(key, value []byte, err error) bool) {
 			continue
 		}
 		more := false
-		err := item.Value(func(value []byte) error {
+		take := func(value []byte) error {
 			more = fn(key, value, nil)
 			return nil
-		})
+		}
+		if item.UserMeta() == chunkedMeta {
+			take = s.joined(key, take)
+		}
+		err := item.Value(take)
 		if err != nil {
-			fn(nil, nil, fmt.Errorf("store: scan: %w", err))
+			fn(nil, nil, fmt.Errorf("%w: scan: %w", ErrCorrupt, err))
 			return
 		}
 		if !more {

@@ -22,7 +22,7 @@ type pins struct {
 	count int
 }
 
-// begin returns the number for the next Txn. It must end with finish, before the next begin.
+// begin returns the number for the next Txn.
 func (s *sequence) begin() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,8 +30,9 @@ func (s *sequence) begin() uint64 {
 	return s.assigned
 }
 
-// finish makes seq visible: its commit has returned without an error. After a failed commit it must not be called, nor
-// begin: what Badger holds of the failed Txn would show below a later number. The writer stops for good instead.
+// finish makes seq, and all before it, visible: their commits have returned without an error. After a failed commit
+// neither it nor begin may be called: what Badger holds of the failed Txn would show below a later number. The writer
+// stops for good instead.
 func (s *sequence) finish(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

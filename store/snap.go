@@ -51,10 +51,24 @@ func (s *Snap) read(key []byte, fn func(value []byte) error) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("store: read: %w", err)
 	}
+	if item.UserMeta() == chunkedMeta {
+		fn = s.joined(key, fn)
+	}
 	if err := item.Value(fn); err != nil {
 		return false, fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
 	}
 	return true, nil
+}
+
+// joined returns a function that gets the head of a long value and passes the whole on to fn.
+func (s *Snap) joined(key []byte, fn func(value []byte) error) func([]byte) error {
+	return func(head []byte) error {
+		whole, err := joinChunks(s.txn, key, head)
+		if err != nil {
+			return err
+		}
+		return fn(whole)
+	}
 }
 
 // lookup is read for a cell's entry in group g.

@@ -18,11 +18,8 @@ type counters struct {
 	txns, batches, bytes, syncs atomic.Uint64
 }
 
-func (c *counters) add(batches, bytes int, synced bool) {
+func (c *counters) add(batches, bytes int) {
 	c.txns.Add(1)
-	if synced {
-		c.syncs.Add(1)
-	}
 	c.batches.Add(uint64(batches))
 	c.bytes.Add(uint64(bytes))
 }
@@ -32,7 +29,7 @@ type Stats struct {
 	Txns    uint64 // Badger transactions, of logs and state together
 	Batches uint64 // batches in them: Batches/Txns is what group commit gains
 	Bytes   uint64 // keys, values and overhead as counted by Batch.Size
-	Syncs   uint64 // transactions that were synced
+	Syncs   uint64 // of log files; in memory there are none
 
 	Snaps       int    // open now
 	Sequence    uint64 // of the state: the newest that Snaps read at

@@ -28,11 +28,11 @@ type Store struct {
 
 // database is one Badger database with its sequence and its writer.
 type database struct {
-	db     *badger.DB
-	seq    sequence
-	log    *badgerLog
-	writer *Writer
-	count  counters
+	db      *badger.DB
+	seq     sequence
+	durable *durable
+	writer  *Writer
+	count   counters
 }
 
 // Names inside Options.Dir.
@@ -90,30 +90,38 @@ func (s *Store) openDatabases() (err error) {
 }
 
 func (s *Store) openDatabase(name string) (*database, error) {
-	d := &database{log: &badgerLog{log: s.opts.Logger}}
 	dir := ""
 	if !s.opts.InMemory {
 		dir = filepath.Join(s.opts.Dir, name)
 	}
-	db, err := openBadger(s.opts.badgerOptions(dir, d.log))
+	options := s.opts.badgerOptions(dir, badgerLog{s.opts.Logger})
+	db, err := openBadger(options, s.opts.NoSync)
 	if err != nil {
 		return nil, err
 	}
-	d.db = db
+	d := &database{db: db}
+	if d.durable, err = openDurable(options, s.opts.NoSync || s.opts.InMemory); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
 	d.seq.assigned = db.MaxVersion()
 	d.seq.visible = d.seq.assigned
-	d.writer = &Writer{store: s, d: d}
+	d.writer = &Writer{store: s, d: d, chunks: hasChunks(db, d.seq.visible), drops: chunkDrops{}}
 	return d, nil
 }
 
 // openBadger opens a database, once more if leftovers of a killed process were in the way: between making a log file
 // and sizing it, a crash leaves an empty file that Badger refuses ("Create a new file", its issue 2207).
-func openBadger(b badger.Options) (*badger.DB, error) {
+func openBadger(b badger.Options, noSync bool) (*badger.DB, error) {
 	const attempts = 2
 	var err error
 	for range attempts {
 		if !b.InMemory {
 			if err = errors.Join(removeLeftovers(b.Dir), checkTables(b)); err != nil {
+				return nil, err
+			}
+		}
+		if !b.InMemory && !noSync {
+			if err = syncLeft(b.Dir); err != nil {
 				return nil, err
 			}
 		}
@@ -150,8 +158,7 @@ func (s *Store) Close() error {
 		errs = append(errs, fmt.Errorf("store: closed with %d snaps open", n))
 	}
 	for _, d := range s.databases() {
-		d.writer.stop()
-		if err := d.db.Close(); err != nil {
+		if err := errors.Join(d.writer.stop(), d.db.Close(), d.durable.close()); err != nil {
 			errs = append(errs, fmt.Errorf("store: close: %w", err))
 		}
 	}

@@ -82,7 +82,9 @@ func TestCommitLimits(t *testing.T) {
 func TestCommitFails(t *testing.T) {
 	s := open(t, t.TempDir())
 	commit(t, s, round(1, 3))
-	store.BreakSync(s)
+	if err := store.BreakSync(s); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		if err := s.StateWriter().Commit([]*store.Batch{round(2, 3)}); !errors.Is(err, store.ErrFailed) {
 			t.Fatalf("%v, want ErrFailed", err)

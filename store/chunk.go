@@ -1,0 +1,119 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// Long values are cut into chunks, each an entry of its own in the same Txn, so that nothing ever goes to Badger's value
+// log. A value log would cost a second sync with every commit, its sync errors are logged and not returned, what it
+// cannot read comes back as an empty value without an error, and it needs a collector (docs/adr/0002).
+//
+// The head is stored under the value's own key, marked chunkedMeta: the whole length as a varint, then the first bytes.
+// Chunk i ≥ 1 is under 'c' | key | i in 2 bytes.
+const (
+	chunkPrefix = 'c'
+	chunkBytes  = 256 << 10 // of a value, in one entry; below Badger's value threshold for every memtable that we allow
+	chunkedMeta = 0x01      // badger.Entry.UserMeta of a head
+
+	chunkKeyOverhead = 1 + 2
+)
+
+// chunksOf is the number of entries that a value of n bytes takes.
+func chunksOf(n int) int { return max(1, (n+chunkBytes-1)/chunkBytes) }
+
+func appendChunkKey(dst, key []byte, i int) []byte {
+	return binary.BigEndian.AppendUint16(append(append(dst, chunkPrefix), key...), uint16(i))
+}
+
+// chunkHead returns the value to store under the key of a long value.
+func chunkHead(value []byte) []byte {
+	head := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+chunkBytes), uint64(len(value)))
+	return append(head, value[:chunkBytes]...)
+}
+
+// joinChunks returns the whole value of which head is the first part.
+func joinChunks(txn *badger.Txn, key, head []byte) ([]byte, error) {
+	total, n := binary.Uvarint(head)
+	if n <= 0 || total < uint64(len(head)-n) || total > 1<<31 {
+		return nil, fmt.Errorf("%w: head of a long value", ErrBadValue)
+	}
+	value := append(make([]byte, 0, total), head[n:]...)
+	for i := 1; uint64(len(value)) < total; i++ {
+		item, err := txn.Get(appendChunkKey(nil, key, i))
+		if err != nil {
+			return nil, fmt.Errorf("chunk %d of a long value: %w", i, err)
+		}
+		err = item.Value(func(b []byte) error {
+			value = append(value, b...)
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("chunk %d of a long value: %w", i, err)
+		}
+	}
+	if uint64(len(value)) != total {
+		return nil, fmt.Errorf("%w: long value of %d bytes instead of %d", ErrBadValue, len(value), total)
+	}
+	return value, nil
+}
+
+// hasChunks reports whether the database holds a chunk of anything: as long as there is none, no write need look for
+// chunks that it leaves behind.
+func hasChunks(db *badger.DB, seq uint64) bool {
+	txn := db.NewTransactionAt(seq, false)
+	defer txn.Discard()
+	it := txn.NewIterator(badger.IteratorOptions{Prefix: []byte{chunkPrefix}})
+	defer it.Close()
+	it.Rewind()
+	return it.Valid()
+}
+
+// mayBeLong reports whether the entries of this key's group can have chunks. W, H, L, R, N, I hold short values, and
+// are most of what is written.
+func mayBeLong(key []byte) bool {
+	switch key[0] {
+	case 'W', 'H', 'L', 'R', 'N', 'I', appliedPrefix:
+		return false
+	default:
+		return true
+	}
+}
+
+// chunkDrops are the chunks that a Txn leaves without a head: collected while its entries are added, because a later put
+// of the same Txn may take one of their keys again.
+type chunkDrops map[string]struct{}
+
+// find adds the chunks from..n of whatever the key holds now, in the database or in txn itself.
+func (d chunkDrops) find(txn *badger.Txn, key []byte, from int) error {
+	for i := from; ; i++ {
+		chunk := appendChunkKey(nil, key, i)
+		switch _, err := txn.Get(chunk); {
+		case errors.Is(err, badger.ErrKeyNotFound):
+			return nil
+		case err != nil:
+			return err
+		}
+		d[string(chunk)] = struct{}{}
+	}
+}
+
+// add deletes the chunks in txn, as many as fit, and returns the number and the bytes that this took. The others stay.
+func (d chunkDrops) add(txn *badger.Txn) (entries, bytes int, err error) {
+	for chunk := range d {
+		err := txn.Delete([]byte(chunk))
+		if errors.Is(err, badger.ErrTxnTooBig) {
+			break
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		delete(d, chunk)
+		entries++
+		bytes += len(chunk)
+	}
+	return entries, bytes, nil
+}
