@@ -13,5 +13,9 @@ var properties = []property{
 	{tag: "no_rollback_record", pkg: "internal/mvcc", test: histories, env: few, assertion: "assertion outcome-of-a-prewrite-is-known"},
 	{tag: "clear_always", pkg: "internal/mvcc", test: histories, env: few, assertion: "assertion notification-until-cleared"},
 	{tag: "torn_seq", pkg: "store", test: "^TestSnapNeverTorn$", assertion: "torn batch: at sequence"},
+	{tag: "secondary_first", pkg: "internal/txn", test: "^TestSecondaryNeverFirst$", assertion: "secondary-never-first: all-or-nothing is broken"},
+	{tag: "early_answer", pkg: "actors/tablet", test: "^TestAnswersWaitUntilApplied$", assertion: "ANSWER-BEFORE-APPLY: .*"},
+	{tag: "early_txn", pkg: "actors/tablet", test: "^TestReadSeesLockOrWrite$", assertion: "LOST-READ: a read above the commit timestamp"},
+	{tag: "split_applied", pkg: "actors/tablet", test: "^TestAppliedIndexMatchesEffects$", assertion: "APPLIED-INDEX: .*"},
 	{tag: "ack_outside", pkg: "actors/observer", test: "^TestTwoWorkersOneChange$", assertion: "was committed [0-9]+ times, want once"},
 }
