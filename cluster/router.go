@@ -42,6 +42,17 @@ func (r *Router) Port(id uint64) *TabletPort {
 	return r.ports[id]
 }
 
+// Held are the ids of the tablets that this node holds.
+func (r *Router) Held() []uint64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]uint64, 0, len(r.ports))
+	for id := range r.ports {
+		out = append(out, id)
+	}
+	return out
+}
+
 // Update takes what a tablet says of itself, unless a higher epoch is known. It reports whether that was news.
 func (r *Router) Update(d *pb.TabletDescriptor) bool {
 	r.mu.Lock()

@@ -9,8 +9,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/actors/tablet"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -27,15 +27,24 @@ type host struct {
 	all     chan struct{} // closed when every tablet of the start leads
 	waiting int
 	hint    func([]mvcc.Cell) // nil: nobody wants to know
+
+	reopens map[uint64]int // the actor's own
 }
 
 var _ tablet.Host = (*host)(nil)
 
+// maxReopens bounds how often one tablet is opened anew after a panic: a fault that comes back needs a person.
+const maxReopens = 3
+
+type failedTablet struct {
+	id  uint64
+	err error
+}
 type startTablet struct{ descriptor *pb.TabletDescriptor }
 type reportTablet struct{ descriptor *pb.TabletDescriptor }
 
 func newHost(n *Node) *host {
-	h := &host{n: n, leading: map[uint64]bool{}, all: make(chan struct{})}
+	h := &host{n: n, leading: map[uint64]bool{}, reopens: map[uint64]int{}, all: make(chan struct{})}
 	h.pid = n.system.Root.Spawn(actor.PropsFromFunc(h.receive))
 	return h
 }
@@ -46,6 +55,8 @@ func (h *host) receive(c actor.Context) {
 		if err := h.n.spawnTablet(m.descriptor.TabletId); err != nil {
 			h.n.cfg.Logger.Error("a tablet could not be started", "tablet", m.descriptor.TabletId, "error", err)
 		}
+	case *failedTablet:
+		h.reopen(m)
 	case *reportTablet:
 		ctx, cancel := context.WithTimeout(h.n.life, reportTimeout)
 		defer cancel()
@@ -99,6 +110,30 @@ func (h *host) Leading(d *pb.TabletDescriptor) {
 	}
 }
 
+// Failed implements tablet.Host.
+func (h *host) Failed(id uint64, err error) {
+	h.n.system.Root.Send(h.pid, &failedTablet{id, err})
+}
+
+// reopen starts a tablet anew from the store after a panic. After a storage fault it stays stopped: nothing may be
+// acknowledged that the store has not taken (design section 10).
+func (h *host) reopen(m *failedTablet) {
+	if !errors.Is(m.err, tablet.ErrPanic) || h.reopens[m.id] >= maxReopens {
+		return
+	}
+	h.reopens[m.id]++
+	err := h.n.stopTablet(m.id)
+	if err == nil {
+		err = h.n.logs.Barrier()
+	}
+	if err == nil {
+		err = h.n.spawnTablet(m.id)
+	}
+	if err != nil {
+		h.n.cfg.Logger.Error("a tablet could not be opened anew", "tablet", m.id, "error", err)
+	}
+}
+
 // Hint implements tablet.Host.
 func (h *host) Hint(cells []mvcc.Cell) {
 	h.mu.Lock()
@@ -124,10 +159,12 @@ func (n *Node) spawnTablet(id uint64) error {
 		return err
 	}
 	n.router.Attach(id, port)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.tablets = append(n.tablets, port)
 	return nil
+}
+
+// stopTablet ends the tablet's actor; its callers are answered.
+func (n *Node) stopTablet(id uint64) error {
+	return n.system.Root.StopFuture(n.router.Port(id).PID()).Wait()
 }
 
 // startTablets starts all tablets of the store and waits until they lead.

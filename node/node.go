@@ -53,9 +53,8 @@ type Node struct {
 
 	oraclePort atomic.Pointer[oracle.Port]
 
-	mu      sync.Mutex
-	tablets []*tablet.Port
-	closed  bool
+	mu     sync.Mutex
+	closed bool
 }
 
 // Open starts a node. Every fault in cfg is reported at once. When it returns, the node serves. ctx bounds the start only.
@@ -198,11 +197,8 @@ func (n *Node) stop() error {
 	if n.host != nil {
 		add(n.system.Root.StopFuture(n.host.pid).Wait())
 	}
-	n.mu.Lock()
-	tablets := n.tablets
-	n.mu.Unlock()
-	for _, p := range tablets {
-		add(n.system.Root.StopFuture(p.PID()).Wait())
+	for _, id := range n.router.Held() {
+		add(n.stopTablet(id))
 	}
 	if n.logs != nil {
 		add(n.logs.Stop())

@@ -66,6 +66,9 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	if cfg.Ahead <= 0 {
 		cfg.Ahead = 3 * time.Second
 	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
@@ -108,8 +111,22 @@ type confirmed struct {
 	ahead      bool // nobody waits for this one
 }
 
-// Receive dispatches.
+// errPanic is what callers get when the oracle has broken one of its own invariants: nothing was given out.
+var errPanic = errors.New("oracle: panic; see the log")
+
+// Receive dispatches. A panic drops the memory, as a change of the term does.
 func (r *receiver) Receive(c actor.Context) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.cfg.Logger.Error("oracle: broken invariant; starting again from the persisted mark", "panic", p)
+			r.term = 0
+			r.finish(func(call *Call) { call.Fail(errPanic) })
+		}
+	}()
+	r.dispatch(c)
+}
+
+func (r *receiver) dispatch(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *Call:
 		r.onCall(c, m)

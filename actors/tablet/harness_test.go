@@ -55,6 +55,8 @@ func (r *rig) Hint(cells []mvcc.Cell) {
 	r.hints = append(r.hints, cells...)
 }
 
+func (r *rig) Failed(id uint64, err error) { r.tb.Errorf("tablet %d failed: %v", id, err) }
+
 func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 
 func (r *rig) spawn(id uint64) {

@@ -39,6 +39,13 @@ func SpawnLog(system *actor.ActorSystem, w *store.Writer, cfg actorkit.BatchConf
 
 func (l *LogActor) send(w *write) { l.system.Root.Send(l.pid, w) }
 
+// Barrier returns when all that was sent before it is committed, with the error that stopped the log actor, if any.
+func (l *LogActor) Barrier() error {
+	done := make(chan error, 1)
+	l.send(&write{batch: &store.Batch{}, done: func(err error) { done <- err }})
+	return <-done
+}
+
 // Stop ends the actor after it has written what was sent to it before.
 func (l *LogActor) Stop() error { return l.system.Root.PoisonFuture(l.pid).Wait() }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,9 @@ type Host interface {
 	SplitApplied(left, right *pb.TabletDescriptor)
 	// Hint: the cells have become dirty. It may be dropped.
 	Hint(cells []mvcc.Cell)
+	// Failed: the replica has stopped serving. After ErrPanic it may be stopped and spawned again, once the log actor
+	// has written what the replica sent it.
+	Failed(tablet uint64, err error)
 	// Leading: this replica leads the tablet and serves it, with this descriptor.
 	Leading(d *pb.TabletDescriptor)
 }
@@ -118,8 +122,18 @@ func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *
 	return actorkit.NewPort[*pb.TabletRequest, *pb.TabletResponse](system, pid, cfg.Batch.WithDefaults().QueueLimit), nil
 }
 
-// Receive dispatches; every message's handler is in the file of its group.
+// Receive dispatches; every message's handler is in the file of its group. A panic is a broken invariant: the replica
+// stops with all its callers answered, and its node opens it anew from the store.
 func (t *Tablet) Receive(c actor.Context) {
+	defer func() {
+		if r := recover(); r != nil {
+			t.fail(fmt.Errorf("%w: %v\n%s", ErrPanic, r, debug.Stack()))
+		}
+	}()
+	t.dispatchMessage(c)
+}
+
+func (t *Tablet) dispatchMessage(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *Call:
 		t.onCall(c, m)
@@ -144,6 +158,9 @@ func (t *Tablet) Receive(c actor.Context) {
 		t.stepDown(errStopping)
 	}
 }
+
+// ErrPanic is wrapped by the error of a replica that has stopped on a broken invariant of its own, not of the store.
+var ErrPanic = errors.New("tablet: panic")
 
 var errStopping = errors.New("tablet: stopping")
 
@@ -223,4 +240,5 @@ func (t *Tablet) fail(err error) {
 	t.failed = err
 	t.cfg.Logger.Error("tablet stopped", "tablet", t.id, "error", err)
 	t.stepDown(err)
+	t.host.Failed(t.id, err)
 }

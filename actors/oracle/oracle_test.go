@@ -1,0 +1,203 @@
+package oracle
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeMeta is a meta tablet: a mark and a term, and a gate that holds its answers back.
+type fakeMeta struct {
+	mu    sync.Mutex
+	term  uint64
+	mark  uint64
+	asked int
+	err   error
+	gate  chan struct{} // nil: answers at once
+}
+
+func (f *fakeMeta) Mark(raiseTo uint64, then func(term, mark uint64, err error)) {
+	f.mu.Lock()
+	f.asked++
+	f.mark = max(f.mark, raiseTo)
+	term, mark, err, gate := f.term, f.mark, f.err, f.gate
+	f.mu.Unlock()
+	if gate == nil {
+		then(term, mark, err)
+		return
+	}
+	go func() {
+		<-gate
+		then(term, mark, err)
+	}()
+}
+
+func (f *fakeMeta) change(fn func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fn()
+}
+
+// clock is a wall clock that a test moves, also back.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func start(t *testing.T, meta *fakeMeta, c *clock) *Oracle {
+	t.Helper()
+	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
+	o, err := Spawn(system, meta, Config{Clock: c.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := o.Stop(); err != nil {
+			t.Error(err)
+		}
+		system.Shutdown()
+	})
+	return o
+}
+
+func take(t *testing.T, o *Oracle, n uint32) mvcc.Timestamp {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	r, err := o.Port().Ask(ctx, &pb.TimestampsRequest{Count: n}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Count != n {
+		t.Fatalf("%d timestamps of %d", r.Count, n)
+	}
+	return mvcc.Timestamp(r.First)
+}
+
+func at(year int) *clock { return &clock{now: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)} }
+
+// TestStrictlyIncreasing: ranges do not overlap, whoever asks, and never pass the persisted mark.
+func TestStrictlyIncreasing(t *testing.T) {
+	meta := &fakeMeta{term: 1}
+	o := start(t, meta, at(2026))
+	var mu sync.Mutex
+	given := map[mvcc.Timestamp]bool{}
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			last := mvcc.Timestamp(0)
+			for range 500 {
+				n := mvcc.Timestamp(w + 1)
+				first := take(t, o, uint32(n))
+				if first <= last {
+					t.Errorf("%d after %d", first, last)
+				}
+				last = first + n - 1
+				mu.Lock()
+				for ts := first; ts <= last; ts++ {
+					if given[ts] {
+						t.Errorf("%d given out twice", ts)
+					}
+					given[ts] = true
+				}
+				mu.Unlock()
+				meta.change(func() {
+					if uint64(last) > meta.mark {
+						t.Errorf("%d is above the persisted mark %d", last, meta.mark)
+					}
+				})
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestClockGoesBack: a wall clock that is set back, in one life or between two, does not bring time back.
+func TestClockGoesBack(t *testing.T) {
+	meta, c := &fakeMeta{term: 1}, at(2026)
+	first := take(t, start(t, meta, c), 1)
+	c.move(-24 * time.Hour)
+	o := start(t, meta, c) // the next life
+	second := take(t, o, 1)
+	c.move(-time.Hour)
+	third := take(t, o, 1)
+	if second <= first || third <= second {
+		t.Errorf("%d, %d, %d", first, second, third)
+	}
+}
+
+// TestNewTermStartsAboveTheMark: memory belongs to a term; after another leader's term the mark is the floor.
+func TestNewTermStartsAboveTheMark(t *testing.T) {
+	meta := &fakeMeta{term: 1}
+	o := start(t, meta, at(2026))
+	first := take(t, o, 1)
+	var mark uint64
+	meta.change(func() { // another node led meanwhile, and raised the mark
+		meta.term, meta.mark = 3, meta.mark+uint64(mvcc.TimestampAt(60_000))
+		mark = meta.mark
+	})
+	if next := take(t, o, 1); uint64(next) <= mark || next <= first {
+		t.Errorf("%d is not above the mark %d of the other term", next, mark)
+	}
+}
+
+// TestOneConfirmationABatch: leadership is confirmed once for all that waited, after the batch was closed.
+func TestOneConfirmationABatch(t *testing.T) {
+	meta := &fakeMeta{term: 1}
+	o := start(t, meta, at(2026))
+	take(t, o, 1)
+	gate := make(chan struct{})
+	var before int
+	meta.change(func() { meta.gate, before = gate, meta.asked })
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() { take(t, o, 1) })
+	}
+	for o.Port().Queued() < 100 { // all are waiting
+		runtime.Gosched()
+	}
+	close(gate)
+	wg.Wait()
+	meta.change(func() {
+		if n := meta.asked - before; n > 20 {
+			t.Errorf("%d confirmations for 100 requests that waited together", n)
+		}
+	})
+}
+
+// TestNoLeaderNoTimestamp: what cannot be confirmed is not given out, and the caller hears it.
+func TestNoLeaderNoTimestamp(t *testing.T) {
+	lost := errors.New("lost")
+	meta := &fakeMeta{term: 1, err: lost}
+	o := start(t, meta, at(2026))
+	if _, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: 1}, false); !errors.Is(err, lost) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: MaxCount + 1}, false); err == nil {
+		t.Error("a request for too many was served")
+	}
+}
