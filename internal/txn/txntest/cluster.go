@@ -22,6 +22,50 @@ type Cluster struct {
 	skew    time.Duration  // of the oracle's clock
 	dead    map[mvcc.Worker]bool
 	ops     int // operations evaluated
+
+	extension Extension // nil: none
+}
+
+// Extension adds to a cluster what package txn does not need: walks, and hearing of changes. Its methods are called one
+// at a time.
+type Extension interface {
+	// Serve may answer an operation, before the cluster does; nil leaves it to the cluster.
+	Serve(v *mvcc.MemView, d *pb.TabletDescriptor, req *pb.TabletRequest) *pb.TabletResponse
+	// Applied hears of effects. What it returns, if anything, is called when the cluster is unlocked again.
+	Applied(effects []mvcc.Mutation) (after func())
+}
+
+// Extend sets the extension, before the cluster is used.
+func (c *Cluster) Extend(x Extension) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.extension = x
+}
+
+// Apply makes effects visible that no operation has evaluated.
+func (c *Cluster) Apply(effects []mvcc.Mutation) {
+	c.mu.Lock()
+	after := c.apply(effects)
+	c.mu.Unlock()
+	after()
+}
+
+// apply is Apply for those who hold mu; they must call after once they do not.
+func (c *Cluster) apply(effects []mvcc.Mutation) (after func()) {
+	c.view.Apply(effects)
+	if c.extension != nil && len(effects) > 0 {
+		if after = c.extension.Applied(effects); after != nil {
+			return after
+		}
+	}
+	return func() {}
+}
+
+// Tablets lists the tablets of users' tables, in range order.
+func (c *Cluster) Tablets() []*pb.TabletDescriptor {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.tablets[1:])
 }
 
 // New returns a cluster without tables: the meta tablet, and one for everything else.

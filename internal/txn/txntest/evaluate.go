@@ -11,32 +11,44 @@ import (
 // evaluate does one operation and applies its effects.
 func (c *Cluster) evaluate(req *pb.TabletRequest) *pb.TabletResponse {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	resp, effects := c.serve(req)
+	after := c.apply(effects)
+	c.mu.Unlock()
+	after()
+	return resp
+}
+
+// serve evaluates one operation. The caller holds mu.
+func (c *Cluster) serve(req *pb.TabletRequest) (*pb.TabletResponse, []mvcc.Mutation) {
 	if e := c.route(req); e != nil {
-		return &pb.TabletResponse{Error: e}
+		return &pb.TabletResponse{Error: e}, nil
 	}
 	c.ops++
+	if c.extension != nil {
+		if resp := c.extension.Serve(c.view, c.tablet(req.TabletId), req); resp != nil {
+			return resp, nil
+		}
+	}
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_Get:
-		return c.get(op.Get)
+		return c.get(op.Get), nil
 	case *pb.TabletRequest_Scan:
 		if mvcc.Timestamp(op.Scan.At) > c.last {
-			return refuse(pb.Error_CODE_FUTURE, "read in the future")
+			return refuse(pb.Error_CODE_FUTURE, "read in the future"), nil
 		}
 		res, err := mvcc.Scan(c.view, wire.Scan(op.Scan))
 		if err != nil {
-			return failure(err)
+			return failure(err), nil
 		}
-		return &pb.TabletResponse{Result: &pb.TabletResponse_Scan{Scan: wire.ScanResultPB(res)}}
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Scan{Scan: wire.ScanResultPB(res)}}, nil
 	case *pb.TabletRequest_Pending:
-		return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: c.pending(c.tablet(req.TabletId))}}
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: c.pending(c.tablet(req.TabletId))}}, nil
 	}
 	res, effects, err := c.mutate(req)
 	if err != nil {
-		return failure(err)
+		return failure(err), nil
 	}
-	c.view.Apply(effects)
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: wire.ResultPB(res)}}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: wire.ResultPB(res)}}, effects
 }
 
 func (c *Cluster) get(r *pb.GetRequest) *pb.TabletResponse {
@@ -79,6 +91,8 @@ func (c *Cluster) mutate(req *pb.TabletRequest) (mvcc.Result, []mvcc.Mutation, e
 		return mvcc.NotifyCells(c.view, wire.NotifyCells(op.Notify))
 	case *pb.TabletRequest_ClearNotify:
 		return mvcc.ClearNotify(c.view, wire.ClearNotify(op.ClearNotify))
+	case *pb.TabletRequest_FailNotify:
+		return mvcc.FailNotify(c.view, wire.FailNotify(op.FailNotify))
 	default:
 		return mvcc.Result{}, nil, errors.New("txntest: operation not known")
 	}

@@ -1,0 +1,133 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+// One request is pending at a time, and all that is asked for meanwhile shares the next one.
+func TestTimestampsShareRequests(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{})
+	var pending, requests atomic.Int32
+	first, release := make(chan struct{}), make(chan struct{})
+	p.Oracle(func(count int) (mvcc.Timestamp, int, error) {
+		if pending.Add(1) > 1 {
+			t.Error("two requests at once")
+		}
+		defer pending.Add(-1)
+		if requests.Add(1) == 1 {
+			close(first)
+			<-release
+		}
+		return w.Timestamps(count), count, nil
+	})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	seen := map[mvcc.Timestamp]bool{}
+	get := func() {
+		ts, err := c.Timestamp(w.ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil || seen[ts] {
+			t.Errorf("%d twice, or %v", ts, err)
+		}
+		seen[ts] = true
+	}
+	wg.Go(get)
+	<-first
+	var asked sync.WaitGroup
+	for range 500 {
+		asked.Add(1)
+		wg.Go(func() { asked.Done(); get() })
+	}
+	asked.Wait()
+	close(release)
+	wg.Wait()
+	if n := requests.Load(); n > 50 { // some of the 500 may have been late to ask
+		t.Errorf("%d requests for 501 timestamps", n)
+	}
+}
+
+// A timestamp that is not above all seen is refused, and so is everything a confused oracle may say.
+func TestTimestampsRefused(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{})
+	good, err := c.Timestamp(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := []struct {
+		first mvcc.Timestamp
+		n     int
+		err   error
+	}{{good, 1, nil}, {good - 1, 1, nil}, {good + 1, 0, nil}, {0, 0, errors.New("down")}, {good + 5, 1, nil}}
+	i := 0
+	p.Oracle(func(int) (mvcc.Timestamp, int, error) {
+		a := answers[i]
+		i++
+		return a.first, a.n, a.err
+	})
+	if ts, err := c.Timestamp(w.ctx); ts != good+5 || err != nil {
+		t.Errorf("%d, %v; want %d", ts, err, good+5)
+	}
+	if s := c.Stats(); s.TimestampsRefused != 2 {
+		t.Errorf("%d refused", s.TimestampsRefused)
+	}
+}
+
+// The oracle may give fewer than asked for: the rest ask again.
+func TestTimestampsFewer(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{})
+	p.Oracle(func(int) (mvcc.Timestamp, int, error) { return w.Timestamps(1), 1, nil })
+	var wg sync.WaitGroup
+	var sum atomic.Int64
+	for range 100 {
+		wg.Go(func() {
+			if _, err := c.Timestamp(w.ctx); err == nil {
+				sum.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if sum.Load() != 100 {
+		t.Errorf("%d of 100", sum.Load())
+	}
+}
+
+// Timestamps of one caller rise; a caller that goes away leaves the others alone; a closed client says so.
+func TestTimestampsAndCallers(t *testing.T) {
+	w := newWorld(t)
+	p := txntest.New().Process(1, 1)
+	c := txn.NewClient(p, txn.Config{})
+	last := mvcc.Timestamp(0)
+	for range 100 {
+		gone, cancel := context.WithCancel(w.ctx)
+		cancel()
+		if _, err := c.Timestamp(gone); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		ts, err := c.Timestamp(w.ctx)
+		if err != nil || ts <= last {
+			t.Fatal(ts, last, err)
+		}
+		last = ts
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Timestamp(w.ctx); !errors.Is(err, txn.ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := c.Begin(w.ctx, txn.Options{}); !errors.Is(err, txn.ErrClosed) {
+		t.Error(err)
+	}
+}
