@@ -1,0 +1,50 @@
+package percolator_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+// The same DB over the network: the first address is nobody's.
+func TestDial(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := rpc.NewServer(txntest.New().Process(1, 1), rpc.ServerConfig{})
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(lis); err != nil {
+			t.Error(err)
+		}
+	})
+	defer serving.Wait()
+	defer server.Stop()
+	db, err := percolator.Dial(ctx, []string{"127.0.0.1:1", lis.Addr().String()}, percolator.ClientConfig{Insecure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "t", SplitKeys: []string{"m"}}); err != nil {
+		t.Fatal(err)
+	}
+	put(ctx, t, db, "a", "z")
+	if err := db.WaitIdle(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := percolator.Dial(ctx, []string{"x"}, percolator.ClientConfig{}); !errors.Is(err, percolator.ErrInvalid) {
+		t.Errorf("neither insecure nor certificates: %v", err)
+	}
+}
