@@ -3,6 +3,7 @@ package observer_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -10,7 +11,10 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/observer"
 	"github.com/percolator-go/percolator/actors/scanner"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/notifytest"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
 func bounded(t *testing.T, d time.Duration) context.Context {
@@ -53,6 +57,53 @@ func count(t *testing.T, n *notifytest.Node, work notifytest.Counting) {
 	t.Logf("%+v", n.Scanners.Stats())
 	if s.Commits != uint64(work.Rows) || s.Failures != 0 || s.Parked != 0 {
 		t.Errorf("%d commits, %d failures, %d parked of %d rows", s.Commits, s.Failures, s.Parked, work.Rows)
+	}
+}
+
+// TestExactCountingOverFaults: requests that do not arrive, replies that are lost and operations that are done twice
+// change nothing about the count. Outcomes that stay unknown are settled by the next run's look at the acknowledgment.
+func TestExactCountingOverFaults(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			cluster := notifytest.NewCluster()
+			var mu sync.Mutex
+			rng := rand.New(rand.NewPCG(seed, 1))
+			work := notifytest.Counting{Rows: 150, Shards: 8}
+			n := notifytest.Start(t, notifytest.NodeConfig{
+				Cluster: cluster, Hints: scanner.Hints(seed % 3), NoLocks: seed%2 == 0,
+				Register: func(r *percolator.Registry) { work.Register(r) },
+				Scanner:  func(c *scanner.Config) { c.Young = -1 },
+				Faults: func(*pb.TabletRequest) txntest.Fault {
+					mu.Lock()
+					defer mu.Unlock()
+					switch rng.IntN(40) {
+					case 0:
+						return txntest.Fault{NotSent: true}
+					case 1:
+						return txntest.Fault{Lost: true}
+					case 2:
+						return txntest.Fault{Reply: true}
+					case 3:
+						return txntest.Fault{Twice: true}
+					}
+					return txntest.Fault{}
+				},
+			})
+			client := txn.NewClient(cluster.Process(7, 1), txn.Config{})
+			defer func() { _ = client.Close() }()
+			db := percolator.NewDB(client)
+			ctx := bounded(t, 60*time.Second)
+			if err := work.Load(ctx, db); err != nil {
+				t.Fatal(err)
+			}
+			if err := work.Check(ctx, db); err != nil {
+				t.Error(err)
+			}
+			t.Logf("%+v", n.Stats("counting"))
+			if s := n.Stats("counting"); s.Failures != 0 {
+				t.Errorf("%d runs count as failed", s.Failures)
+			}
+		})
 	}
 }
 

@@ -28,7 +28,7 @@ func TestOneDirtyRowAmongMany(t *testing.T) {
 	})
 	name := func(i int) string { return fmt.Sprintf("http://host%03d.example/%06d", i%200, i) }
 	for i := range 64 {
-		if err := n.Transport.SplitTablet(t.Context(), table, name(i*3)); err != nil {
+		if err := n.Process.SplitTablet(t.Context(), table, name(i*3)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -103,7 +103,7 @@ func TestReplayRunsOnce(t *testing.T) {
 		t.Fatalf("%d commits, want %d: %+v %+v", got, rows, nodes[0].Stats("reader"), nodes[1].Stats("reader"))
 	}
 	for i := range rows {
-		cluster.Mark(nodes[0].Cell(table, fmt.Sprint(i), raw.Name), mvcc.Notify{TS: cluster.Now(), Replay: true})
+		cluster.Mark(nodes[0].Cell(table, fmt.Sprint(i), raw.Name), mvcc.Notify{TS: cluster.Timestamps(1), Replay: true})
 	}
 	idle()
 	if got := commits(); got != 2*rows {
@@ -170,7 +170,7 @@ func TestWeakObserver(t *testing.T) {
 func TestCoordinatorDies(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	// The primary is in the first tablet that is written: a table created before the observed one.
-	if _, err := cluster.Transport(mvcc.Worker{}).CreateTable(t.Context(), "aaa", nil); err != nil {
+	if _, err := cluster.Process(0, 0).CreateTable(t.Context(), "aaa", nil); err != nil {
 		t.Fatal(err)
 	}
 	n := notifytest.Start(t, notifytest.NodeConfig{
@@ -243,7 +243,7 @@ func TestLimits(t *testing.T) {
 // TestOnlyRegisteredObserversRun here: other cells are refused, and stay dirty.
 func TestOnlyRegisteredObserversRun(t *testing.T) {
 	n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
-	cluster.Observe(n.Tables[table], other.Name, false)
+	cluster.Observed(n.Tables[table], other.Name, false)
 	set(t, n, "row", other)
 	answers, err := n.Dispatcher.Submit(bounded(t, 10*time.Second), []notify.Dirty{
 		{Cell: n.Cell(table, "row", other.Name), Held: true},

@@ -6,50 +6,50 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Cluster is a repository in memory: one view of all tablets, evaluated and applied under one lock, and an oracle.
+// Cluster is a repository in memory whose notify, lock and intent groups can be walked, and that gives hints.
 type Cluster struct {
+	*txntest.Cluster
 	listener atomic.Pointer[func(cells []mvcc.Cell)]
 
+	// mu guards the rest for those who look from outside: the cluster's own lock is held by everyone else.
 	mu      sync.Mutex
-	view    *mvcc.MemView
-	limits  mvcc.Limits
-	tablets []*pb.TabletDescriptor // in range order
-	tables  []*pb.Table
-	last    mvcc.Timestamp // given out by the oracle
+	columns map[mvcc.ObservedColumn]bool
 	dirty   cellIndex[mvcc.Notify]
 	intents cellIndex[map[mvcc.Timestamp]mvcc.Intent]
 	written uint64 // notify entries
-	clears  uint64
-	catalog *pb.Catalogue
 }
 
-// NewCluster returns an empty cluster with one tablet.
+// NewCluster returns an empty cluster.
 func NewCluster() *Cluster {
-	return &Cluster{
-		view: mvcc.NewMemView(), limits: mvcc.DefaultLimits(), catalog: &pb.Catalogue{},
-		tablets: []*pb.TabletDescriptor{{TabletId: 2, Epoch: 1, StartTable: uint32(mvcc.FirstUserTable), EndUnbounded: true}},
-		dirty:   newCellIndex[mvcc.Notify](), intents: newCellIndex[map[mvcc.Timestamp]mvcc.Intent](),
+	c := &Cluster{
+		Cluster: txntest.New(), columns: map[mvcc.ObservedColumn]bool{},
+		dirty: newCellIndex[mvcc.Notify](), intents: newCellIndex[map[mvcc.Timestamp]mvcc.Intent](),
 	}
+	c.Extend(c)
+	return c
 }
 
-// Observe marks a column as observed. The table must exist.
-func (c *Cluster) Observe(table mvcc.TableID, column string, weak bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// Observed marks a column as observed.
+func (c *Cluster) Observed(table mvcc.TableID, column string, weak bool) {
 	how := mvcc.ObservedStrong
 	if weak {
 		how = mvcc.ObservedWeak
 	}
-	c.view.Columns[mvcc.ObservedColumn{Table: table, Column: column}] = how
+	c.mu.Lock()
+	c.columns[mvcc.ObservedColumn{Table: table, Column: column}] = true
+	c.mu.Unlock()
+	c.Observe(table, column, how)
 }
+
+// Listen makes f hear of cells that have become dirty, outside of any lock; false if somebody does already.
+func (c *Cluster) Listen(f func(cells []mvcc.Cell)) bool { return c.listener.CompareAndSwap(nil, &f) }
 
 // Notification is a cell's entry in the notify group.
 func (c *Cluster) Notification(cell mvcc.Cell) (mvcc.Notify, bool) {
@@ -61,7 +61,7 @@ func (c *Cluster) Notification(cell mvcc.Cell) (mvcc.Notify, bool) {
 
 // Mark writes an entry of the notify group directly: a replay, or what a crash has left.
 func (c *Cluster) Mark(cell mvcc.Cell, n mvcc.Notify) {
-	c.apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: cell, Notify: &n}})
+	c.Apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: cell, Notify: &n}})
 }
 
 // Dirty is how many entries the notify group has.
@@ -71,62 +71,66 @@ func (c *Cluster) Dirty() int {
 	return len(c.dirty.cells)
 }
 
-// Now takes a timestamp of the oracle.
-func (c *Cluster) Now() mvcc.Timestamp {
+// Locked reports whether the cell has a lock, or, for a weak column, whether it has an intent.
+func (c *Cluster) Locked(cell mvcc.Cell) bool {
+	locked := false
+	c.Look(func(v *mvcc.MemView) { _, locked = v.Lock(cell) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.next(1)
+	return locked || len(c.intents.cells[cell]) > 0
 }
 
-// Transport is a connection to the cluster.
-func (c *Cluster) Transport(worker mvcc.Worker) *Transport {
-	return &Transport{cluster: c, worker: worker}
-}
-
-// next gives out n timestamps and returns the first. The caller holds mu.
-func (c *Cluster) next(n int) mvcc.Timestamp {
-	first := max(c.last+1, mvcc.TimestampAt(time.Now().UnixMilli()))
-	c.last = first + mvcc.Timestamp(n) - 1
-	return first
-}
-
-func (c *Cluster) apply(list []mvcc.Mutation) {
-	c.mu.Lock()
-	hints := c.applyLocked(list)
-	c.mu.Unlock()
-	c.hint(hints)
-}
-
-func (c *Cluster) hint(cells []mvcc.Cell) {
-	if f := c.listener.Load(); f != nil && len(cells) > 0 {
-		(*f)(cells)
+// Fill puts committed values into the column of many rows at once, without marking them dirty.
+func (c *Cluster) Fill(table mvcc.TableID, column string, rows int, name func(i int) string) {
+	ts := c.Timestamps(2)
+	list := make([]mvcc.Mutation, rows)
+	for i := range list {
+		list[i] = mvcc.Mutation{
+			Group: mvcc.GroupWrite, Cell: mvcc.Cell{Table: table, Row: name(i), Column: column},
+			Write: &mvcc.Write{CommitTS: ts + 1, StartTS: ts, Kind: mvcc.KindPut},
+		}
 	}
+	// In order, because the view keeps a sorted slice.
+	slices.SortFunc(list, func(a, b mvcc.Mutation) int { return strings.Compare(a.Cell.Row, b.Cell.Row) })
+	c.Apply(list)
 }
 
-// Listen makes f hear of cells that have become dirty, outside of any lock; false if somebody does already.
-func (c *Cluster) Listen(f func(cells []mvcc.Cell)) bool { return c.listener.CompareAndSwap(nil, &f) }
+// Places is the cluster as scanners see it.
+func (c *Cluster) Places() Places { return Places{c} }
 
-// applyLocked applies and returns what has become dirty by a change (not by a failed run).
-func (c *Cluster) applyLocked(list []mvcc.Mutation) (hints []mvcc.Cell) {
-	c.view.Apply(list)
-	for _, m := range list {
-		switch m.Group {
-		case mvcc.GroupNotify:
-			if m.Delete {
-				c.dirty.remove(m.Cell)
-				c.clears++
-				continue
-			}
+// Places implements scanner.Places.
+type Places struct{ cluster *Cluster }
+
+// Tablets implements scanner.Places.
+func (p Places) Tablets(context.Context, bool) ([]*pb.TabletDescriptor, error) {
+	return p.cluster.Tablets(), nil
+}
+
+// Applied implements txntest.Extension: it keeps the groups that are walked, and gives hints for what has become dirty
+// by a change, not by a failed run.
+func (c *Cluster) Applied(effects []mvcc.Mutation) (after func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var hints []mvcc.Cell
+	for _, m := range effects {
+		switch {
+		case m.Group == mvcc.GroupIntent:
+			c.intent(m)
+		case m.Group == mvcc.GroupNotify && m.Delete:
+			c.dirty.remove(m.Cell)
+		case m.Group == mvcc.GroupNotify:
 			c.dirty.put(m.Cell, *m.Notify)
 			c.written++
 			if m.Notify.Attempts == 0 && m.Notify.ParkedTS == 0 {
 				hints = append(hints, m.Cell)
 			}
-		case mvcc.GroupIntent:
-			c.intent(m)
 		}
 	}
-	return hints
+	f := c.listener.Load()
+	if f == nil || len(hints) == 0 {
+		return nil
+	}
+	return func() { (*f)(hints) }
 }
 
 func (c *Cluster) intent(m mvcc.Mutation) {
@@ -145,155 +149,42 @@ func (c *Cluster) intent(m mvcc.Mutation) {
 	c.intents.put(m.Cell, of)
 }
 
-// Tablets implements scanner.Places.
-func (c *Cluster) Tablets(context.Context, bool) ([]*pb.TabletDescriptor, error) {
+// Serve implements txntest.Extension.
+func (c *Cluster) Serve(v *mvcc.MemView, d *pb.TabletDescriptor, req *pb.TabletRequest) *pb.TabletResponse {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]*pb.TabletDescriptor(nil), c.tablets...), nil
-}
-
-// Transport is a txn.Transport to a Cluster.
-type Transport struct {
-	cluster *Cluster
-	worker  mvcc.Worker
-	// Intercept, if set before use, may answer a request instead of the cluster: it returns nil, nil to let it pass.
-	Intercept func(ctx context.Context, req *pb.TabletRequest) (*pb.TabletResponse, error)
-}
-
-var _ txn.Transport = (*Transport)(nil)
-
-// Send implements txn.Transport.
-func (t *Transport) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	if t.Intercept != nil {
-		if resp, err := t.Intercept(ctx, req); resp != nil || err != nil {
-			return resp, err
-		}
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_Walk:
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Walk{Walk: c.walk(v, d, op.Walk)}}
+	case *pb.TabletRequest_Pending:
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: c.pending(v, d)}}
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return t.cluster.serve(d, req)
+	return nil
 }
 
-// Timestamps implements txn.Transport.
-func (t *Transport) Timestamps(_ context.Context, count int) (mvcc.Timestamp, int, error) {
-	t.cluster.mu.Lock()
-	defer t.cluster.mu.Unlock()
-	return t.cluster.next(count), count, nil
-}
-
-// Locate implements txn.Transport.
-func (t *Transport) Locate(_ context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
-	c := t.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, d := range c.tablets {
-		if wire.Holds(d, wire.Position{Table: table, Row: row}) {
-			return append([]*pb.TabletDescriptor(nil), c.tablets[i:min(i+max(limit, 1), len(c.tablets))]...), nil
-		}
-	}
-	return nil, nil
-}
-
-// CreateTable implements txn.Transport.
-func (t *Transport) CreateTable(_ context.Context, name string, splitKeys []string) (*pb.Table, error) {
-	c := t.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, table := range c.tables {
-		if table.Name == name {
-			return table, nil
-		}
-	}
-	table := &pb.Table{Id: uint32(mvcc.FirstUserTable) + uint32(len(c.tables)), Name: name}
-	c.tables = append(c.tables, table)
-	c.split(wire.Position{Table: mvcc.TableID(table.Id)})
-	for _, k := range splitKeys {
-		c.split(wire.Position{Table: mvcc.TableID(table.Id), Row: k})
-	}
-	return table, nil
-}
-
-// split makes a boundary at p. Descriptors are replaced, never changed. The caller holds mu.
-func (c *Cluster) split(p wire.Position) {
-	for i, d := range c.tablets {
-		if !wire.Holds(d, p) || wire.StartOf(d) == p {
+// pending counts what WaitIdle waits for.
+func (c *Cluster) pending(v *mvcc.MemView, d *pb.TabletDescriptor) *pb.PendingResponse {
+	out := &pb.PendingResponse{NotifyWritten: c.written}
+	for column := range c.columns {
+		span, ok := wire.Clip(d, mvcc.Span{Table: column.Table})
+		if !ok {
 			continue
 		}
-		left := &pb.TabletDescriptor{
-			TabletId: d.TabletId, Epoch: d.Epoch + 1, StartTable: d.StartTable, StartRow: d.StartRow,
-			EndTable: uint32(p.Table), EndRow: wire.Bytes(p.Row),
+		for _, n := range c.dirty.from(column.Table, column.Column, span) {
+			if n.ParkedTS != 0 {
+				out.Parked++
+			} else {
+				out.Notifications++
+			}
 		}
-		right := &pb.TabletDescriptor{
-			TabletId: uint64(len(c.tablets)) + 2, Epoch: 1, StartTable: uint32(p.Table), StartRow: wire.Bytes(p.Row),
-			EndTable: d.EndTable, EndRow: d.EndRow, EndUnbounded: d.EndUnbounded,
+		for _, of := range c.intents.from(column.Table, column.Column, span) {
+			out.Intents += uint64(len(of))
 		}
-		rest := append([]*pb.TabletDescriptor{left, right}, c.tablets[i+1:]...)
-		c.tablets = append(append([]*pb.TabletDescriptor(nil), c.tablets[:i]...), rest...)
-		return
-	}
-}
-
-// DropTable implements txn.Transport; tables stay here.
-func (t *Transport) DropTable(context.Context, string) error { return txn.ErrInvalid }
-
-// Tables implements txn.Transport.
-func (t *Transport) Tables(context.Context) ([]*pb.Table, error) {
-	t.cluster.mu.Lock()
-	defer t.cluster.mu.Unlock()
-	return append([]*pb.Table(nil), t.cluster.tables...), nil
-}
-
-// Catalogue implements txn.Transport.
-func (t *Transport) Catalogue(context.Context) (*pb.Catalogue, error) { return t.cluster.catalog, nil }
-
-// SplitTablet implements txn.Transport.
-func (t *Transport) SplitTablet(_ context.Context, table, row string) error {
-	c := t.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, known := range c.tables {
-		if known.Name == table {
-			c.split(wire.Position{Table: mvcc.TableID(known.Id), Row: row})
-			return nil
+		for cell := range v.Locks(span, false) {
+			if cell.Column == column.Column && cell.Class == mvcc.ClassData {
+				out.Locks++
+			}
 		}
 	}
-	return txn.ErrNoTable
-}
-
-// WorkerDead implements txn.Transport: nobody is known dead.
-func (t *Transport) WorkerDead(context.Context, mvcc.Worker) bool { return false }
-
-// NodeStatus implements txn.Transport.
-func (t *Transport) NodeStatus(context.Context) (*pb.NodeStatusResponse, error) {
-	return &pb.NodeStatusResponse{}, nil
-}
-
-// Worker implements txn.Transport.
-func (t *Transport) Worker() mvcc.Worker { return t.worker }
-
-// Close implements txn.Transport.
-func (t *Transport) Close() error { return nil }
-
-// Locked reports whether the cell has a lock, or, for a weak column, whether it has an intent.
-func (c *Cluster) Locked(cell mvcc.Cell) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, locked := c.view.Lock(cell)
-	return locked || len(c.intents.cells[cell]) > 0
-}
-
-// Fill puts committed values into the column of many rows at once, without marking them dirty.
-func (c *Cluster) Fill(table mvcc.TableID, column string, rows int, name func(i int) string) {
-	ts := c.Now()
-	list := make([]mvcc.Mutation, rows)
-	for i := range list {
-		list[i] = mvcc.Mutation{
-			Group: mvcc.GroupWrite, Cell: mvcc.Cell{Table: table, Row: name(i), Column: column},
-			Write: &mvcc.Write{CommitTS: ts, StartTS: ts - 1, Kind: mvcc.KindPut},
-		}
-	}
-	// In order, because the view keeps a sorted slice.
-	slices.SortFunc(list, func(a, b mvcc.Mutation) int { return strings.Compare(a.Cell.Row, b.Cell.Row) })
-	c.apply(list)
+	return out
 }

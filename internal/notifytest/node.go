@@ -12,9 +12,11 @@ import (
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/observer"
 	"github.com/percolator-go/percolator/actors/scanner"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
 // NodeConfig says what a node in memory is made of.
@@ -28,14 +30,15 @@ type NodeConfig struct {
 	Lockd    *lockd.Lockd  // another node's; nil: an own one
 	LockTTL  time.Duration // 0: the client's default
 	NoSweep  bool
-	Observer func(*observer.Config) // changes what the dispatcher is spawned with
+	Faults   func(*pb.TabletRequest) txntest.Fault // of the node's operations; nil: none
+	Observer func(*observer.Config)                // changes what the dispatcher is spawned with
 	Scanner  func(*scanner.Config)
 }
 
 // Node is a client, a lock service, scanners and a dispatcher over a cluster in memory.
 type Node struct {
 	System     *actor.ActorSystem
-	Transport  *Transport
+	Process    *txntest.Process // its transport
 	Client     *txn.Client
 	DB         *percolator.DB
 	Lockd      *lockd.Lockd
@@ -55,8 +58,11 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 		cfg.ID = 1
 	}
 	n := &Node{System: actorkit.NewSystem(logger), Tables: map[string]mvcc.TableID{}, t: t}
-	n.Transport = cfg.Cluster.Transport(mvcc.Worker{Node: cfg.ID, Incarnation: 1})
-	n.Client = txn.NewClient(n.Transport, txn.Config{LockTTL: cfg.LockTTL})
+	n.Process = cfg.Cluster.Process(cfg.ID, 1)
+	if cfg.Faults != nil {
+		n.Process.Inject(cfg.Faults)
+	}
+	n.Client = txn.NewClient(n.Process, txn.Config{LockTTL: cfg.LockTTL})
 	n.DB = percolator.NewDB(n.Client)
 	n.Lockd = cfg.Lockd
 	if n.Lockd == nil {
@@ -72,8 +78,8 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 	}
 	n.Dispatcher = must(observer.Spawn(n.System, oc))(t)
 	sc := scanner.Config{
-		Targets: n.Dispatcher.Targets(), Dispatcher: n.Dispatcher, Places: cfg.Cluster, Walker: scanner.NewWalker(n.Transport),
-		Hints: cfg.Hints, Scanners: cfg.Scanners, Resolver: n.Client, Seed: cfg.ID,
+		Targets: n.Dispatcher.Targets(), Dispatcher: n.Dispatcher, Places: cfg.Cluster.Places(),
+		Walker: scanner.NewWalker(n.Process), Hints: cfg.Hints, Scanners: cfg.Scanners, Resolver: n.Client, Seed: cfg.ID,
 	}
 	if cfg.Scanners == 0 {
 		sc.Scanners = 8
@@ -111,7 +117,7 @@ func (n *Node) register(cfg NodeConfig) []observer.Registered {
 			n.t.Fatal(err)
 		}
 		n.Tables[spec.Column.Table] = id
-		cfg.Cluster.Observe(id, spec.Column.Name, spec.Weak)
+		cfg.Cluster.Observed(id, spec.Column.Name, spec.Weak)
 		out = append(out, observer.Registered{Spec: spec, Table: id})
 	}
 	return out
