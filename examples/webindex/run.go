@@ -75,6 +75,7 @@ func (o options) edited() string { return filepath.Clean(o.dir) + ".edited" }
 func (a *app) open(ctx context.Context, logger *slog.Logger) error {
 	cfg := node.DefaultConfig()
 	cfg.Dir, cfg.Insecure, cfg.Logger, cfg.Observers = a.dir, true, logger, index.Register
+	cfg.ObserverWorkers = 64
 	if a.exit {
 		cfg.Listen, cfg.HTTP = "127.0.0.1:0", ""
 	}

@@ -20,15 +20,15 @@ type observer struct {
 // they lag, notifications collapse (§2.4), and one run serves many.
 func observers() []observer {
 	return []observer{
-		{"process", schema.Pages(schema.Raw), false, process, 16},
-		{"refile", schema.Pages(schema.Refile), true, refile, 16},
-		{"resolve", schema.Pages(schema.Resolve), true, resolve, 16},
-		{"elect", schema.Clusters(schema.Elect), true, elect, 2},
-		{"announce", schema.Clusters(schema.Elected), false, announce, 4},
-		{"relink", schema.Pages(schema.Canon), false, relink, 4},
-		{"invert", schema.Pages(schema.Links), false, invert, 16},
-		{"reinvert", schema.Pages(schema.Reinvert), true, invert, 8},
-		{"rank", schema.Pages(schema.Rerank), true, rank, 2},
+		{"process", schema.Pages(schema.Raw), false, process, 64},
+		{"refile", schema.Pages(schema.Refile), true, refile, 64},
+		{"resolve", schema.Pages(schema.Resolve), true, resolve, 64},
+		{"elect", schema.Clusters(schema.Elect), true, elect, 8},
+		{"announce", schema.Clusters(schema.Elected), false, announce, 8},
+		{"relink", schema.Pages(schema.Canon), false, relink, 8},
+		{"invert", schema.Pages(schema.Links), false, invert, 64},
+		{"reinvert", schema.Pages(schema.Reinvert), true, invert, 32},
+		{"rank", schema.Pages(schema.Rerank), true, rank, 8},
 	}
 }
 
