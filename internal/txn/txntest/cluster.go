@@ -192,6 +192,7 @@ func (c *Cluster) next(n int) mvcc.Timestamp {
 	return first
 }
 
+// String is the size of the cluster, for logs.
 func (c *Cluster) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
