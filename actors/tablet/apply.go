@@ -29,9 +29,11 @@ type appliedEntry struct {
 	split    *wire.Split
 }
 
-// apply writes the effects of committed entries, and the applied index with them, in one Txn.
+// apply writes the effects of committed entries, and the applied index with them, in one Txn. It needs no sync of its
+// own: what a power loss takes of it is applied again from the log, which is synced.
 func (t *Tablet) apply(m *raftpb.Message) {
 	batch := &store.Batch{}
+	batch.SetLazy()
 	a := &applied{responses: m.Responses}
 	matched := 0
 	for _, e := range m.Entries {

@@ -53,6 +53,9 @@ func (t *Tablet) append(m *raftpb.Message) {
 	batch := &store.Batch{}
 	t.log.Append(batch, a.entries, a.hard)
 	a.truncated = t.truncate(batch)
+	if len(m.Entries) == 0 && len(m.Responses) == 0 {
+		batch.SetLazy() // a commit index alone: nobody waits for it, and it can be learnt again
+	}
 	t.logs.send(&write{batch: batch, done: func(err error) {
 		a.err = err
 		t.root.Send(t.self, a)
@@ -91,8 +94,8 @@ const (
 	truncateEvery = 512
 )
 
-// truncate adds the deletion of entries that are applied: their effects are synced, for visible counts only what the log
-// actor has committed. It returns the new first index less one, or 0.
+// truncate adds the deletion of entries that are applied. Their effects were committed before it, so no power loss takes
+// the effects and leaves the deletion (store.Writer: what survives is a prefix). It returns the new first index less one, or 0.
 func (t *Tablet) truncate(b *store.Batch) uint64 {
 	if t.visible < t.truncated+keptEntries+truncateEvery {
 		return 0
