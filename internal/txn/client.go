@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -62,7 +61,7 @@ func (c *Client) Close() error {
 	return c.transport.Close()
 }
 
-// Flush waits until nothing goes on in the background, at most OperationTimeout.
+// Flush waits for all that goes on in the background now, at most OperationTimeout.
 func (c *Client) Flush() { c.work.wait(c.cfg.OperationTimeout) }
 
 // Transport is what the client was made with.
@@ -85,6 +84,9 @@ func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 	c.stats.begun.Add(1)
 	t := &Txn{}
 	t.c, t.at, t.name = c, ts, o.Name
+	if t.counted = c.stats.named(o.Name); t.counted != nil {
+		t.counted.begun.Add(1)
+	}
 	t.writes = t.room[:0]
 	return t, nil
 }
@@ -197,70 +199,4 @@ func (c *Client) snapshot(ts mvcc.Timestamp) *Snapshot {
 	s := &Snapshot{}
 	s.c, s.at = c, ts
 	return s
-}
-
-// background runs what goes on after callers were answered: bounded, counted, joined by wait.
-type background struct {
-	room chan struct{}
-	mu   sync.Mutex
-	n    int
-	idle chan struct{} // closed when n is 0
-}
-
-func (b *background) init(limit int) {
-	b.room, b.idle = make(chan struct{}, limit), make(chan struct{})
-	close(b.idle)
-}
-
-// begin counts something that wait has to wait for, until done.
-func (b *background) begin() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.n++; b.n == 1 {
-		b.idle = make(chan struct{})
-	}
-}
-
-func (b *background) done() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.n--; b.n == 0 {
-		close(b.idle)
-	}
-}
-
-// run runs fn on a goroutine of its own, or here if too many are running.
-func (b *background) run(fn func()) {
-	b.begin()
-	select {
-	case b.room <- struct{}{}:
-		go func() {
-			defer b.done()
-			defer func() { <-b.room }()
-			fn()
-		}()
-	default:
-		defer b.done()
-		fn()
-	}
-}
-
-// wait returns when nothing is running, or after timeout.
-func (b *background) wait(timeout time.Duration) {
-	b.mu.Lock()
-	idle := b.idle
-	b.mu.Unlock()
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	select {
-	case <-idle:
-	case <-timer.C:
-	}
-}
-
-// running is how many are.
-func (b *background) running() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.n
 }

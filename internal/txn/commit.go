@@ -28,6 +28,7 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 		return 0, notCommitted(err)
 	}
 	ts, err := t.commit(ctx)
+	t.counted.ended(err)
 	if err != nil {
 		t.c.stats.failed(err)
 		return 0, notCommitted(err)

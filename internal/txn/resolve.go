@@ -98,9 +98,9 @@ func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *flight {
 	var ctx context.Context
 	ctx, f.cancel = context.WithTimeout(r.c.ctx, r.c.cfg.OperationTimeout)
 	r.flights[key] = f
-	r.c.work.begin()
+	g := r.c.work.begin()
 	go func() {
-		defer r.c.work.done()
+		defer r.c.work.done(g)
 		r.fly(ctx, f, l, round)
 	}()
 	return f

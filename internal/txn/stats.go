@@ -1,6 +1,10 @@
 package txn
 
-import "sync/atomic"
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+)
 
 // Stats are a client's counters since it began.
 type Stats struct {
@@ -38,6 +42,68 @@ type Stats struct {
 
 	MapMisses   uint64 // questions to meta for the tablet map
 	WrongTablet uint64 // answers that healed the map
+
+	ByName map[string]NameStats // of transactions with Options.Name
+}
+
+// NameStats are the counters of the transactions of one name.
+type NameStats struct {
+	Begun     uint64 // the repeated runs of Run too
+	Committed uint64
+	Conflicts uint64 // ended by a conflict or a live lock
+	Failed    uint64 // ended by any other error of a commit
+}
+
+// maxNames bounds how many names are counted; further ones are not.
+const maxNames = 1024
+
+// nameCounters are NameStats in the making.
+type nameCounters struct{ begun, committed, conflicts, failed atomic.Uint64 }
+
+// named returns the counters of the name; nil without a name, or if there are too many.
+func (s *counters) named(name string) *nameCounters {
+	if name == "" {
+		return nil
+	}
+	if known, ok := s.names.Load(name); ok {
+		return known.(*nameCounters)
+	}
+	if s.nameCount.Add(1) > maxNames {
+		s.nameCount.Add(-1)
+		return nil
+	}
+	known, there := s.names.LoadOrStore(name, &nameCounters{})
+	if there {
+		s.nameCount.Add(-1)
+	}
+	return known.(*nameCounters)
+}
+
+// ended counts the end of a commit.
+func (n *nameCounters) ended(err error) {
+	switch {
+	case n == nil:
+	case err == nil:
+		n.committed.Add(1)
+	case errors.Is(err, ErrCommitUnknown):
+		n.failed.Add(1)
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrLocked):
+		n.conflicts.Add(1)
+	default:
+		n.failed.Add(1)
+	}
+}
+
+func (s *counters) byName() map[string]NameStats {
+	out := make(map[string]NameStats)
+	s.names.Range(func(name, counted any) bool {
+		n := counted.(*nameCounters)
+		out[name.(string)] = NameStats{
+			Begun: n.begun.Load(), Committed: n.committed.Load(), Conflicts: n.conflicts.Load(), Failed: n.failed.Load(),
+		}
+		return true
+	})
+	return out
 }
 
 // counters are Stats in the making.
@@ -50,6 +116,9 @@ type counters struct {
 	prefetchAsked, prefetchUsed, prefetchLocked         atomic.Uint64
 	locksMet, statusChecks, rolledForward, rolledBackIn atomic.Uint64
 	mapMisses, wrongTablet                              atomic.Uint64
+
+	names     sync.Map // of *nameCounters, by name
+	nameCount atomic.Int64
 }
 
 // Stats returns the counters. They are read one after the other, so they may be a few events apart.
@@ -65,5 +134,6 @@ func (c *Client) Stats() Stats {
 		PrefetchAsked: s.prefetchAsked.Load(), PrefetchUsed: s.prefetchUsed.Load(), PrefetchLocked: s.prefetchLocked.Load(),
 		LocksMet: s.locksMet.Load(), StatusChecks: s.statusChecks.Load(), RolledForward: s.rolledForward.Load(),
 		RolledBackIn: s.rolledBackIn.Load(), MapMisses: s.mapMisses.Load(), WrongTablet: s.wrongTablet.Load(),
+		ByName: s.byName(),
 	}
 }

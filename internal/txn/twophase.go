@@ -176,7 +176,9 @@ func (p *twoPhase) abandon(ctx context.Context) {
 		_, err := p.c.mutate(ctx, posOf(p.primary), rollbackRequest(p.t.at, []mvcc.Cell{p.primary}, nil))
 		return err
 	}
-	decided := ctx.Err() == nil && primary(ctx) == nil
+	here, cancel := context.WithTimeout(ctx, p.c.cfg.SettleTimeout)
+	defer cancel()
+	decided := here.Err() == nil && primary(here) == nil
 	p.c.work.run(func() {
 		ctx, cancel := context.WithTimeout(p.c.ctx, p.c.cfg.OperationTimeout)
 		defer cancel()

@@ -22,6 +22,7 @@ type Txn struct {
 	// unresolved are writes to tables whose ids are not known yet, and all later ones, in order.
 	unresolved []unresolvedWrite
 	room       [2]pending
+	counted    *nameCounters // of the transaction's name; nil without one
 }
 
 // pending is a buffered write.
