@@ -51,6 +51,39 @@ func TestChangesCollapse(t *testing.T) {
 	}
 }
 
+// TestClearKeepsNewerChange: a run does not clear the notification of a change that came after its transaction began, even
+// if nobody in its process has heard of it (invariant 12). Clearing unconditionally loses the change here.
+func TestClearKeepsNewerChange(t *testing.T) {
+	entered, release := make(chan struct{}, 2), make(chan struct{})
+	cluster := notifytest.NewCluster()
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: -1, Hints: scanner.HintsOff,
+		Register: func(r *percolator.Registry) {
+			r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error {
+				entered <- struct{}{}
+				<-release
+				return nil
+			})
+		},
+	})
+	set(t, n, "row", raw)
+	cell := n.Cell(table, "row", raw.Name)
+	dirty := notify.Dirty{Cell: cell, Held: true}
+	if _, err := n.Dispatcher.Submit(bounded(t, 10*time.Second), []notify.Dirty{dirty}); err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	set(t, n, "row", raw)
+	newer, _ := cluster.Notification(cell)
+	close(release)
+	// The run reports what it could not clear, and that makes the dispatcher run the newer change at once.
+	notifytest.Eventually(t, 10*time.Second, "the newer change runs", func() bool { return n.Stats("reader").Commits == 2 })
+	notifytest.Eventually(t, 10*time.Second, "and is cleared", func() bool { return cluster.Dirty() == 0 })
+	if newer.TS == 0 {
+		t.Error("there was no newer change")
+	}
+}
+
 // TestDeleteIsAChange: deleting an observed cell runs its observer.
 func TestDeleteIsAChange(t *testing.T) {
 	var found sync.Map

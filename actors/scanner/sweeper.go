@@ -163,21 +163,21 @@ func (w *sweeper) resolve(ctx context.Context, locks []mvcc.LockInfo) bool {
 		})
 	}
 	_ = group.Wait()
-	any := false
+	found := false
 	for i, a := range answers {
 		switch {
 		case a.err != nil:
 			w.stats.errors.Add(1)
 			w.cfg.Logger.Debug("scanner: lock not resolved", "error", a.err)
 		case a.resolved:
-			any = true
+			found = true
 			w.stats.resolved.Add(1)
 		default:
 			w.stats.alive.Add(1)
 			w.spare(locks[i].Lock.StartTS)
 		}
 	}
-	return any
+	return found
 }
 
 type sweepAnswer struct {

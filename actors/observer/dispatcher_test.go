@@ -1,0 +1,256 @@
+package observer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// fakeClient is a transaction layer in which every cell is always dirty at its notify entry's timestamp.
+type fakeClient struct {
+	mu      sync.Mutex
+	now     mvcc.Timestamp
+	entries map[mvcc.Cell]mvcc.Notify
+}
+
+func (f *fakeClient) Begin(context.Context, string) (Txn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now++
+	return &fakeTxn{client: f, start: f.now}, nil
+}
+
+func (f *fakeClient) Notification(_ context.Context, c mvcc.Cell) (mvcc.Notify, bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, ok := f.entries[c]
+	return n, ok, nil
+}
+
+func (f *fakeClient) ClearNotify(_ context.Context, c mvcc.Cell, upTo mvcc.Timestamp) (mvcc.Timestamp, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.entries[c].TS <= upTo {
+		delete(f.entries, c)
+	}
+	return f.entries[c].TS, nil
+}
+
+func (f *fakeClient) FailNotify(_ context.Context, r mvcc.FailNotifyRequest) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.entries[r.Cell] = mvcc.Notify{TS: r.TS, Attempts: r.Attempts, ParkedTS: r.ParkedTS, Error: r.Error}
+	return nil
+}
+
+// change makes the cell dirty.
+func (f *fakeClient) change(c mvcc.Cell) *mvcc.Notify {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now++
+	f.entries[c] = mvcc.Notify{TS: f.now}
+	n := f.entries[c]
+	return &n
+}
+
+type fakeTxn struct {
+	client *fakeClient
+	start  mvcc.Timestamp
+}
+
+func (t *fakeTxn) StartTS() mvcc.Timestamp                        { return t.start }
+func (t *fakeTxn) SetCell(mvcc.Cell, []byte)                      {}
+func (t *fakeTxn) Commit(context.Context) (mvcc.Timestamp, error) { return t.start, nil }
+func (t *fakeTxn) Rollback(context.Context) error                 { return nil }
+func (t *fakeTxn) User() *percolator.Tx                           { return nil }
+
+func (t *fakeTxn) GetRecords(_ context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
+	t.client.mu.Lock()
+	defer t.client.mu.Unlock()
+	return []mvcc.ReadResult{{CommitTS: t.client.entries[cells[0]].TS}, {}}, nil
+}
+
+func probe(t *testing.T, fn percolator.ObserverFunc, tune func(*Config)) (*Dispatcher, *fakeClient) {
+	t.Helper()
+	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
+	client := &fakeClient{now: 100, entries: map[mvcc.Cell]mvcc.Notify{}}
+	cfg := Config{Client: client, Observers: []Registered{{Table: 16, Spec: percolator.ObserverSpec{
+		Name: "o", Column: percolator.Column{Table: "t", Name: "c"}, Func: fn, Concurrency: 1, Deadline: time.Minute, MaxAttempts: 9,
+	}}}}
+	tune(&cfg)
+	d, err := Spawn(system, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := d.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		system.Shutdown()
+	})
+	return d, client
+}
+
+func cellOf(row string) mvcc.Cell { return mvcc.Cell{Table: 16, Row: row, Column: "c"} }
+
+func offer(t *testing.T, d *Dispatcher, row string, n *mvcc.Notify, done func()) notify.Admission {
+	t.Helper()
+	got, err := d.Submit(t.Context(), []notify.Dirty{{Cell: cellOf(row), Notify: n, Held: true, Done: done}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got[0]
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick, end := time.NewTicker(time.Millisecond), time.After(10*time.Second)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// TestBackoffHolds: while a failed change waits, neither a hint nor the same entry makes it run; a newer change does.
+func TestBackoffHolds(t *testing.T) {
+	var healed atomic.Bool
+	var attempts []int
+	d, client := probe(t, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
+		attempts = append(attempts, n.Attempt)
+		if healed.Load() {
+			return nil
+		}
+		return errors.New("not yet")
+	}, func(c *Config) { c.FailureBase, c.FailureMax = time.Hour, time.Hour })
+	var released atomic.Int32
+	done := func() { released.Add(1) }
+	first := client.change(cellOf("a"))
+	if got := offer(t, d, "a", first, done); got != notify.Accepted {
+		t.Fatalf("first: %v", got)
+	}
+	until(t, "failed", func() bool { return d.Stats()[0].Waiting == 1 })
+	if released.Load() != 1 {
+		t.Error("the advisory lock is kept during the backoff")
+	}
+	for what, n := range map[string]*mvcc.Notify{"hint": nil, "the same entry": first} {
+		if got := offer(t, d, "a", n, nil); got != notify.Deferred {
+			t.Errorf("%s: %v, want deferred", what, got)
+		}
+	}
+	healed.Store(true)
+	if got := offer(t, d, "a", client.change(cellOf("a")), nil); got != notify.Collapsed {
+		t.Errorf("newer change: %v", got)
+	}
+	until(t, "the newer change runs", func() bool { return d.Stats()[0].Commits == 1 && d.Stats()[0].Waiting == 0 })
+	if len(attempts) != 2 || attempts[1] != 0 {
+		t.Errorf("attempts %v: a newer change begins anew", attempts)
+	}
+}
+
+// TestQueueIsBounded: beyond Queue cells of an observer the answer is Full; Done is called once for each accepted cell,
+// whether it ran or was let go by Stop.
+func TestQueueIsBounded(t *testing.T) {
+	release := make(chan struct{})
+	d, client := probe(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
+		<-release
+		return nil
+	}, func(c *Config) { c.Queue = 2 })
+	var released [5]atomic.Int32
+	var got []notify.Admission
+	for i, row := range []string{"a", "b", "c", "d", "e"} {
+		got = append(got, offer(t, d, row, client.change(cellOf(row)), func() { released[i].Add(1) }))
+		until(t, "the first runs", func() bool { return d.Stats()[0].Running == 1 })
+	}
+	want := []notify.Admission{notify.Accepted, notify.Accepted, notify.Accepted, notify.Full, notify.Full}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- d.Stop(context.Background()) }()
+	until(t, "the queue is let go", func() bool { return released[1].Load() == 1 && released[2].Load() == 1 })
+	close(release)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	for i, w := range []int32{1, 1, 1, 0, 0} {
+		if n := released[i].Load(); n != w {
+			t.Errorf("cell %d: done was called %d times, want %d", i, n, w)
+		}
+	}
+	if _, err := d.Submit(context.Background(), []notify.Dirty{{Cell: cellOf("f"), Held: true}}); !errors.Is(err, actorkit.ErrStopped) {
+		t.Errorf("after Stop: %v", err)
+	}
+}
+
+// TestWaitingIsBounded: failed cells beyond the bound are let go, not kept.
+func TestWaitingIsBounded(t *testing.T) {
+	d, client := probe(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
+		return errors.New("always")
+	}, func(c *Config) { c.Queue, c.FailureBase, c.FailureMax = 2, time.Hour, time.Hour })
+	var released atomic.Int32
+	for i, row := range []string{"a", "b", "c", "d"} {
+		if got := offer(t, d, row, client.change(cellOf(row)), func() { released.Add(1) }); got != notify.Accepted {
+			t.Fatalf("%s: %v", row, got)
+		}
+		until(t, "failed", func() bool { return int(released.Load()) == i+1 })
+	}
+	if s := d.Stats()[0]; s.Waiting != 2 || s.Failures != 4 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestInvalidConfig(t *testing.T) {
+	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
+	defer system.Shutdown()
+	spec := percolator.ObserverSpec{
+		Name: "o", Column: percolator.Column{Table: "t", Name: "c"}, Concurrency: 1, Deadline: 1, MaxAttempts: 1,
+		Func: func(context.Context, *percolator.Tx, percolator.Notification) error { return nil },
+	}
+	broken := spec
+	broken.Func = nil
+	for name, cfg := range map[string]Config{
+		"no client":       {},
+		"no function":     {Client: &fakeClient{}, Observers: []Registered{{Spec: broken}}},
+		"one column, two": {Client: &fakeClient{}, Observers: []Registered{{Spec: spec}, {Spec: spec}}},
+	} {
+		if _, err := Spawn(system, cfg); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestLatency(t *testing.T) {
+	var h histogram
+	for _, ms := range []int64{-5, 0, 1, 2, 3, 4, 7, 8, 100, 1 << 40} {
+		h.observe(ms)
+	}
+	l := h.read()
+	if l.Count != 10 || l.Buckets[0] != 2 || l.Buckets[1] != 1 || l.Buckets[2] != 2 || l.Buckets[3] != 2 || l.Buckets[4] != 1 {
+		t.Errorf("%+v", l)
+	}
+	for q, want := range map[float64]int64{0.1: 1, 0.5: 4, 0.9: 128, 1: 1 << (LatencyBuckets - 1)} {
+		if got := l.Quantile(q); got != want {
+			t.Errorf("quantile %v is %d, want %d", q, got, want)
+		}
+	}
+	if got := (Latency{}).Quantile(0.5); got != 0 {
+		t.Errorf("nothing counted: %d", got)
+	}
+}
