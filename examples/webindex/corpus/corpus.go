@@ -125,3 +125,26 @@ func isPage(rel string) bool {
 	_, rest, found := strings.Cut(rel, "/")
 	return found && (strings.HasSuffix(rest, ".html") || strings.HasSuffix(rest, ".htm"))
 }
+
+// Sample writes a part of the default corpus to dir: one in n of its pages, those of the same path on both hosts
+// together. dir and a marker beside it are Sample's own.
+func Sample(ctx context.Context, dir string, n int) error {
+	whole, err := DefaultDir()
+	if err != nil {
+		return err
+	}
+	if err := Generate(ctx, whole); err != nil {
+		return err
+	}
+	files, err := read(ctx, whole)
+	if err != nil {
+		return err
+	}
+	for rel := range files {
+		_, path, _ := strings.Cut(rel, "/")
+		if strings.HasPrefix(path, "pkg/") && pick(path, max(n, 1)) != 0 {
+			delete(files, rel)
+		}
+	}
+	return write(ctx, dir, fmt.Sprintf("one in %d", n), files)
+}

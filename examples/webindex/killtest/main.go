@@ -1,0 +1,154 @@
+// Killtest kills the webindex command (kill -9) at random moments of the load and of the indexing, starts it again in
+// the same directory, and requires that in the end its index is exactly what the batch program computes:
+//
+//	go run ./examples/webindex/killtest --seeds 20
+//
+// Each seed is one fresh node directory and up to three kills. Every other seed crawls an edited tree as well. The
+// first failing seed is printed, with the output of its last run, and its directory is kept.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/percolator-go/percolator/examples/webindex/corpus"
+)
+
+type options struct {
+	seeds, first uint64
+	one          int
+	binary       string
+	timeout      time.Duration
+}
+
+func main() {
+	var o options
+	flag.Uint64Var(&o.seeds, "seeds", 20, "how many seeds to try")
+	flag.Uint64Var(&o.first, "first", 1, "the first seed")
+	flag.IntVar(&o.one, "one-in", 6, "how many of the default corpus' pages to use: one in this many")
+	flag.StringVar(&o.binary, "binary", "", "webindex command to run (default: it is built)")
+	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "longest run of the command")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "killtest:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	work, err := os.MkdirTemp("", "webindex-kill-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(work)
+		}
+	}()
+	if o.binary == "" {
+		o.binary = filepath.Join(work, "webindex")
+		build := exec.CommandContext(ctx, "go", "build", "-o", o.binary, "./examples/webindex")
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("build: %w\n%s", err, out)
+		}
+	}
+	k := killer{options: o, work: work, pages: filepath.Join(work, "pages")}
+	if err := corpus.Sample(ctx, k.pages, o.one); err != nil {
+		return err
+	}
+	if err := k.calibrate(ctx); err != nil {
+		return err
+	}
+	for seed := o.first; seed < o.first+o.seeds; seed++ {
+		if err := k.try(ctx, seed); err != nil {
+			return fmt.Errorf("seed %d, in %s: %w", seed, work, err)
+		}
+	}
+	return nil
+}
+
+type killer struct {
+	options
+	work, pages string
+	whole       time.Duration // one run that is left alone, edits included
+}
+
+func (k *killer) args(dir string, edit bool) []string {
+	args := []string{"--exit", "--verify", "--quiet", "--pages", k.pages, "--dir", dir}
+	if edit {
+		args = append(args, "--edit", "3%")
+	}
+	return args
+}
+
+// calibrate measures a run that is left alone, so that kills come at any of its moments.
+func (k *killer) calibrate(ctx context.Context) error {
+	began := time.Now()
+	out, killed, err := k.command(ctx, k.args(filepath.Join(k.work, "whole"), true), k.timeout)
+	if err != nil || killed {
+		return fmt.Errorf("a run that was left alone failed: %w\n%s", errors.Join(err, ctx.Err()), out)
+	}
+	k.whole = time.Since(began)
+	fmt.Printf("a run that is left alone takes %s\n", k.whole.Round(time.Millisecond))
+	return os.RemoveAll(filepath.Join(k.work, "whole"))
+}
+
+// try kills up to three runs and lets the last one end.
+func (k *killer) try(ctx context.Context, seed uint64) error {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	dir := filepath.Join(k.work, fmt.Sprintf("seed%d", seed))
+	edit := seed%2 == 0
+	fmt.Printf("seed %d:", seed)
+	for range 1 + rng.IntN(3) {
+		// Half of the kills come early, where loading goes on.
+		after := time.Duration(rng.Int64N(int64(k.whole)))
+		if rng.IntN(2) == 0 {
+			after /= 5
+		}
+		out, killed, err := k.command(ctx, k.args(dir, edit), after)
+		if err != nil {
+			return fmt.Errorf("before it was to be killed after %s: %w\n%s", after, err, out)
+		}
+		if !killed {
+			fmt.Printf(" done before %s,", after.Round(time.Millisecond))
+			continue
+		}
+		fmt.Printf(" killed after %s,", after.Round(time.Millisecond))
+	}
+	out, killed, err := k.command(ctx, k.args(dir, edit), k.timeout)
+	if killed {
+		err = fmt.Errorf("still running after %s", k.timeout)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	fmt.Println(" verified")
+	return errors.Join(os.RemoveAll(dir), os.RemoveAll(dir+".edited"))
+}
+
+// command runs webindex and kills it after a while. An error is one of the run's own.
+func (k *killer) command(ctx context.Context, args []string, after time.Duration) (out []byte, killed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, after)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, k.binary, args...) // ends it by SIGKILL
+	out, err = cmd.CombinedOutput()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return out, true, nil
+	}
+	if ctx.Err() != nil {
+		return out, false, ctx.Err()
+	}
+	return out, false, err
+}
