@@ -196,7 +196,7 @@ func TestPrefetchLocked(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		tx.Rollback(w.ctx)
+		_ = tx.Rollback(w.ctx)
 	}
 	release := w.hold(txn.Config{}, threeRows...) // locks row a, column c
 	tx := w.begin(c)
