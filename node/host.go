@@ -27,6 +27,7 @@ type host struct {
 	all     chan struct{} // closed when every tablet of the start leads
 	waiting int
 	hint    func([]mvcc.Cell) // nil: nobody wants to know
+	failed  error             // the last tablet that stopped; nil again when it serves
 
 	reopens map[uint64]int // the actor's own
 }
@@ -101,6 +102,7 @@ func (h *host) Leading(d *pb.TabletDescriptor) {
 	h.n.system.Root.Send(h.pid, &reportTablet{d})
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.failed = nil
 	if h.leading[d.TabletId] {
 		return
 	}
@@ -112,6 +114,9 @@ func (h *host) Leading(d *pb.TabletDescriptor) {
 
 // Failed implements tablet.Host.
 func (h *host) Failed(id uint64, err error) {
+	h.mu.Lock()
+	h.failed = fmt.Errorf("node: tablet %d has stopped: %w", id, err)
+	h.mu.Unlock()
 	h.n.system.Root.Send(h.pid, &failedTablet{id, err})
 }
 
@@ -142,6 +147,13 @@ func (h *host) Hint(cells []mvcc.Cell) {
 	if hint != nil {
 		hint(cells)
 	}
+}
+
+// failure is why a tablet of this node does not serve; nil if all do.
+func (h *host) failure() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failed
 }
 
 func (h *host) setHint(hint func([]mvcc.Cell)) {

@@ -60,10 +60,7 @@ func (n *Node) ready(context.Context) error {
 	if n.closed {
 		return errStopping
 	}
-	if err := n.store.WriteBlocked(); err != nil {
-		return err
-	}
-	return nil
+	return errors.Join(n.host.failure(), n.store.WriteBlocked())
 }
 
 // Addr is the address that serves remote clients; empty if there is none.

@@ -18,10 +18,11 @@ func (e *evaluation) raiseMark(call *Call, to uint64) {
 }
 
 // ownEntry proposes a command that shares its entry with nothing, in order after what was evaluated before.
-func (e *evaluation) ownEntry(p *proposal) {
+func (e *evaluation) ownEntry(p *proposal) (proposed bool) {
 	e.propose(e.proposal)
-	e.propose(p)
+	proposed = e.propose(p)
 	e.proposal = e.newProposal()
+	return proposed
 }
 
 func (t *Tablet) markResponse() *pb.TabletResponse {
@@ -38,8 +39,11 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	own := e.newProposal()
 	own.command.Catalogue = message
 	own.answer(call, response)
+	before := e.catalogue
 	e.Tablet.catalogue = newCatalogue(message)
-	e.ownEntry(own)
+	if !e.ownEntry(own) {
+		e.Tablet.catalogue = before
+	}
 }
 
 func (t *Tablet) status() *pb.TabletResponse {

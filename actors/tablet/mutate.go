@@ -43,10 +43,6 @@ func (t *Tablet) mutate(calls []*Call) {
 			t.split.deferred = append(t.split.deferred, calls[i+1:]...)
 			break
 		}
-		if e.proposal.bytes >= maxProposalBytes {
-			t.propose(e.proposal)
-			e.proposal = t.newProposal()
-		}
 	}
 	t.propose(e.proposal)
 	t.askTimestamps(e.granting)
@@ -86,7 +82,10 @@ func (e *evaluation) one(call *Call) {
 	case result.Status == mvcc.StatusLocked && reserved(result.Locks):
 		e.park(call)
 	default:
-		e.proposal.add(e.Tablet, muts)
+		if refusal := e.take(muts); refusal != nil {
+			call.Reply(refusal)
+			return
+		}
 		e.proposal.answer(call, mutationResponse(result))
 	}
 }

@@ -108,10 +108,6 @@ func (t *Tablet) onGranted(m *granted) {
 	e := &evaluation{Tablet: t, view: evalView{Snap: snap, tablet: t}, proposal: t.newProposal()}
 	for i, o := range m.waiting {
 		e.continueOnePhase(o, m.first+mvcc.Timestamp(i))
-		if e.proposal.bytes >= maxProposalBytes {
-			t.propose(e.proposal)
-			e.proposal = t.newProposal()
-		}
 	}
 	t.propose(e.proposal)
 	t.settle()
@@ -132,6 +128,10 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 		e.fail(err)
 		return
 	}
+	if refusal := e.take(muts); refusal != nil {
+		e.abandon(o, refusal)
+		return
+	}
 	if result.Status == mvcc.StatusOK {
 		o.commitTS = commitTS
 		for i := range o.request.Writes { // readers below it need not wait any more
@@ -140,7 +140,6 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	}
 	o.proposed = true
 	e.proposal.holds = append(e.proposal.holds, o)
-	e.proposal.add(e.Tablet, muts)
 	for _, call := range o.calls {
 		e.proposal.answer(call, mutationResponse(result))
 	}

@@ -28,26 +28,55 @@ type reply struct {
 // maxProposalBytes closes an entry: the next operation of the batch opens another.
 const maxProposalBytes = 4 << 20
 
+// entryReserve is what an entry's batch in the store holds besides its effects.
+const entryReserve = 64 << 10
+
 func (t *Tablet) newProposal() *proposal {
 	t.proposed++
-	return &proposal{
-		number:  t.proposed,
-		command: &wire.Command{Proposal: t.proposed, Epoch: t.descriptor.Epoch},
-	}
+	return &proposal{number: t.proposed, command: &wire.Command{Proposal: t.proposed, Epoch: t.descriptor.Epoch}}
 }
 
-// add takes an operation's effects into the proposal; what is evaluated next sees them.
-func (p *proposal) add(t *Tablet, muts []mvcc.Mutation) {
-	if len(muts) == 0 {
-		return
-	}
-	t.overlay.add(p.number, muts)
-	p.muts = append(p.muts, muts...)
+// effects are an operation's effects as they go into an entry.
+type effects struct {
+	muts  []mvcc.Mutation
+	wires []*wire.Effect
+	bytes int
+}
+
+func encode(muts []mvcc.Mutation) effects {
+	e := effects{muts: muts, wires: make([]*wire.Effect, len(muts))}
 	for i := range muts {
 		key, value := store.EncodeMutation(&muts[i])
-		p.command.Effects = append(p.command.Effects, &wire.Effect{Key: key, Value: value, Delete: muts[i].Delete})
-		p.bytes += len(key) + len(value)
+		e.wires[i] = &wire.Effect{Key: key, Value: value, Delete: muts[i].Delete}
+		e.bytes += len(key) + len(value) + effectOverhead
 	}
+	return e
+}
+
+// effectOverhead is what the store and the entry's encoding add to a key and value.
+const effectOverhead = 24
+
+// take adds an operation's effects to the entry of the batch, or opens another entry if they do not fit. What is
+// evaluated next sees them. It returns the refusal of an operation that no entry can hold.
+func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
+	if len(muts) == 0 {
+		return nil
+	}
+	f := encode(muts)
+	if limit := e.store.MaxBatchBytes() - entryReserve; f.bytes > limit {
+		return failure(pb.Error_CODE_TOO_LARGE, "the operation's effects are %d bytes; at most %d: use smaller transactions", f.bytes, limit)
+	}
+	p := e.proposal
+	if p.bytes > 0 && p.bytes+f.bytes > maxProposalBytes {
+		e.propose(p)
+		p = e.newProposal()
+		e.proposal = p
+	}
+	e.overlay.add(p.number, muts)
+	p.muts = append(p.muts, muts...)
+	p.command.Effects = append(p.command.Effects, f.wires...)
+	p.bytes += f.bytes
+	return nil
 }
 
 // answer keeps the answer until all that its evaluation could have read is visible.
@@ -64,16 +93,16 @@ func (p *proposal) empty() bool {
 	return len(c.Effects) == 0 && c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0
 }
 
-// propose hands the proposal to Raft in the turn of its evaluation. One without effects needs no entry: its answers wait
-// for the last proposal in flight, which they may have read.
-func (t *Tablet) propose(p *proposal) {
+// propose hands the proposal to Raft in the turn of its evaluation; false if Raft did not take it. One without effects
+// needs no entry: its answers wait for the last proposal in flight, which they may have read.
+func (t *Tablet) propose(p *proposal) bool {
 	if p.empty() {
 		if n := len(t.inflight); n > 0 {
 			t.inflight[n-1].replies = append(t.inflight[n-1].replies, p.replies...)
-			return
+			return true
 		}
 		p.deliver()
-		return
+		return true
 	}
 	data, err := proto.Marshal(p.command)
 	if err == nil {
@@ -81,10 +110,11 @@ func (t *Tablet) propose(p *proposal) {
 	}
 	if err != nil {
 		t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again", t.id, err))
-		return
+		return false
 	}
 	t.counters.proposals++
 	t.inflight = append(t.inflight, p)
+	return true
 }
 
 func (p *proposal) deliver() {

@@ -44,19 +44,26 @@ func (t *Tablet) ready() {
 	}
 }
 
-// append sends a MsgStorageAppend to the log actor, and with it a truncation that has become due.
+// append sends a MsgStorageAppend to the log actor, and with it a truncation that has become due. What is more than one
+// Badger Txn takes goes in several, in order.
 func (t *Tablet) append(m *raftpb.Message) {
 	a := &appended{entries: m.Entries, responses: m.Responses}
 	if m.Term != nil || m.Vote != nil || m.Commit != nil {
 		a.hard = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
 	}
-	batch := &store.Batch{}
-	t.log.Append(batch, a.entries, a.hard)
-	a.truncated = t.truncate(batch)
-	if len(m.Entries) == 0 && len(m.Responses) == 0 {
-		batch.SetLazy() // a commit index alone: nobody waits for it, and it can be learnt again
+	batches := t.log.AppendSplit(a.entries, a.hard, t.store.MaxBatchBytes()-entryReserve)
+	last := batches[len(batches)-1]
+	if a.truncated, a.err = t.truncate(last); a.err != nil {
+		t.fail(a.err)
+		return
 	}
-	t.logs.send(&write{batch: batch, done: func(err error) {
+	if len(a.entries) == 0 && len(a.responses) == 0 {
+		last.SetLazy() // a commit index alone: nobody waits for it, and it can be learnt again
+	}
+	for _, b := range batches[:len(batches)-1] {
+		t.logs.send(&write{batch: b, done: func(error) {}}) // the last brings the same error
+	}
+	t.logs.send(&write{batch: last, done: func(err error) {
 		a.err = err
 		t.root.Send(t.self, a)
 	}})
@@ -96,11 +103,11 @@ const (
 
 // truncate adds the deletion of entries that are applied. Their effects were committed before it, so no power loss takes
 // the effects and leaves the deletion (store.Writer: what survives is a prefix). It returns the new first index less one, or 0.
-func (t *Tablet) truncate(b *store.Batch) uint64 {
+func (t *Tablet) truncate(b *store.Batch) (uint64, error) {
 	if t.visible < t.truncated+keptEntries+truncateEvery {
-		return 0
+		return 0, nil
 	}
-	t.truncated = t.visible - keptEntries
-	t.log.Truncate(b, t.truncated)
-	return t.truncated
+	upTo, err := t.log.Truncate(b, t.visible-keptEntries)
+	t.truncated = max(t.truncated, upTo)
+	return upTo, err
 }

@@ -52,8 +52,18 @@ func (t *Tablet) trySplit() {
 	p := t.newProposal()
 	p.command.Split = &wire.Split{Left: left, Right: right}
 	p.answer(s.call, &pb.TabletResponse{Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Left: left, Right: right}}})
-	t.propose(p)
+	if !t.propose(p) {
+		t.endSplit()
+	}
 	t.ready()
+}
+
+// endSplit lets the mutations that waited for the split be evaluated again, under the range there is now.
+func (t *Tablet) endSplit() {
+	for _, call := range t.split.deferred {
+		t.park(call)
+	}
+	t.split = nil
 }
 
 func splitDescriptor(d *pb.TabletDescriptor, r *pb.SplitRequest) (left, right *pb.TabletDescriptor) {
@@ -92,13 +102,9 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 		t.locks.tree.Delete(lockEntry{cell: c})
 	}
 	t.host.SplitApplied(s.Left, s.Right)
-	if t.split == nil {
-		return
+	if t.split != nil {
+		t.endSplit()
 	}
-	for _, call := range t.split.deferred {
-		t.park(call) // evaluated again, under the new range, once this turn has answered the split
-	}
-	t.split = nil
 }
 
 // tableSpans are the tablet's rows as one span a table. A tablet that reaches over several tables gives whole spans for

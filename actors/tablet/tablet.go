@@ -119,7 +119,9 @@ func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *
 	if err != nil {
 		return nil, fmt.Errorf("tablet %d: %w", id, err)
 	}
-	return actorkit.NewPort[*pb.TabletRequest, *pb.TabletResponse](system, pid, cfg.Batch.WithDefaults().QueueLimit), nil
+	port := actorkit.NewPort[*pb.TabletRequest, *pb.TabletResponse](system, pid, cfg.Batch.WithDefaults().QueueLimit)
+	port.BoundBytes(actorkit.DefaultQueueBytes, requestSize)
+	return port, nil
 }
 
 // Receive dispatches; every message's handler is in the file of its group. A panic is a broken invariant: the replica

@@ -11,6 +11,7 @@ const (
 	DefaultMaxMessages = 1024
 	DefaultMaxBytes    = 4 << 20
 	DefaultQueueLimit  = 16 << 10
+	DefaultQueueBytes  = 256 << 20
 )
 
 // BatchConfig tunes how one kind of actor coalesces its mailbox. Zero fields take the defaults.

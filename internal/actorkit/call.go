@@ -32,6 +32,7 @@ type Call[Q, A any] struct {
 	Bypass bool
 
 	answered atomic.Bool
+	bytes    int64 // admitted by the port
 	port     *Port[Q, A]
 	answer   chan Result[A]
 	then     func(Result[A])
@@ -52,6 +53,7 @@ func (c *Call[Q, A]) finish(r Result[A]) {
 	}
 	if c.port != nil && !c.Bypass {
 		c.port.queued.Add(-1)
+		c.port.bytes.Add(-c.bytes)
 	}
 	if c.then != nil {
 		c.then(r)
@@ -72,6 +74,16 @@ type Port[Q, A any] struct {
 	pid    *actor.PID
 	limit  int64
 	queued atomic.Int64
+
+	size     func(Q) int // nil: requests are small
+	maxBytes int64
+	bytes    atomic.Int64
+}
+
+// BoundBytes makes the port also bound the memory that admitted requests hold, by their size in bytes. Call it before
+// the port is used.
+func (p *Port[Q, A]) BoundBytes(limit int, size func(Q) int) {
+	p.size, p.maxBytes = size, int64(limit)
 }
 
 // NewPort returns a port to pid. limit ≤ 0 means DefaultQueueLimit.
@@ -116,6 +128,14 @@ func (p *Port[Q, A]) send(c *Call[Q, A]) error {
 		if p.queued.Add(1) > p.limit {
 			p.queued.Add(-1)
 			return ErrOverloaded
+		}
+		if p.size != nil {
+			c.bytes = int64(p.size(c.Req))
+			if total := p.bytes.Add(c.bytes); total > p.maxBytes && total > c.bytes { // one alone always fits
+				p.bytes.Add(-c.bytes)
+				p.queued.Add(-1)
+				return ErrOverloaded
+			}
 		}
 		c.port = p
 	}

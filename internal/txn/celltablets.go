@@ -16,11 +16,27 @@ const maxBatchCells = 4096
 // batchBytes is how large one mutation is made: a little below the tablet's limit, which counts the same bytes.
 func (c *Client) batchBytes() int { return c.cfg.Limits.Batch - c.cfg.Limits.Batch/8 }
 
+// keyCost bounds what one key of a cell takes in a tablet's batch besides its row and column.
+const keyCost = 64
+
+// commitCost bounds what committing a cell, or resolving its lock, adds to a tablet's batch: the new record and the one
+// that it moves to the history, each with an inline value, and the lock's end. A tablet can't take more than the batch
+// limit in one operation, and a commit must never be too large.
+func (c *Client) commitCost(cell mvcc.Cell) int {
+	return 2*c.cfg.Limits.Inline + 3*(len(cell.Row)+len(cell.Column)+keyCost)
+}
+
+// writeCost bounds what prewriting a cell, or committing it in one phase, adds: its value, the lock or record with the
+// primary's address, and the record that goes to the history.
+func (c *Client) writeCost(w *pending, primary mvcc.Cell) int {
+	return len(w.value) + c.cfg.Limits.Inline + 3*(len(w.cell.Row)+len(w.cell.Column)+keyCost) + len(primary.Row) + len(primary.Column)
+}
+
 // cellRun is how many of the cells, which are sorted, the tablet takes in one message.
 func (c *Client) cellRun(d *pb.TabletDescriptor, cells []mvcc.Cell) int {
 	size := 0
 	for i, cell := range cells {
-		size += len(cell.Row) + len(cell.Column)
+		size += c.commitCost(cell)
 		if i > 0 && (i >= maxBatchCells || size > c.batchBytes() || !wire.Holds(d, posOf(cell))) {
 			return i
 		}

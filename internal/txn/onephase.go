@@ -112,13 +112,13 @@ func (t *Txn) fits(d *pb.TabletDescriptor) bool {
 	size := 0
 	for i := range t.writes {
 		w := &t.writes[i]
-		size += len(w.cell.Row) + len(w.cell.Column) + len(w.value)
+		size += t.c.writeCost(w, mvcc.Cell{})
 		if i > 0 && !wire.Holds(d, posOf(w.cell)) {
 			return false
 		}
 	}
 	for _, cell := range t.notifies {
-		size += len(cell.Row) + len(cell.Column)
+		size += len(cell.Row) + len(cell.Column) + keyCost
 		if !wire.Holds(d, posOf(cell)) {
 			return false
 		}

@@ -36,7 +36,7 @@ func (p *twoPhase) parts(ctx context.Context, writes []pending, notifies []mvcc.
 		if err != nil {
 			return nil, err
 		}
-		n := p.c.writeRun(d, rest)
+		n := p.c.writeRun(d, rest, p.primary)
 		parts = append(parts, prewritePart{d: d, writes: rest[:n]})
 		rest = rest[n:]
 	}
@@ -53,11 +53,11 @@ func (p *twoPhase) parts(ctx context.Context, writes []pending, notifies []mvcc.
 }
 
 // writeRun is how many of the sorted writes the tablet takes in one message.
-func (c *Client) writeRun(d *pb.TabletDescriptor, writes []pending) int {
+func (c *Client) writeRun(d *pb.TabletDescriptor, writes []pending, primary mvcc.Cell) int {
 	size := 0
 	for i := range writes {
 		w := &writes[i]
-		size += len(w.cell.Row) + len(w.cell.Column) + len(w.value)
+		size += c.writeCost(w, primary)
 		if i > 0 && (i >= maxBatchCells || size > c.batchBytes() || !wire.Holds(d, posOf(w.cell))) {
 			return i
 		}
