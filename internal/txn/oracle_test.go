@@ -131,3 +131,39 @@ func TestTimestampsAndCallers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A late answer serves those who had asked before its request was sent, and nobody who asked since: they would get a
+// timestamp from before they asked.
+func TestLateAnswer(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{})
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var requests atomic.Int32
+	p.Oracle(func(count int) (mvcc.Timestamp, int, error) {
+		first := w.Timestamps(count) // given out now, answered late
+		if requests.Add(1) == 1 {
+			close(asked)
+			<-answer
+		}
+		return first, count, nil
+	})
+	early, late := make(chan mvcc.Timestamp, 1), make(chan mvcc.Timestamp, 1)
+	get := func(to chan mvcc.Timestamp) {
+		ts, err := c.Timestamp(w.ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		to <- ts
+	}
+	go get(early)
+	<-asked
+	between := w.Timestamps(1) // somebody commits meanwhile
+	go get(late)
+	close(answer)
+	if ts := <-early; ts >= between {
+		t.Errorf("asked before, got %d, after %d", ts, between)
+	}
+	if ts := <-late; ts <= between {
+		t.Errorf("asked after %d, got %d", between, ts)
+	}
+}
