@@ -79,9 +79,10 @@ func TestFailingObserverParks(t *testing.T) {
 			t.Errorf("no run had attempt %d", i)
 		}
 	}
-	if s := n.Stats("reader"); s.Failures != 3 || s.Parked != 1 || s.Commits != 0 || s.Runs != 3 {
-		t.Errorf("%+v", s)
-	}
+	notifytest.Eventually(t, 10*time.Second, "counted", func() bool {
+		s := n.Stats("reader")
+		return s.Failures == 3 && s.Parked == 1 && s.Commits == 0 && s.Runs == 3
+	})
 	if err := n.DB.WaitIdle(bounded(t, 10*time.Second)); err != nil {
 		t.Errorf("a parked notification is not waited for: %v", err)
 	}
@@ -121,9 +122,10 @@ func TestEveryWayToFail(t *testing.T) {
 			notifytest.Eventually(t, 10*time.Second, "parked", parkedWith(cluster, n.Cell(table, "bad", raw.Name), c.text, 2))
 			set(t, n, "good", raw)
 			notifytest.Eventually(t, 10*time.Second, "others run", func() bool { return n.Stats("reader").Commits == 1 })
-			if s := n.Stats("reader"); s.Running != 0 || s.Stuck != 0 {
-				t.Errorf("%+v", s)
-			}
+			notifytest.Eventually(t, 10*time.Second, "slots are given back", func() bool {
+				s := n.Stats("reader")
+				return s.Running == 0 && s.Stuck == 0
+			})
 		})
 	}
 }
