@@ -53,7 +53,7 @@ func (s *share) Set(text string) error {
 	if percent {
 		f /= 100
 	}
-	if f < 0 || f > 1 {
+	if !(f >= 0 && f <= 1) { // nor NaN
 		return errors.New("not between 0% and 100%")
 	}
 	*s = share(f)

@@ -11,7 +11,7 @@ import (
 )
 
 // generation is part of the marker: raise it when what is generated from the same sources changes.
-const generation = "1"
+const generation = "2"
 
 // DefaultDir is where Generate keeps its tree unless told otherwise: below the user's cache directory.
 func DefaultDir() (string, error) {
@@ -25,27 +25,60 @@ func DefaultDir() (string, error) {
 // Generate makes sure that dir holds the default corpus of the installed toolchain, and writes it if it does not.
 // dir, and a marker file beside it, are Generate's own: a tree of another toolchain is replaced.
 func Generate(ctx context.Context, dir string) error {
-	root, err := goroot(ctx)
+	root, label, err := toolchain(ctx)
+	if err != nil || complete(dir, label) {
+		return err
+	}
+	files, err := render(ctx, root)
 	if err != nil {
 		return err
+	}
+	return write(ctx, dir, label, files)
+}
+
+// Sample writes a part of the default corpus to dir: of the documentation's pages one in n, those of the same path on
+// both hosts together. dir and a marker beside it are Sample's own.
+func Sample(ctx context.Context, dir string, n int) error {
+	root, label, err := toolchain(ctx)
+	if err != nil {
+		return err
+	}
+	files, err := render(ctx, root)
+	if err != nil {
+		return err
+	}
+	for rel := range files {
+		_, path, _ := strings.Cut(rel, "/")
+		if strings.HasPrefix(path, "pkg/") && pick(path, max(n, 1)) != 0 {
+			delete(files, rel)
+		}
+	}
+	return write(ctx, dir, fmt.Sprintf("one in %d of %s", n, label), files)
+}
+
+// toolchain is where the Go toolchain is, and a label for what is made of it.
+func toolchain(ctx context.Context) (root, label string, err error) {
+	if root, err = goroot(ctx); err != nil {
+		return "", "", err
 	}
 	version, err := os.ReadFile(filepath.Join(root, "VERSION"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a toolchain built from a checkout has none
-		return fmt.Errorf("corpus: %w", err)
+		return "", "", fmt.Errorf("corpus: %w", err)
 	}
-	label := generation + " " + root + " " + string(version)
-	if complete(dir, label) {
-		return nil
-	}
+	return root, generation + " " + root + " " + string(version), nil
+}
+
+// render makes the default corpus of the toolchain, by path below the tree's root.
+func render(ctx context.Context, root string) (map[string][]byte, error) {
 	all, err := packages(ctx, filepath.Join(root, "src"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s, err := newSite(all)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return write(ctx, dir, label, s.files)
+	return s.files, nil
 }
 
 func marker(dir string) string { return filepath.Clean(dir) + ".complete" }
@@ -124,27 +157,4 @@ func read(ctx context.Context, dir string) (map[string][]byte, error) {
 func isPage(rel string) bool {
 	_, rest, found := strings.Cut(rel, "/")
 	return found && (strings.HasSuffix(rest, ".html") || strings.HasSuffix(rest, ".htm"))
-}
-
-// Sample writes a part of the default corpus to dir: one in n of its pages, those of the same path on both hosts
-// together. dir and a marker beside it are Sample's own.
-func Sample(ctx context.Context, dir string, n int) error {
-	whole, err := DefaultDir()
-	if err != nil {
-		return err
-	}
-	if err := Generate(ctx, whole); err != nil {
-		return err
-	}
-	files, err := read(ctx, whole)
-	if err != nil {
-		return err
-	}
-	for rel := range files {
-		_, path, _ := strings.Cut(rel, "/")
-		if strings.HasPrefix(path, "pkg/") && pick(path, max(n, 1)) != 0 {
-			delete(files, rel)
-		}
-	}
-	return write(ctx, dir, fmt.Sprintf("one in %d", n), files)
 }

@@ -51,8 +51,7 @@ func packages(ctx context.Context, src string) (map[string]*pkg, error) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		switch d.Name() {
-		case "cmd", "vendor", "internal", "testdata":
+		if skip(d.Name()) {
 			return filepath.SkipDir
 		}
 		files, err := platform.ImportDir(dir, 0)
@@ -85,6 +84,15 @@ func packages(ctx context.Context, src string) (map[string]*pkg, error) {
 		p.nameImports(found)
 	}
 	return found, nil
+}
+
+// skip reports whether a directory holds nothing that is documented.
+func skip(name string) bool {
+	switch name {
+	case "cmd", "vendor", "internal", "testdata":
+		return true
+	}
+	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, ".")
 }
 
 func load(dir, path string, names []string) (*pkg, error) {

@@ -154,7 +154,7 @@ func TestRandomWebs(t *testing.T) {
 	case testing.Short():
 		n = 1000
 	default:
-		n = 5000
+		n = 3000
 	}
 	seeds := []uint64{ // each found a mistake, or catches it if one of the measures against it is taken out
 		26, 144, 1201, 3856, 5857, 6138, 11217,

@@ -1,6 +1,6 @@
 // Verify compares the web index that a running node holds with the one that it computes itself from the pages alone:
 //
-//	go run ./examples/webindex/verify --node 127.0.0.1:7800 --insecure --pages DIR
+//	go run ./examples/webindex/verify --addr 127.0.0.1:7800 --pages DIR
 //
 // It exits with 0 if there is no difference, with 1 and the first differences if there are some or it can't tell, and
 // with 2 on wrong usage. It is a program of its own: no observer, actor or store is among its dependencies.
@@ -23,7 +23,7 @@ import (
 )
 
 type options struct {
-	node, pages string
+	addr, pages string
 	client      percolator.ClientConfig
 	limit, show int
 	timeout     time.Duration
@@ -31,12 +31,11 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.node, "node", "127.0.0.1:7800", "addresses of nodes, separated by commas")
+	flag.StringVar(&o.addr, "addr", "127.0.0.1:7800", "addresses of nodes, separated by commas")
 	flag.StringVar(&o.pages, "pages", "", "tree of HTML that was loaded; default: the generated corpus")
-	flag.BoolVar(&o.client.Insecure, "insecure", false, "no TLS")
 	flag.StringVar(&o.client.CertFile, "cert", "", "client certificate")
 	flag.StringVar(&o.client.KeyFile, "key", "", "the certificate's key")
-	flag.StringVar(&o.client.CAFile, "ca", "", "certificate authority of the nodes")
+	flag.StringVar(&o.client.CAFile, "ca", "", "certificate authority of the nodes (default: no TLS)")
 	flag.IntVar(&o.limit, "limit", 0, "only the first pages by URL were loaded; 0: all")
 	flag.IntVar(&o.show, "show", 20, "how many differences to print")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this long")
@@ -69,7 +68,8 @@ func run(ctx context.Context, o options) error {
 		}
 		o.pages = dir
 	}
-	db, err := percolator.Dial(ctx, strings.Split(o.node, ","), o.client)
+	o.client.Insecure = o.client.CAFile == ""
+	db, err := percolator.Dial(ctx, strings.Split(o.addr, ","), o.client)
 	if err != nil {
 		return err
 	}
