@@ -224,6 +224,17 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	small, _ := w.client(txn.Config{TransactionBytes: 1000})
+	for n, want := range map[int]error{5: nil, 100: txn.ErrTooLarge} {
+		if _, err := small.Run(w.ctx, txn.Options{}, func(_ context.Context, t *txn.Txn) error {
+			for i := range n {
+				t.Set(key(fmt.Sprint(i)), []byte("x"))
+			}
+			return nil
+		}); !errors.Is(err, want) {
+			t.Errorf("%d cells: %v", n, err)
+		}
+	}
 	tx := w.begin(c)
 	for i := range 6 { // 24 MiB in one tablet, and more in the next
 		tx.Set(key(fmt.Sprintf("a%d", i)), make([]byte, 4<<20))

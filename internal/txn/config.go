@@ -59,6 +59,8 @@ type Config struct {
 	ReadCacheBytes int
 	// TwoPhaseOnly never commits in one phase; for benchmarks.
 	TwoPhaseOnly bool
+	// TransactionBytes bounds what one transaction buffers; default 128 MiB.
+	TransactionBytes int
 	// NoPrefetch turns prefetching off.
 	NoPrefetch bool
 	Logger     *slog.Logger
@@ -79,6 +81,7 @@ func (c Config) withDefaults() Config {
 	orInt(&c.Background, 256)
 	orInt(&c.MaxTablets, 1<<16)
 	orInt(&c.ReadCacheBytes, 16<<20)
+	orInt(&c.TransactionBytes, 128<<20)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -29,7 +29,7 @@ var errTableGone = fmt.Errorf("%w any more", ErrNoTable)
 
 // LimitError says which limit was exceeded. It wraps ErrTooLarge.
 type LimitError struct {
-	Limit string // "row", "column", "value"
+	Limit string // "row", "column", "value", "split key", "transaction"
 	Size  int    // bytes
 	Max   int    // bytes
 }

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"sync/atomic"
@@ -11,14 +10,21 @@ import (
 )
 
 // Txn is one transaction (§2.2). Reads may run concurrently; everything else belongs to one goroutine at a time.
+//
+// Its writes live here until Commit: nothing is sent before, so a transaction that is dropped leaves nothing behind.
 type Txn struct {
 	reader
+	// ended is set by the first of Commit, Rollback and the end of Run's function; whoever sets it commits, or nobody.
 	ended  atomic.Bool
 	failed error // the first failed read or impossible write: the transaction cannot commit (guarded by mu)
 
-	writes   []pending // in the order of their first Set; room holds the first few
-	index    map[mvcc.Cell]int
+	// writes are in the order of their first Set, one per cell; room holds the first few, so that a small transaction
+	// allocates nothing for them. index finds a cell's place in writes once they are many.
+	writes []pending
+	index  map[mvcc.Cell]int
+	// notifies may hold a cell several times until Commit.
 	notifies []mvcc.Cell
+	size     int // bytes buffered, about
 	// unresolved are writes to tables whose ids are not known yet, and all later ones, in order.
 	unresolved []unresolvedWrite
 	room       [2]pending
@@ -65,6 +71,8 @@ func (t *Txn) SetCell(cell mvcc.Cell, value []byte) {
 	}
 }
 
+// buffer takes in a write of any kind. It has no context, hence can't look a table up: an id that is not in the cache is
+// looked up when there is one.
 func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	if t.ended.Load() {
 		return // Commit and reads report ErrTxDone; a write has nobody to tell
@@ -73,6 +81,11 @@ func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 		t.fail(err)
 		return
 	}
+	if t.size += len(k.Row) + len(k.Column) + len(value) + keyCost; t.size > t.c.cfg.TransactionBytes {
+		t.fail(&LimitError{Limit: "transaction", Size: t.size, Max: t.c.cfg.TransactionBytes})
+		return
+	}
+	// Once a write waits for its table all later ones queue up behind it: the last write of a cell must win.
 	id, known := t.c.tables.known(k.Table)
 	if !known || len(t.unresolved) > 0 {
 		t.unresolved = append(t.unresolved, unresolvedWrite{k, kind, value})
@@ -102,7 +115,8 @@ func (t *Txn) put(cell mvcc.Cell, kind mvcc.Kind, value []byte) {
 	}
 }
 
-// find is the place of the cell's buffered write; -1 if there is none.
+// find is the place of the cell's buffered write; -1 if there is none. A linear search beats a map for the few cells of
+// most transactions, and costs no allocation.
 func (t *Txn) find(cell mvcc.Cell) int {
 	if t.index != nil {
 		if i, ok := t.index[cell]; ok {
@@ -120,12 +134,8 @@ func (t *Txn) find(cell mvcc.Cell) int {
 
 // resolveTables looks up the tables of writes that wait for that. It is called wherever there is a context.
 func (t *Txn) resolveTables(ctx context.Context) error {
-	t.mu.Lock()
-	waiting := len(t.unresolved)
-	t.mu.Unlock()
-	if waiting == 0 {
-		return nil
-	}
+	// Concurrent reads may come here together; the lock is held across the question to meta, so that the first of them
+	// asks and the others find nothing left to do.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.unresolved) > 0 {
@@ -156,7 +166,7 @@ func (t *Txn) failure() error {
 	return t.failed
 }
 
-// begin prepares a read; its error has been made to stick.
+// beginRead prepares a read; its error has been made to stick.
 func (t *Txn) beginRead(ctx context.Context) error {
 	if t.ended.Load() {
 		return ErrTxDone
@@ -178,6 +188,7 @@ func (t *Txn) Get(ctx context.Context, k Key) (value []byte, ok bool, err error)
 		t.fail(err)
 		return nil, false, err
 	}
+	// Read your writes: what is buffered is what the transaction sees, deletes too.
 	if at := t.find(cell); at >= 0 {
 		w := &t.writes[at]
 		if w.kind == mvcc.KindDelete {
@@ -250,7 +261,8 @@ func (t *Txn) Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, err
 	}
 }
 
-// bufferedIn is the sorted buffered writes of a scan's range and columns.
+// bufferedIn is the sorted buffered writes of a scan's range and columns: copied, so that the loop's body may write.
+// Columns are sorted. Weak columns and acks are never scanned.
 func (t *Txn) bufferedIn(span mvcc.Span, columns []string) []pending {
 	var in []pending
 	for _, w := range t.writes {
@@ -280,86 +292,4 @@ func (t *Txn) end() bool {
 	defer t.mu.Unlock()
 	t.guesses.finish(&t.reader)
 	return true
-}
-
-// getMulti reads many cells in the order asked; overlay, if given, knows some of them already.
-func (r *reader) getMulti(ctx context.Context, keys []Key, overlay func(mvcc.Cell) (Value, bool)) ([]Value, error) {
-	values := make([]Value, len(keys))
-	cells, where := make([]mvcc.Cell, 0, len(keys)), make([]int, 0, len(keys))
-	for i, k := range keys {
-		cell, err := r.c.cell(ctx, k)
-		if err != nil {
-			return nil, err
-		}
-		if overlay != nil {
-			if v, ok := overlay(cell); ok {
-				values[i] = v
-				continue
-			}
-		}
-		cells, where = append(cells, cell), append(where, i)
-	}
-	results, err := r.read(ctx, cells)
-	if err != nil {
-		return nil, err
-	}
-	for i, res := range results {
-		if res.Found {
-			values[where[i]] = Value{Bytes: handOut(res.Value), CommitTS: res.CommitTS, Found: true}
-		}
-	}
-	return values, nil
-}
-
-// Snapshot reads at one timestamp without a transaction.
-type Snapshot struct {
-	reader
-	ended atomic.Bool
-}
-
-// Timestamp is what the snapshot reads at.
-func (s *Snapshot) Timestamp() mvcc.Timestamp { return s.at }
-
-// Close ends the snapshot.
-func (s *Snapshot) Close() error {
-	if !s.ended.Swap(true) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.guesses.finish(&s.reader)
-	}
-	return nil
-}
-
-// Get reads one cell.
-func (s *Snapshot) Get(ctx context.Context, k Key) (value []byte, ok bool, err error) {
-	if s.ended.Load() {
-		return nil, false, fmt.Errorf("%w: snapshot", ErrClosed)
-	}
-	cell, err := s.c.cell(ctx, k)
-	if err != nil {
-		return nil, false, err
-	}
-	res, err := s.readOne(ctx, cell)
-	if err != nil || !res.Found {
-		return nil, false, err
-	}
-	return handOut(res.Value), true, nil
-}
-
-// GetMulti reads many cells.
-func (s *Snapshot) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
-	if s.ended.Load() {
-		return nil, fmt.Errorf("%w: snapshot", ErrClosed)
-	}
-	return s.getMulti(ctx, keys, nil)
-}
-
-// Scan yields the cells of a range.
-func (s *Snapshot) Scan(ctx context.Context, spec ScanSpec) iter.Seq2[mvcc.ReadCell, error] {
-	if s.ended.Load() {
-		return func(yield func(mvcc.ReadCell, error) bool) {
-			yield(mvcc.ReadCell{}, fmt.Errorf("%w: snapshot", ErrClosed))
-		}
-	}
-	return s.scan(ctx, spec, nil)
 }
