@@ -218,7 +218,7 @@ func TestYoung(t *testing.T) {
 	cfg := w.config()
 	s := w.scan(cfg, 1)
 	now := int64(1_000_000)
-	at := func(ms int64) mvcc.Timestamp { return mvcc.TimestampAt(ms) }
+	at := mvcc.TimestampAt
 	for _, c := range []struct {
 		n    mvcc.Notify
 		want bool
