@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -51,7 +52,12 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 }
 
 // Serve answers on the listener until Stop or Shutdown; it then returns nil. It may be called for several listeners.
-func (s *Server) Serve(lis net.Listener) error { return s.grpc.Serve(lis) }
+func (s *Server) Serve(lis net.Listener) error {
+	if err := s.grpc.Serve(lis); !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil // stopped before it began
+}
 
 // Shutdown takes no more work, lets what is under way finish, and cuts off what is left when ctx ends.
 func (s *Server) Shutdown(ctx context.Context) {
