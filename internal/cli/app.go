@@ -168,6 +168,7 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// versionCommand asks no node: it is this program's own version. A node's is in `status`.
 func (r *run) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",

@@ -31,6 +31,7 @@ type inputFlags struct {
 	hex    bool
 }
 
+// register adds the flags; every command with a ROW has them, so that what one prints another reads.
 func (f *inputFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.escape, "escape", escapeText, "how ROW, COLUMN and VALUE are written: "+strings.Join(escapes, ", "))
 	flags.BoolVar(&f.hex, "hex", false, "short for --escape hex")
@@ -62,6 +63,7 @@ func (f *inputFlags) all(args []string) ([]string, error) {
 	return decoded, nil
 }
 
+// unescape turns an argument into bytes. Its errors show how it should have been written.
 func unescape(how, arg string) (string, error) {
 	switch how {
 	case escapeText:

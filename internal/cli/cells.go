@@ -26,6 +26,7 @@ func (r *run) withInput(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// getCommand prints a single value bare, so that a shell can use it; everything else goes into a table.
 func (r *run) getCommand() *cobra.Command {
 	var at string
 	cmd := &cobra.Command{
@@ -54,6 +55,7 @@ all of the row: a table. A cell that does not exist is a failure if it was asked
 	return r.withInput(r.withClient(cmd))
 }
 
+// addAt gives the command --at: time travel inside the history that is kept.
 func addAt(cmd *cobra.Command, at *string) {
 	cmd.Flags().StringVar(at, "at", "", "read as of a timestamp, a time (2026-01-31T12:00:00Z) or so long ago (5m)")
 }
@@ -85,6 +87,7 @@ func openSnapshot(ctx context.Context, db *percolator.DB, at string) (*percolato
 	return db.SnapshotAt(ctx, percolator.Timestamp(then))
 }
 
+// get prints what is there before it fails for what is not: half an answer is better than none.
 func (r *run) get(ctx context.Context, s *percolator.Snapshot, table, row string, columns []string) error {
 	cells, err := readRow(ctx, s, table, row, columns)
 	if err != nil {
@@ -106,6 +109,7 @@ func (r *run) get(ctx context.Context, s *percolator.Snapshot, table, row string
 	return nil
 }
 
+// readRow reads the named columns in one message, or scans all of the row: one row never spans two tablets.
 func readRow(ctx context.Context, s *percolator.Snapshot, table, row string, columns []string) ([]percolator.Cell, error) {
 	if len(columns) > 0 {
 		keys := make([]percolator.CellKey, len(columns))
@@ -149,6 +153,7 @@ func (r *run) cells(cells []percolator.Cell, full bool) error {
 	return g.write(r.Stdout)
 }
 
+// setCommand writes blindly: it reads nothing, so it conflicts only with writers of the same cells at the same time.
 func (r *run) setCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set TABLE ROW COLUMN VALUE [COLUMN VALUE...]",
@@ -183,6 +188,7 @@ type columnValue struct {
 	value  []byte
 }
 
+// writes pairs up the arguments. Limits are not checked here: the client and the tablet do, with typed errors.
 func (r *run) writes(args []string) ([]columnValue, error) {
 	var writes []columnValue
 	for i := 0; i < len(args); i += 2 {
@@ -206,6 +212,7 @@ func (r *run) writes(args []string) ([]columnValue, error) {
 	return writes, nil
 }
 
+// deleteCommand wants columns by name; --all is spelled out, since a forgotten column must not empty a row.
 func (r *run) deleteCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{

@@ -23,7 +23,9 @@ type usageError struct {
 	help bool // print the whole help instead of pointing at it
 }
 
+// Error is the cause's text.
 func (e *usageError) Error() string { return e.err.Error() }
+// Unwrap is the cause.
 func (e *usageError) Unwrap() error { return e.err }
 
 // usagef is a usageError with a text of its own.
@@ -37,7 +39,9 @@ type hintError struct {
 	hint string
 }
 
+// Error is the cause's text; report prints the hint on a line of its own.
 func (e *hintError) Error() string { return e.err.Error() }
+// Unwrap is the cause.
 func (e *hintError) Unwrap() error { return e.err }
 
 // report writes the error to standard error, with what to do next, and returns the exit code.
@@ -86,6 +90,7 @@ func (r *run) complain(cmd *cobra.Command, err error) {
 	_, _ = fmt.Fprintf(r.Stderr, "%s: %s\n", cmd.CommandPath(), strings.TrimPrefix(err.Error(), "percolator: "))
 }
 
+// next prints what to do, on a line that scripts can cut away.
 func (r *run) next(format string, args ...any) {
 	_, _ = fmt.Fprintf(r.Stderr, "  next: "+format+"\n", args...)
 }

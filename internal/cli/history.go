@@ -15,6 +15,7 @@ import (
 // errNoAnswer: a tablet answered with something else than what was asked.
 var errNoAnswer = errors.New("the node's answer makes no sense")
 
+// historyCommand is the system's debugger: it reads one row in every group, as it is stored.
 func (r *run) historyCommand() *cobra.Command {
 	view := &historyView{}
 	cmd := &cobra.Command{
@@ -44,6 +45,7 @@ It reads what is stored, past locks and without resolving them, and so changes n
 	return r.withInput(r.withClient(cmd))
 }
 
+// history asks the row's tablet, and meta for the observers whose notify and ack columns belong to the picture.
 func (r *run) history(ctx context.Context, s *session, table string, view *historyView) error {
 	names, err := loadNames(ctx, s)
 	if err != nil {

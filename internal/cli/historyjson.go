@@ -51,10 +51,12 @@ func newCellJSON(c *pb.Cell, names *names) *cellJSON {
 	return &cellJSON{names.byID(c.Table), jsonBytes(c.Row), className(c.Class), jsonBytes(c.Column)}
 }
 
+// newWorkerJSON converts a worker; nil is a remote client, as in the protocol.
 func newWorkerJSON(w *pb.Worker) *workerJSON {
 	return &workerJSON{w.GetNode(), w.GetIncarnation()}
 }
 
+// className names what Cell.class numbers.
 func className(class uint32) string {
 	if mvcc.Class(class) == mvcc.ClassAck {
 		return "ack"
@@ -62,6 +64,7 @@ func className(class uint32) string {
 	return "data"
 }
 
+// kindName names what a write does.
 func kindName(kind pb.Kind) string {
 	if kind == pb.Kind_KIND_DELETE {
 		return "delete"
@@ -78,6 +81,7 @@ func inlineValue(kind pb.Kind, long bool, value []byte) *jsonBytes {
 	return &v
 }
 
+// historyObject converts an entry. Each group has fields of its own; what it lacks stays zero and is left out.
 func historyObject(e *pb.HistoryEntry, names *names) historyJSON {
 	group := mvcc.Group(e.Group)
 	out := historyJSON{

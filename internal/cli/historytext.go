@@ -51,11 +51,13 @@ func (v *historyView) address(from, c *pb.Cell) string {
 	return text
 }
 
+// sameCell compares addresses: a lock whose primary is its own cell is the primary.
 func sameCell(a, b *pb.Cell) bool {
 	return a.GetTable() == b.GetTable() && a.GetClass() == b.GetClass() &&
 		bytes.Equal(a.GetRow(), b.GetRow()) && bytes.Equal(a.GetColumn(), b.GetColumn())
 }
 
+// notifyText says what state a notification is in. Its error is too long for a cell and goes into the notes.
 func notifyText(n *pb.Notify) string {
 	text := "changed"
 	if n.GetReplay() {
@@ -110,6 +112,7 @@ func (v *historyView) belongs(b *block, e *pb.HistoryEntry) bool {
 	return known && column == b.column
 }
 
+// workerText says who wrote a lock, as far as the lock tells (invariant 7 of design section 4).
 func workerText(w *pb.Worker) string {
 	if w.GetNode() == 0 {
 		return "a remote client"

@@ -39,6 +39,7 @@ type historyLine struct {
 	acks                      map[string]string
 }
 
+// at is the line of a timestamp, new if nothing has happened there yet.
 func (b *block) at(ts uint64) *historyLine {
 	l := b.lines[ts]
 	if l == nil {
@@ -68,6 +69,8 @@ func (v *historyView) write(w io.Writer) error {
 	return nil
 }
 
+// writeBlock prints one column. The paper's three columns repeat the timestamp in every cell, also where they hold
+// nothing; notify and ack columns, which the figure does not have, show only what is there.
 func (v *historyView) writeBlock(w io.Writer, b *block) error {
 	var g grid
 	c := printable(b.column)

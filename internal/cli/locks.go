@@ -12,10 +12,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// lockCommand holds the commands about locks.
 func (r *run) lockCommand() *cobra.Command {
 	return group("lock", "List locks", r.lockList())
 }
 
+// lockList shows locks past their expiry too: nobody has met them yet, or nobody could resolve them.
 func (r *run) lockList() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
@@ -51,6 +53,7 @@ type lockPrinter struct {
 	left  int
 }
 
+// locks walks the lock group of each table, and the intent group of each weak column, where intents can be.
 func (r *run) locks(ctx context.Context, s *session, args []string, limit int) error {
 	names, err := loadNames(ctx, s)
 	if err != nil {
@@ -100,6 +103,7 @@ func (p *lockPrinter) all(ctx context.Context, s *session, group mvcc.Group, tab
 	return true, nil
 }
 
+// one prints a lock or an intent.
 func (p *lockPrinter) one(e *pb.WalkEntry) error {
 	l := lockJSON{Cell: newCellJSON(e.Cell, p.names)}
 	worker, primary := e.GetLock().GetWorker(), e.GetLock().GetPrimary()
@@ -123,6 +127,7 @@ func (p *lockPrinter) one(e *pb.WalkEntry) error {
 	return nil
 }
 
+// finish prints the table; in JSON everything is out already.
 func (p *lockPrinter) finish() error {
 	if p.run.output == outputJSON {
 		return nil

@@ -17,6 +17,7 @@ type names struct {
 	texts map[uint32]string
 }
 
+// loadNames reads the tables from meta, dropped ones too: locks of theirs may still be about.
 func loadNames(ctx context.Context, s *session) (*names, error) {
 	tables, err := s.transport.Tables(ctx)
 	if err != nil {

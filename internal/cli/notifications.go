@@ -10,10 +10,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// notifyCommand holds the commands about notifications.
 func (r *run) notifyCommand() *cobra.Command {
 	return group("notify", "List notifications that wait for their observer", r.notifyList())
 }
 
+// notifyList shows the notify group: what a scanner would find, and what it passes over because it is parked.
 func (r *run) notifyList() *cobra.Command {
 	var limit int
 	var parked bool
@@ -44,6 +46,7 @@ type notifyJSON struct {
 	Error    string    `json:"error,omitempty"`
 }
 
+// notifications walks the notify group column by column, as it is stored: the observed column comes first in its keys.
 func (r *run) notifications(ctx context.Context, s *session, args []string, limit int, parked bool) error {
 	names, err := loadNames(ctx, s)
 	if err != nil {
@@ -84,6 +87,7 @@ func (r *run) notifications(ctx context.Context, s *session, args []string, limi
 	return r.finish(&g)
 }
 
+// notification prints one entry.
 func (r *run) notification(g *grid, names *names, observer string, e *pb.WalkEntry) error {
 	n := e.GetNotify()
 	if r.output == outputJSON {

@@ -11,6 +11,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
+// observerCommand holds the commands about observers.
 func (r *run) observerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
@@ -41,6 +42,7 @@ type observerJSON struct {
 	Running   uint32    `json:"running"`
 }
 
+// observers asks meta who there is, and the node what it did for them: the rest of a cluster's nodes are asked one by one.
 func (r *run) observers(ctx context.Context, s *session) error {
 	catalogue, err := s.transport.Catalogue(ctx)
 	if err != nil {

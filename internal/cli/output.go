@@ -25,6 +25,7 @@ func (r *run) withOutput(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// checkOutput refuses an unknown form before anything is asked or changed.
 func (r *run) checkOutput(cmd *cobra.Command) error {
 	if cmd.Flags().Lookup("output") == nil || r.output == outputTable || r.output == outputJSON {
 		return nil
@@ -46,6 +47,7 @@ type grid struct {
 	right map[int]bool
 }
 
+// add appends a row. Rows may differ in length.
 func (g *grid) add(cells ...string) { g.rows = append(g.rows, cells) }
 
 // numbers marks columns as flush right.

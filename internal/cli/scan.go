@@ -18,6 +18,7 @@ type scanFlags struct {
 	reverse, full            bool
 }
 
+// scanCommand has a limit by default: a table of millions of rows would scroll by for minutes.
 func (r *run) scanCommand() *cobra.Command {
 	f := &scanFlags{}
 	cmd := &cobra.Command{
@@ -61,6 +62,7 @@ func (r *run) scanCommand() *cobra.Command {
 	return r.withInput(r.withClient(cmd))
 }
 
+// rowRange narrows the table's rows by what was given; the bounds are written as rows are (--escape).
 func (r *run) rowRange(table string, f *scanFlags) (percolator.RowRange, error) {
 	rows := percolator.Rows(table).Limit(f.limit)
 	bounds, err := r.input.all([]string{f.prefix, f.from, f.before})

@@ -144,6 +144,7 @@ func pairs(m map[string]any) string {
 	return strings.Join(list, ",")
 }
 
+// envName is how a flag is called in the environment.
 func envName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/config"
 )
 
+// startCommand also has the flags of the cluster release, so that they are refused with a reason and not as unknown.
 func (r *run) startCommand() *cobra.Command {
 	n := &nodeFlags{}
 	cmd := &cobra.Command{
@@ -45,6 +46,7 @@ This release runs one node. It serves plain text on a loopback address (--insecu
 	return cmd
 }
 
+// devCommand is start with a directory that goes with the node.
 func (r *run) devCommand() *cobra.Command {
 	n := &nodeFlags{}
 	cmd := &cobra.Command{

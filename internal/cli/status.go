@@ -13,6 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
+// statusCommand asks the node at --addr for itself.
 func (r *run) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -44,6 +45,7 @@ func (r *run) statusJSON(status *pb.NodeStatusResponse) error {
 	return err
 }
 
+// statusTable sums up tablets and observers; `tablet ls` and `observer ls` have them one by one.
 func (r *run) statusTable(s *pb.NodeStatusResponse, now time.Time) error {
 	leaders, locks := 0, uint64(0)
 	var reads, mutations, batches uint64

@@ -10,10 +10,12 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
+// tableCommand holds the commands about tables.
 func (r *run) tableCommand() *cobra.Command {
 	return group("table", "Create, drop and list tables", r.tableCreate(), r.tableDrop(), r.tableList())
 }
 
+// tableCreate is idempotent, as CreateTable is, so that a script may run twice.
 func (r *run) tableCreate() *cobra.Command {
 	var splits []string
 	cmd := &cobra.Command{
@@ -37,6 +39,7 @@ func (r *run) tableCreate() *cobra.Command {
 	return r.withInput(r.withClient(cmd))
 }
 
+// tableDrop asks nothing: a prompt would hang scripts. --if-exists makes it idempotent.
 func (r *run) tableDrop() *cobra.Command {
 	var ifExists bool
 	cmd := &cobra.Command{
@@ -60,6 +63,7 @@ func (r *run) tableDrop() *cobra.Command {
 	return r.withClient(cmd)
 }
 
+// tableList shows the split keys that tables were created with, not where tablets begin now: that is `tablet ls`.
 func (r *run) tableList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
@@ -79,6 +83,7 @@ func (r *run) tableList() *cobra.Command {
 	return r.withClient(cmd)
 }
 
+// tables prints a table, or an object a line.
 func (r *run) tables(tables []percolator.TableSpec) error {
 	var g grid
 	g.add("TABLE", "SPLITS")

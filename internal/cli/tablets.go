@@ -13,10 +13,12 @@ import (
 // locatePage is how many descriptors one message fetches.
 const locatePage = 256
 
+// tabletCommand holds the commands about tablets.
 func (r *run) tabletCommand() *cobra.Command {
 	return group("tablet", "List and split tablets", r.tabletList(), r.tabletSplit())
 }
 
+// tabletSplit splits at a row; one at which a tablet begins already is no error.
 func (r *run) tabletSplit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "split TABLE ROW",
@@ -38,6 +40,7 @@ func (r *run) tabletSplit() *cobra.Command {
 	return r.withInput(r.withClient(cmd))
 }
 
+// tabletList shows the tablet map, which meta keeps, beside what the answering node's replicas say.
 func (r *run) tabletList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
@@ -77,6 +80,7 @@ type tabletHere struct {
 	Bytes     uint64 `json:"bytes"`
 }
 
+// tablets joins the map with the node's replicas, by tablet id.
 func (r *run) tablets(ctx context.Context, s *session) error {
 	names, err := loadNames(ctx, s)
 	if err != nil {
@@ -113,6 +117,7 @@ func (r *run) tablets(ctx context.Context, s *session) error {
 	return g.write(r.Stdout)
 }
 
+// newTabletJSON converts a descriptor; here is nil if the answering node has no replica.
 func newTabletJSON(d *pb.TabletDescriptor, here *pb.StatusResponse, names *names) tabletJSON {
 	t := tabletJSON{
 		ID: d.TabletId, Epoch: d.Epoch, Nodes: []uint64{},
@@ -158,6 +163,7 @@ func (t *tabletJSON) line() []string {
 		fmt.Sprint(t.Here.Batches), fmt.Sprint(t.Here.Bytes))
 }
 
+// text writes a place in the order of all rows; a table alone is its first row.
 func (p positionOut) text() string {
 	if p.Row == "" {
 		return p.Table
