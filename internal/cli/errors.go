@@ -25,6 +25,7 @@ type usageError struct {
 
 // Error is the cause's text.
 func (e *usageError) Error() string { return e.err.Error() }
+
 // Unwrap is the cause.
 func (e *usageError) Unwrap() error { return e.err }
 
@@ -41,6 +42,7 @@ type hintError struct {
 
 // Error is the cause's text; report prints the hint on a line of its own.
 func (e *hintError) Error() string { return e.err.Error() }
+
 // Unwrap is the cause.
 func (e *hintError) Unwrap() error { return e.err }
 
