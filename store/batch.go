@@ -13,7 +13,7 @@ const entryOverhead = 12
 
 // arenaBytes is the size of the first slab that a Batch encodes into; later ones double up to maxArenaBytes.
 const (
-	arenaBytes    = 1 << 10
+	arenaBytes    = 1 << 7
 	maxArenaBytes = 64 << 10
 )
 
@@ -94,6 +94,10 @@ func (b *Batch) Len() int { return b.entries }
 // applied Raft entry can. It becomes visible at once and durable with the next batch that is not lazy, never before an
 // earlier batch (Writer.Commit).
 func (b *Batch) SetLazy() { b.lazy = true }
+
+// Lazy reports whether SetLazy was called. Who has both kinds waiting commits the lazy ones first, in a Commit of their
+// own: they are answered without waiting for the others' sync.
+func (b *Batch) Lazy() bool { return b.lazy }
 
 // Reset empties the batch for reuse and drops all references that it holds.
 func (b *Batch) Reset() {

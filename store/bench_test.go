@@ -22,30 +22,42 @@ const benchValue = 100 // bytes
 type request struct {
 	batch *store.Batch
 	done  chan error
+	lazy  bool
 }
 
-// drain commits whatever waits, all at once, until the channel is closed: what the log actor does.
-func drain(w *store.Writer, in <-chan request) {
-	var waiting []request
+// drain commits whatever waits, all at once, until the channel is closed: what the log actor does. Lazy batches go first,
+// so that nobody who needs no sync waits for one.
+func drain(commit func([]*store.Batch) error, in <-chan request) {
+	var lazy, synced []request
 	var batches []*store.Batch
-	for r := range in {
-		waiting, batches = append(waiting[:0], r), append(batches[:0], r.batch)
-	more:
-		for {
-			select {
-			case r, ok := <-in:
-				if !ok {
-					break more
-				}
-				waiting, batches = append(waiting, r), append(batches, r.batch)
-			default:
-				break more
-			}
+	flush := func(waiting []request) {
+		if len(waiting) == 0 {
+			return
 		}
-		err := w.Commit(batches)
+		batches = batches[:0]
+		for _, r := range waiting {
+			batches = append(batches, r.batch)
+		}
+		err := commit(batches)
 		for _, r := range waiting {
 			r.done <- err
 		}
+	}
+	for r := range in {
+		lazy, synced = lazy[:0], synced[:0]
+		for n := len(in); ; n-- {
+			if r.lazy {
+				lazy = append(lazy, r)
+			} else {
+				synced = append(synced, r)
+			}
+			if n <= 0 {
+				break
+			}
+			r = <-in
+		}
+		flush(lazy)
+		flush(synced)
 	}
 }
 
@@ -54,7 +66,7 @@ func writers(b *testing.B, s *store.Store) (logs, state chan request) {
 	logs = make(chan request, 4096)
 	state = logs
 	ended := make(chan struct{}, 2)
-	run := func(w *store.Writer, in chan request) { drain(w, in); ended <- struct{}{} }
+	run := func(w *store.Writer, in chan request) { drain(w.Commit, in); ended <- struct{}{} }
 	go run(s.LogWriter(), logs)
 	n := 1
 	if s.StateWriter() != s.LogWriter() {
@@ -75,25 +87,25 @@ func writers(b *testing.B, s *store.Store) (logs, state chan request) {
 }
 
 // BenchmarkCommit is the write path of single-cell operations without actors: each of so many callers appends an entry to
-// a Raft log of its own, waits for the sync, applies the effects and the applied record, waits for that sync, and goes on.
+// a Raft log of its own, waits for the sync, applies the effects and the applied record, waits for that too, and goes on.
+// lazy: the apply needs no sync of its own.
 func BenchmarkCommit(b *testing.B) {
 	for _, delay := range []time.Duration{0, 2 * time.Millisecond} {
 		for _, callers := range []int{1, 64, 512} {
-			for _, separate := range []bool{false, true} {
-				layout := "shared"
-				if separate {
-					layout = "separate"
-				}
-				b.Run(fmt.Sprintf("layout=%s/delay=%s/callers=%d", layout, delay, callers), func(b *testing.B) {
-					s := open(b, b.TempDir(), func(o *store.Options) { o.SeparateLog, o.SyncDelay = separate, delay })
-					benchCommit(b, s, callers)
+			for _, v := range []struct {
+				name           string
+				separate, lazy bool
+			}{{name: "separate", separate: true}, {name: "shared"}, {name: "lazy", lazy: true}} {
+				b.Run(fmt.Sprintf("delay=%s/callers=%d/%s", delay, callers, v.name), func(b *testing.B) {
+					s := open(b, b.TempDir(), func(o *store.Options) { o.SeparateLog, o.SyncDelay = v.separate, delay })
+					benchCommit(b, s, callers, v.lazy)
 				})
 			}
 		}
 	}
 }
 
-func benchCommit(b *testing.B, s *store.Store, callers int) {
+func benchCommit(b *testing.B, s *store.Store, callers int, lazy bool) {
 	logs, state := writers(b, s)
 	var caller atomic.Uint64
 	before := s.Stats()
@@ -105,7 +117,7 @@ func benchCommit(b *testing.B, s *store.Store, callers int) {
 		done := make(chan error, 1)
 		init := new(store.Batch)
 		store.InitialLog(init, tablet, store.InitialIndex, store.InitialTerm)
-		logs <- request{init, done}
+		logs <- request{init, done, false}
 		if err := <-done; err != nil {
 			b.Error(err)
 			return
@@ -117,7 +129,7 @@ func benchCommit(b *testing.B, s *store.Store, callers int) {
 		}
 		value := make([]byte, benchValue)
 		for n := uint64(1); next(); n++ {
-			if err := benchOp(l, tablet, n, value, logs, state, done); err != nil {
+			if err := benchOp(l, tablet, n, value, lazy, logs, state, done); err != nil {
 				b.Error(err)
 				return
 			}
@@ -136,14 +148,14 @@ func benchCommit(b *testing.B, s *store.Store, callers int) {
 }
 
 // benchOp is one operation: append, wait, apply, wait.
-func benchOp(l *store.Log, tablet, n uint64, value []byte, logs, state chan request, done chan error) error {
+func benchOp(l *store.Log, tablet, n uint64, value []byte, lazy bool, logs, state chan request, done chan error) error {
 	c := mvcc.Cell{Table: 16, Row: fmt.Sprintf("row %d.%d", tablet, n), Column: "c"}
 	w := mvcc.Write{CommitTS: mvcc.Timestamp(n + 1), StartTS: mvcc.Timestamp(n), Kind: mvcc.KindPut, Value: value}
 	key, encoded := store.EncodeMutation(&mvcc.Mutation{Group: mvcc.GroupWrite, Cell: c, Write: &w})
 	entries := []*raftpb.Entry{entry(store.InitialIndex+n, store.InitialTerm, append(key, encoded...))}
 	batch := new(store.Batch)
 	l.Append(batch, entries, nil)
-	logs <- request{batch, done}
+	logs <- request{batch, done, false}
 	if err := <-done; err != nil {
 		return err
 	}
@@ -151,7 +163,10 @@ func benchOp(l *store.Log, tablet, n uint64, value []byte, logs, state chan requ
 	batch = new(store.Batch)
 	batch.Put(key, encoded)
 	batch.PutApplied(tablet, store.Applied{Index: store.InitialIndex + n, Term: store.InitialTerm, Epoch: 1})
-	state <- request{batch, done}
+	if lazy {
+		batch.SetLazy()
+	}
+	state <- request{batch, done, lazy}
 	return <-done
 }
 
@@ -182,10 +197,31 @@ func BenchmarkBadgerUpdate(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
 
-// BenchmarkBadgerGrouped is the second: 64 callers, whatever waits goes into one synced Txn.
+// BenchmarkBadgerGrouped is the second: 64 callers, whatever waits goes into one synced Txn of Badger's own.
 func BenchmarkBadgerGrouped(b *testing.B) {
+	db := badgerDB(b)
+	benchGrouped(b, func(batches []*store.Batch) error {
+		return db.Update(func(txn *badger.Txn) error {
+			for _, batch := range batches {
+				if err := store.AddTo(txn, batch); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// BenchmarkGrouped is the same through this package.
+func BenchmarkGrouped(b *testing.B) {
 	s := open(b, b.TempDir())
-	logs, _ := writers(b, s)
+	benchGrouped(b, s.StateWriter().Commit)
+}
+
+func benchGrouped(b *testing.B, commit func([]*store.Batch) error) {
+	in, ended := make(chan request, 4096), make(chan struct{})
+	go func() { drain(commit, in); close(ended) }()
+	defer func() { close(in); <-ended }()
 	var n atomic.Uint64
 	b.SetParallelism(64 / runtime.GOMAXPROCS(0))
 	b.ReportAllocs()
@@ -194,7 +230,7 @@ func BenchmarkBadgerGrouped(b *testing.B) {
 		for p.Next() {
 			batch := new(store.Batch)
 			batch.Put(fmt.Appendf(nil, "row %d", n.Add(1)), value)
-			logs <- request{batch, done}
+			in <- request{batch, done, false}
 			if err := <-done; err != nil {
 				b.Error(err)
 			}

@@ -35,7 +35,7 @@ const (
 const (
 	crashTablet = 3
 	crashKeys   = 60
-	bigEvery    = 4      // every so many rounds write a value of several chunks
+	bigEvery    = 4       // every so many rounds write a value of several chunks
 	bigBytes    = 280_000 // two chunks
 )
 
@@ -217,6 +217,16 @@ func (m *model) apply(s step) {
 	m.last = s
 }
 
+// resume takes note of where a writer goes on that was started on what another left behind: what it found must stay.
+func (m *model) resume(round uint64) {
+	for _, s := range m.open {
+		if s.round < round {
+			m.apply(s)
+		}
+	}
+	m.open = nil
+}
+
 // follow reads the writer's lines until it ends, and calls crash when enough steps are acknowledged. Acknowledgments that
 // come later count only if crash says so.
 func (m *model) follow(out io.Reader, acks int, crash func() (later bool)) (acknowledged int, failure string) {
@@ -228,6 +238,9 @@ func (m *model) follow(out io.Reader, acks int, crash func() (later bool)) (ackn
 			next, err := parseStep(rest)
 			if err != nil {
 				return acknowledged, "bad line: " + lines.Text()
+			}
+			if acknowledged == 0 {
+				m.resume(next.round)
 			}
 			m.open = append(m.open, next)
 		case "ack":

@@ -47,3 +47,19 @@ func CountPrefix(s *Snap, prefix string) (n int) {
 
 // DeleteEntry adds the deletion of one log entry, as no code of this package does.
 func DeleteEntry(b *Batch, tablet, index uint64) { b.Delete(appendEntryKey(nil, tablet, index)) }
+
+// AddTo adds a batch of short values to a Txn of another database.
+func AddTo(txn *badger.Txn, b *Batch) error {
+	for _, o := range b.ops {
+		if err := txn.Set(o.key, o.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeleteChunk adds the deletion of one chunk of a long value, as no code of this package does.
+func DeleteChunk(b *Batch, key []byte, i int) { b.Delete(appendChunkKey(nil, key, i)) }
+
+// LogFile is the number of the log file that the writer syncs.
+func LogFile(s *Store) int { return s.state.durable.fid }

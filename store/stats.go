@@ -33,7 +33,7 @@ type Stats struct {
 
 	Snaps       int    // open now
 	Sequence    uint64 // of the state: the newest that Snaps read at
-	MemoryBytes uint64 // of memtables, block cache and indices: what Badger holds outside of files
+	MemoryBytes uint64 // of the active memtable and the indices: what Badger holds outside of files
 	DiskBytes   uint64 // allocated by the store's files: sparse ones count what they hold
 }
 
@@ -60,9 +60,6 @@ func (d *database) memory() uint64 {
 	var n uint64
 	for _, t := range d.db.Tables() {
 		n += uint64(t.IndexSz + t.BloomFilterSize)
-	}
-	if m := d.db.BlockCacheMetrics(); m != nil {
-		n += m.CostAdded() - m.CostEvicted()
 	}
 	return n + uint64(d.db.Opts().MemTableSize)
 }

@@ -1,0 +1,168 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+func rawPut(c mvcc.Cell, n int, fill byte) *store.Batch {
+	b := new(store.Batch)
+	b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: c, Value: bytes.Repeat([]byte{fill}, n)})
+	return b
+}
+
+func rawDelete(c mvcc.Cell) *store.Batch {
+	b := new(store.Batch)
+	b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: c, Delete: true})
+	return b
+}
+
+// Long values are put, replaced by longer and shorter ones, and deleted, one by one and within one Commit, and leave
+// nothing behind; also after reopening.
+func TestLongValues(t *testing.T) {
+	const mib = 1 << 20
+	c, other := cell("r", "c"), cell("s", "c")
+	dir := t.TempDir()
+	s := open(t, dir)
+	check := func(step string, chunks, n int, fill byte) {
+		t.Helper()
+		snap := s.Snap()
+		defer snap.Close()
+		v, ok, err := snap.Raw(c)
+		if err != nil || ok != (n >= 0) || n >= 0 && !bytes.Equal(v, bytes.Repeat([]byte{fill}, n)) {
+			t.Errorf("%s: %d bytes, %v, %v", step, len(v), ok, err)
+		}
+		if got := store.CountPrefix(snap, "c"); got != chunks {
+			t.Errorf("%s: %d chunks, want %d", step, got, chunks)
+		}
+		cells := collect(t, snap.RawCells(mvcc.Span{Table: 16}))
+		if want := map[bool]int{true: 2, false: 1}[n >= 0]; len(cells) != want || n >= 0 && !bytes.Equal(cells[0].Value, v) {
+			t.Errorf("%s: the scan shows %d cells", step, len(cells))
+		}
+	}
+	commit(t, s, rawPut(other, 10, 'o'))
+	commit(t, s, rawPut(c, 2*mib, 'a'))
+	check("put", 8, 2*mib, 'a') // 2 MiB and a tag: nine parts, the head is none
+	commit(t, s, rawPut(c, mib, 'b'))
+	check("shorter", 4, mib, 'b')
+	commit(t, s, rawPut(c, 3*mib, 'c'))
+	check("longer", 12, 3*mib, 'c')
+	commit(t, s, rawPut(c, 3, 'd'))
+	check("short", 0, 3, 'd')
+	commit(t, s, rawPut(c, mib, 'e'), rawDelete(c))
+	check("put and deleted at once", 0, -1, 0)
+	commit(t, s, rawPut(c, 2*mib, 'f'))
+	commit(t, s, rawDelete(c), rawPut(c, mib, 'g'))
+	check("deleted and put at once", 4, mib, 'g')
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir)
+	check("reopened", 4, mib, 'g')
+	commit(t, s, rawDelete(c))
+	check("deleted", 0, -1, 0)
+}
+
+// More chunks than one Txn can delete go as well.
+func TestManyChunksGo(t *testing.T) {
+	const rows = 400
+	s := open(t, "", func(o *store.Options) { o.MemTableSize = 2 << 20 })
+	long := string(bytes.Repeat([]byte("k"), 1000)) // 400 chunk keys of 1 KB do not fit into 300 KB
+	gone := new(store.Batch)
+	for i := range rows {
+		c := cell(fmt.Sprint(long, i), "c")
+		commit(t, s, rawPut(c, 256<<10, 'x'))
+		key, _ := store.EncodeMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: c, Delete: true})
+		if i < rows/2 {
+			gone.Delete(key)
+		}
+	}
+	commit(t, s, gone)
+	snap := s.Snap()
+	defer snap.Close()
+	if n := store.CountPrefix(snap, "c"); n != rows/2 {
+		t.Errorf("%d chunks are left, want %d", n, rows/2)
+	}
+}
+
+// A missing chunk is an error, not a shorter value.
+func TestMissingChunk(t *testing.T) {
+	s := open(t, "")
+	c := cell("r", "c")
+	commit(t, s, rawPut(c, 1<<20, 'x'))
+	key, _ := store.EncodeMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: c, Delete: true})
+	b := new(store.Batch)
+	store.DeleteChunk(b, key, 2)
+	commit(t, s, b)
+	snap := s.Snap()
+	defer snap.Close()
+	if _, _, err := snap.Raw(c); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("%v, want ErrCorrupt", err)
+	}
+}
+
+// Lazy batches are visible at once and not synced, until another batch is, or Sync, or Close.
+func TestLazy(t *testing.T) {
+	s := open(t, t.TempDir())
+	syncs := func() uint64 { return s.Stats().Syncs }
+	lazy := func(n uint64) *store.Batch {
+		b := round(n, 3)
+		b.SetLazy()
+		return b
+	}
+	commit(t, s, lazy(1), lazy(2))
+	if n := syncs(); n != 0 {
+		t.Errorf("%d syncs for lazy batches", n)
+	}
+	snap := s.Snap()
+	if n, err := readRound(snap, 3); n != 2 || err != nil {
+		t.Errorf("round %d, %v", n, err)
+	}
+	snap.Close()
+	commit(t, s, lazy(3), round(4, 3), lazy(5))
+	if n := syncs(); n != 1 {
+		t.Errorf("%d syncs with one batch that is not lazy", n)
+	}
+	commit(t, s, new(store.Batch))
+	if err := errors.Join(s.StateWriter().Sync(), s.StateWriter().Sync()); err != nil || syncs() != 1 {
+		t.Errorf("%d syncs with nothing to sync, %v", syncs(), err)
+	}
+	commit(t, s, lazy(6))
+	if err := s.StateWriter().Sync(); err != nil || syncs() != 2 {
+		t.Errorf("%d syncs, %v", syncs(), err)
+	}
+}
+
+// Badger never begins a new log file before the store expects it, whatever the entries look like: a Commit would fail.
+func TestLogFilesAreFollowed(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for name, entry := range map[string]func(b *store.Batch, n int){
+		"tiny":    func(b *store.Batch, n int) { b.Put(fmt.Appendf(nil, "%x", n), nil) },
+		"deletes": func(b *store.Batch, n int) { b.Delete(fmt.Appendf(nil, "%x", n)) },
+		"same":    func(b *store.Batch, n int) { b.Put([]byte("k"), []byte("v")) },
+		"mixed":   func(b *store.Batch, n int) { b.Put(fmt.Appendf(nil, "%x", n), make([]byte, rng.IntN(3000))) },
+		"large":   func(b *store.Batch, n int) { b.Put(fmt.Appendf(nil, "%x", n), make([]byte, 200<<10)) },
+	} {
+		s := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize = 2 << 20 })
+		for n := 0; store.LogFile(s) < 5 && n < 200_000; {
+			b := new(store.Batch)
+			for more := rng.IntN(40) + 1; more > 0 && b.Size() < 50_000; more-- {
+				entry(b, n)
+				n++
+			}
+			b.SetLazy()
+			if err := s.StateWriter().Commit([]*store.Batch{b}); err != nil {
+				t.Fatalf("%s: after %d entries: %v", name, n, err)
+			}
+		}
+		if store.LogFile(s) < 5 && name != "same" {
+			t.Errorf("%s: only %d log files were begun", name, store.LogFile(s))
+		}
+	}
+}
