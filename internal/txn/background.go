@@ -7,8 +7,11 @@ import (
 )
 
 // background runs what goes on after callers were answered: bounded, counted, joined by wait.
+//
+// The goroutines are not a pool of fixed size: nearly all of their time is spent waiting for answers, so what has to be
+// bounded is how many there are, and idle ones cost nothing if there are none.
 type background struct {
-	room chan struct{}
+	room chan struct{} // one place per goroutine of run
 	mu   sync.Mutex
 	now  *generation   // what begins now belongs to it
 	old  []*generation // sealed and not finished yet
@@ -35,6 +38,7 @@ func (b *background) begin() *generation {
 	return b.now
 }
 
+// done ends what begin has counted.
 func (b *background) done(g *generation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,6 +50,7 @@ func (b *background) done(g *generation) {
 
 // run runs fn on a goroutine of its own, or here if too many are running.
 func (b *background) run(fn func()) {
+	// It is counted before it starts, so that a wait that begins now can't miss it.
 	g := b.begin()
 	select {
 	case b.room <- struct{}{}:
@@ -55,6 +60,7 @@ func (b *background) run(fn func()) {
 			fn()
 		}()
 	default:
+		// Backpressure: whoever makes more of this work than can be done in the background does it.
 		defer b.done(g)
 		fn()
 	}
@@ -62,6 +68,7 @@ func (b *background) run(fn func()) {
 
 // wait returns when all that had begun before has ended, or after timeout.
 func (b *background) wait(timeout time.Duration) {
+	// Under steady load n may never be seen at zero; the n of a generation that nothing joins any more will.
 	b.mu.Lock()
 	if b.now.n > 0 {
 		b.now.sealed = true
@@ -81,7 +88,7 @@ func (b *background) wait(timeout time.Duration) {
 	}
 }
 
-// running is how many are.
+// running is how many have begun and not ended.
 func (b *background) running() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,10 +23,12 @@ func (b *backoff) next() time.Duration {
 	return jitter(d)
 }
 
+// jitter spreads waits that began together, so that those who collided once do not collide again.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 // sleep waits for d or the end of ctx, whose error it returns.
 func sleep(ctx context.Context, d time.Duration) error {
+	// time.After would keep its timer until it fires, long after most waits have been cut short.
 	if d <= 0 {
 		return ctx.Err()
 	}
@@ -44,11 +46,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 // The zero value is ready.
 type patience struct {
 	wait  backoff
-	since time.Time
+	since time.Time // when the first attempt failed; zero: none has
 }
 
 // again waits before another attempt; last is why the one before failed. The error, if any, wraps last.
 func (p *patience) again(ctx context.Context, c *Client, v verdict, last error) error {
+	// Most operations succeed at once, so the clock is read only when one has failed.
 	if p.since.IsZero() {
 		p.since = time.Now()
 		p.wait = backoff{base: c.cfg.BackoffBase, max: c.cfg.BackoffMax}
@@ -56,6 +59,7 @@ func (p *patience) again(ctx context.Context, c *Client, v verdict, last error) 
 			return nil // the map has just been healed: the next attempt knows better
 		}
 	}
+	// A caller without a deadline must not hang for ever on a tablet that nobody serves.
 	if time.Since(p.since) > c.cfg.OperationTimeout {
 		return fmt.Errorf("%w: gave up after %v: %w", ErrUnavailable, c.cfg.OperationTimeout, last)
 	}

@@ -11,10 +11,13 @@ import (
 )
 
 // Client coordinates transactions of one process over a Transport. All its methods may be used concurrently.
+//
+// It has two goroutines of its own, the oracle's and the heartbeats', and one for each thing that goes on in the
+// background. Transactions run on their callers' goroutines, as the paper's threads do (§2.5).
 type Client struct {
 	transport Transport
 	cfg       Config
-	worker    mvcc.Worker
+	worker    mvcc.Worker // this process, as its locks name it
 
 	oracle   timestamps
 	waits    sync.Pool // of *timestampWait
@@ -34,6 +37,7 @@ type Client struct {
 
 // NewClient returns a client over the transport, which belongs to it from now on. It must be closed.
 func NewClient(transport Transport, cfg Config) *Client {
+	// The parts refer to the client, and the goroutines to the parts: they start last.
 	c := &Client{transport: transport, cfg: cfg.withDefaults(), worker: transport.Worker()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.waits.New = func() any { return &timestampWait{answer: make(chan timestampAnswer, 1)} }
@@ -54,6 +58,7 @@ func (c *Client) Close() error {
 	if c.closed.Swap(true) {
 		return nil
 	}
+	// Secondaries first: what is left of them would have to be found and resolved by others.
 	c.Flush()
 	c.cancel()
 	c.work.wait(c.cfg.OperationTimeout) // what was cut off by cancel
@@ -82,6 +87,7 @@ func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 		return nil, err
 	}
 	c.stats.begun.Add(1)
+	// One allocation holds the transaction, room for its first writes and its reader.
 	t := &Txn{}
 	t.c, t.at, t.name = c, ts, o.Name
 	if t.counted = c.stats.named(o.Name); t.counted != nil {
@@ -95,7 +101,7 @@ func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 // the commit timestamp, or the start timestamp if there was nothing to write.
 func (c *Client) Run(ctx context.Context, o Options, fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	wait := backoff{base: c.cfg.BackoffBase, max: c.cfg.BackoffMax}
-	renamed := false
+	renamed := false // a table was looked up again
 	for {
 		ts, err := c.runOnce(ctx, o, fn)
 		if err == nil {
@@ -112,6 +118,8 @@ func (c *Client) Run(ctx context.Context, o Options, fn func(context.Context, *T
 			}
 			renamed = true
 		}
+		// The function runs again with a new start timestamp and reads anew: what it buffered came from what it had
+		// read (invariant 9 of design section 4).
 		c.stats.retries.Add(1)
 		d := wait.next()
 		var hint *OverloadedError
@@ -124,7 +132,8 @@ func (c *Client) Run(ctx context.Context, o Options, fn func(context.Context, *T
 	}
 }
 
-// retryError marks an error after which Run may run the function again.
+// retryError marks an error after which Run may run the function again. An error that the user's function returns never
+// is one, also if it wraps ErrConflict: it may come from another transaction.
 type retryError struct{ err error }
 
 // Error is the error's text.
@@ -138,7 +147,7 @@ func (c *Client) runOnce(ctx context.Context, o Options, fn func(context.Context
 	if err != nil {
 		return 0, mayRetry(notCommitted(err))
 	}
-	defer t.end()
+	defer t.end() // also if fn panics
 	if err := fn(ctx, t); err != nil {
 		// What fails a transaction that could be run again is the failed read, whatever fn made of it.
 		if failed := t.failure(); failed != nil && retryable(failed) {
@@ -150,6 +159,7 @@ func (c *Client) runOnce(ctx context.Context, o Options, fn func(context.Context
 	return ts, mayRetry(err)
 }
 
+// mayRetry marks the error if it is worth another run.
 func mayRetry(err error) error {
 	if err != nil && retryable(err) {
 		return &retryError{err}
@@ -183,6 +193,7 @@ func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, 
 	if ts == 0 {
 		return nil, Invalid("timestamp 0")
 	}
+	// The oracle is asked only about what this process has not seen it give out.
 	if ts > c.oracle.seen() {
 		now, err := c.oracle.get(ctx)
 		if err != nil {

@@ -36,7 +36,10 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	return ts, nil
 }
 
+// commit chooses the way: nothing to write, notifications alone, one phase or two.
 func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
+	// In order, the cells of one tablet are neighbours, and the first is as good a primary as any. The order of all
+	// transactions being the same also makes those that collide collide early.
 	slices.SortFunc(t.writes, func(a, b pending) int { return compareCells(a.cell, b.cell) })
 	if len(t.notifies) > 1 {
 		slices.SortFunc(t.notifies, compareCells)
@@ -82,6 +85,8 @@ func (s *counters) failed(err error) {
 // that of every run that might have seen what led to it, and writes the entries (invariant 12 of design section 4).
 // Such an entry is idempotent, and a superfluous one makes an observer run once more, so nothing is ever undone.
 func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
+	// Not the start timestamp: a run that began after it, and before what this notification is about had committed, would
+	// clear the entry without having seen that.
 	ts, err := t.c.oracle.get(ctx)
 	if err != nil {
 		return 0, err
@@ -102,6 +107,7 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 		t.c.stats.notifyOnly.Add(1)
 		return ts, nil
 	}
+	// A permanent refusal is the same for every run of this transaction; superfluous entries of other tablets are harmless.
 	if permanent(err) || errors.Is(err, ErrNotifyOnly) {
 		return 0, err
 	}
@@ -137,6 +143,7 @@ func (e *ConflictError) Unwrap() error { return ErrConflict }
 // commit timestamp, or the transaction is fenced for ever and commitTS is 0 (invariant 8 of design section 4). It takes
 // its own time, whatever has become of the caller's context.
 func (c *Client) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Timestamp, cause error) (commitTS mvcc.Timestamp, err error) {
+	// The caller's context is often why the reply was lost. Leaving then would leave the outcome to chance.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.SettleTimeout)
 	defer cancel()
 	var wait patience
@@ -148,6 +155,7 @@ func (c *Client) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Tim
 				c.stats.settled.Add(1)
 				return mvcc.Timestamp(res.CommitTs), nil
 			case pb.Status_STATUS_OK, pb.Status_STATUS_ROLLED_BACK:
+				// The rollback record refuses a copy of the commit that is still under way, whenever it arrives.
 				c.stats.settled.Add(1)
 				return 0, nil
 			case pb.Status_STATUS_LOCKED: // the one-phase commit itself is still in flight
@@ -155,7 +163,7 @@ func (c *Client) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Tim
 				if err = wait.again(ctx, c, askLater, err); err == nil {
 					continue
 				}
-			default:
+			default: // below the safepoint nothing may be inferred
 				err = fmt.Errorf("rollback answered %v", res.Status)
 			}
 		}
@@ -163,9 +171,10 @@ func (c *Client) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Tim
 	}
 }
 
-// errFenced: the reply to a commit was lost, and the transaction has been rolled back since.
+// errFenced is a conflict to whoever decides about another run: surely not committed. The reply to a commit was lost, and the transaction has been rolled back since.
 var errFenced = fmt.Errorf("%w: the reply was lost, and the transaction is rolled back", ErrConflict)
 
+// rollbackRequest rolls startTS back at the cells and intents of one tablet.
 func rollbackRequest(startTS mvcc.Timestamp, cells, intents []mvcc.Cell) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: &pb.RollbackRequest{
 		StartTs: uint64(startTS), Cells: wire.CellsPB(cells), Intents: wire.CellsPB(intents),

@@ -11,17 +11,20 @@ import (
 
 // heartbeats moves the expiry of the locks of commits that take long, so that nobody takes them for dead (invariant 6
 // of design section 4). One goroutine does it for all commits of the process.
+//
+// A timer per commit would be started and stopped for each, and fire for hardly any: a commit takes milliseconds, the
+// first heartbeat is due after seconds.
 type heartbeats struct {
 	c     *Client
-	every time.Duration
+	every time.Duration // a third of LockTTL: two may fail before the locks expire
 	mu    sync.Mutex
-	runs  map[*twoPhase]struct{}
+	runs  map[*twoPhase]struct{} // commits under way
 }
 
 // heartbeat is when a commit's locks were last known to be fresh. heartbeats.mu guards it.
 type heartbeat struct {
-	last    time.Time
-	beating bool
+	last    time.Time // of the prewrite or the last heartbeat's end
+	beating bool      // one is being sent
 }
 
 func (h *heartbeats) init(c *Client) {
@@ -29,6 +32,7 @@ func (h *heartbeats) init(c *Client) {
 	h.runs = make(map[*twoPhase]struct{})
 }
 
+// add registers a commit before its first prewrite.
 func (h *heartbeats) add(p *twoPhase) {
 	p.beat.last = time.Now()
 	h.mu.Lock()
@@ -36,6 +40,7 @@ func (h *heartbeats) add(p *twoPhase) {
 	h.runs[p] = struct{}{}
 }
 
+// remove forgets a commit that is decided, or given up.
 func (h *heartbeats) remove(p *twoPhase) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,6 +54,7 @@ func (h *heartbeats) run(ctx context.Context) {
 	for {
 		select {
 		case now := <-ticker.C:
+			// In the background: a primary whose tablet does not answer must not keep the others waiting.
 			for _, p := range h.due(now) {
 				h.c.work.run(func() { h.beat(ctx, p) })
 			}
@@ -58,6 +64,7 @@ func (h *heartbeats) run(ctx context.Context) {
 	}
 }
 
+// due returns the commits that need a heartbeat now, and marks them.
 func (h *heartbeats) due(now time.Time) []*twoPhase {
 	h.mu.Lock()
 	defer h.mu.Unlock()
