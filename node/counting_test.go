@@ -45,3 +45,36 @@ func TestExactCounting(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitIdleWithoutTheObserver: work that waits for an observer that this program does not link is not waited for, and
+// is done when a program that links it comes.
+func TestWaitIdleWithoutTheObserver(t *testing.T) {
+	const rows = 20
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dir, count := t.TempDir(), workload.Counting{Shards: 2}
+	link := func(c *node.Config) { c.Observers = count.Register }
+	if err := open(t, dir, link).Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	without := open(t, dir, nil)
+	if err := count.Load(ctx, without.DB(), 0, rows); err != nil {
+		t.Fatal(err)
+	}
+	if err := without.DB().WaitIdle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := count.Check(ctx, without.DB(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := without.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	with := open(t, dir, link)
+	if err := with.DB().WaitIdle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := count.Check(ctx, with.DB(), rows); err != nil {
+		t.Error(err)
+	}
+}

@@ -26,7 +26,7 @@ func answer(v readView, req *pb.TabletRequest) (r *pb.TabletResponse, wait bool,
 	case *pb.TabletRequest_Walk:
 		r, err = answerWalk(v, op.Walk)
 	case *pb.TabletRequest_Pending:
-		r, err = answerPending(v)
+		r, err = answerPending(v, op.Pending)
 	case *pb.TabletRequest_History:
 		r, err = answerHistory(v, op.History)
 	default:

@@ -157,7 +157,7 @@ func (t *Tablet) finish(p *proposal, dirty []mvcc.Cell) []mvcc.Cell {
 			t.locks.put(m.Cell, *m.Lock)
 		case m.Group == mvcc.GroupNotify && !m.Delete:
 			t.counters.notifies++
-			if m.Notify.ParkedTS == 0 {
+			if m.Notify.ParkedTS == 0 && m.Notify.Attempts == 0 {
 				dirty = append(dirty, m.Cell)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 type catalogue struct {
 	message *pb.Catalogue
 	columns map[columnKey]mvcc.Observed
+	names   map[columnKey]string // the observers'
 	dropped map[mvcc.TableID]bool
 }
 
@@ -20,7 +21,7 @@ type columnKey struct {
 }
 
 func newCatalogue(message *pb.Catalogue) *catalogue {
-	c := &catalogue{message: message, columns: map[columnKey]mvcc.Observed{}, dropped: map[mvcc.TableID]bool{}}
+	c := &catalogue{message: message, columns: map[columnKey]mvcc.Observed{}, names: map[columnKey]string{}, dropped: map[mvcc.TableID]bool{}}
 	for _, o := range message.GetObservers() {
 		if o.Retired {
 			continue
@@ -29,7 +30,8 @@ func newCatalogue(message *pb.Catalogue) *catalogue {
 		if o.Weak {
 			kind = mvcc.ObservedWeak
 		}
-		c.columns[columnKey{mvcc.TableID(o.Table), wire.String(o.Column)}] = kind
+		key := columnKey{mvcc.TableID(o.Table), wire.String(o.Column)}
+		c.columns[key], c.names[key] = kind, o.Name
 	}
 	for _, id := range message.GetDroppedTables() {
 		c.dropped[mvcc.TableID(id)] = true

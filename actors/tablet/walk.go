@@ -1,6 +1,8 @@
 package tablet
 
 import (
+	"slices"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -112,36 +114,21 @@ func (w *walk) intended() error {
 	return nil
 }
 
-// answerPending counts what WaitIdle waits for.
-func answerPending(v readView) (*pb.TabletResponse, error) {
+// answerPending counts what WaitIdle waits for, and apart from it what nobody can run.
+func answerPending(v readView, req *pb.PendingRequest) (*pb.TabletResponse, error) {
 	out := &pb.PendingResponse{NotifyWritten: v.notifies}
 	for key := range v.catalogue.columns {
-		span, ok := wire.Clip(v.descriptor, mvcc.Span{Table: key.table})
-		if !ok {
+		notifications, parked, intents, err := v.pending(key)
+		if err != nil {
+			return nil, err
+		}
+		out.Parked += parked
+		if slices.Contains(req.GetUnlinked(), v.catalogue.names[key]) {
+			out.Unlinked += notifications + intents
 			continue
 		}
-		for n, err := range v.Notifies(key.table, key.column, span.Start, false) {
-			if err != nil {
-				return nil, err
-			}
-			if !span.Contains(n.Cell.Row) {
-				break
-			}
-			if n.Notify.ParkedTS != 0 {
-				out.Parked++
-			} else {
-				out.Notifications++
-			}
-		}
-		for i, err := range v.Intents(key.table, key.column, span.Start) {
-			if err != nil {
-				return nil, err
-			}
-			if !span.Contains(i.Cell.Row) {
-				break
-			}
-			out.Intents++
-		}
+		out.Notifications += notifications
+		out.Intents += intents
 	}
 	v.locks.tree.Scan(func(e lockEntry) bool {
 		if v.catalogue.observed(e.cell.Table, e.cell.Column) != mvcc.NotObserved {
@@ -150,6 +137,37 @@ func answerPending(v readView) (*pb.TabletResponse, error) {
 		return true
 	})
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: out}}, nil
+}
+
+// pending counts the entries of one observed column.
+func (v readView) pending(key columnKey) (notifications, parked, intents uint64, err error) {
+	span, ok := wire.Clip(v.descriptor, mvcc.Span{Table: key.table})
+	if !ok {
+		return 0, 0, 0, nil
+	}
+	for n, err := range v.Notifies(key.table, key.column, span.Start, false) {
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		if !span.Contains(n.Cell.Row) {
+			break
+		}
+		if n.Notify.ParkedTS != 0 {
+			parked++
+		} else {
+			notifications++
+		}
+	}
+	for i, err := range v.Intents(key.table, key.column, span.Start) {
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		if !span.Contains(i.Cell.Row) {
+			break
+		}
+		intents++
+	}
+	return notifications, parked, intents, nil
 }
 
 // columnsOf lists the observed columns of a table.

@@ -2881,6 +2881,7 @@ func (x *HistoryResponse) GetEntries() []*HistoryEntry {
 // Counts what WaitIdle waits for. run_started and notify_written only grow; two equal passes with zero pending mean idle.
 type PendingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unlinked      []string               `protobuf:"bytes,1,rep,name=unlinked,proto3" json:"unlinked,omitempty"` // observers that no process has linked: their work is counted apart
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2915,6 +2916,13 @@ func (*PendingRequest) Descriptor() ([]byte, []int) {
 	return file_percolator_v1_data_proto_rawDescGZIP(), []int{40}
 }
 
+func (x *PendingRequest) GetUnlinked() []string {
+	if x != nil {
+		return x.Unlinked
+	}
+	return nil
+}
+
 type PendingResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Notifications uint64                 `protobuf:"varint,1,opt,name=notifications,proto3" json:"notifications,omitempty"` // N entries of linked, running observers
@@ -2922,6 +2930,7 @@ type PendingResponse struct {
 	Locks         uint64                 `protobuf:"varint,3,opt,name=locks,proto3" json:"locks,omitempty"` // on observed columns
 	Intents       uint64                 `protobuf:"varint,4,opt,name=intents,proto3" json:"intents,omitempty"`
 	NotifyWritten uint64                 `protobuf:"varint,5,opt,name=notify_written,json=notifyWritten,proto3" json:"notify_written,omitempty"` // N entries applied since the leader began
+	Unlinked      uint64                 `protobuf:"varint,6,opt,name=unlinked,proto3" json:"unlinked,omitempty"`                                // notifications and intents that wait for an observer that nobody has linked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2987,6 +2996,13 @@ func (x *PendingResponse) GetIntents() uint64 {
 func (x *PendingResponse) GetNotifyWritten() uint64 {
 	if x != nil {
 		return x.NotifyWritten
+	}
+	return 0
+}
+
+func (x *PendingResponse) GetUnlinked() uint64 {
+	if x != nil {
+		return x.Unlinked
 	}
 	return 0
 }
@@ -4575,14 +4591,16 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x06intent\x18\a \x01(\v2\x15.percolator.v1.IntentR\x06intent\x12\x14\n" +
 	"\x05value\x18\b \x01(\fR\x05value\"H\n" +
 	"\x0fHistoryResponse\x125\n" +
-	"\aentries\x18\x01 \x03(\v2\x1b.percolator.v1.HistoryEntryR\aentries\"\x10\n" +
-	"\x0ePendingRequest\"\xa6\x01\n" +
+	"\aentries\x18\x01 \x03(\v2\x1b.percolator.v1.HistoryEntryR\aentries\",\n" +
+	"\x0ePendingRequest\x12\x1a\n" +
+	"\bunlinked\x18\x01 \x03(\tR\bunlinked\"\xc2\x01\n" +
 	"\x0fPendingResponse\x12$\n" +
 	"\rnotifications\x18\x01 \x01(\x04R\rnotifications\x12\x16\n" +
 	"\x06parked\x18\x02 \x01(\x04R\x06parked\x12\x14\n" +
 	"\x05locks\x18\x03 \x01(\x04R\x05locks\x12\x18\n" +
 	"\aintents\x18\x04 \x01(\x04R\aintents\x12%\n" +
-	"\x0enotify_written\x18\x05 \x01(\x04R\rnotifyWritten\"Z\n" +
+	"\x0enotify_written\x18\x05 \x01(\x04R\rnotifyWritten\x12\x1a\n" +
+	"\bunlinked\x18\x06 \x01(\x04R\bunlinked\"Z\n" +
 	"\fSplitRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\x12\"\n" +
