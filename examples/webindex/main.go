@@ -80,14 +80,16 @@ func parse() options {
 	return o
 }
 
-func main() {
-	o := parse()
+func main() { os.Exit(start(parse())) }
+
+// start returns the exit code: 0 done, 1 failed.
+func start(o options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if err := run(ctx, o, logger); err != nil {
 		fmt.Fprintln(os.Stderr, "webindex:", err)
-		stop()
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }

@@ -20,9 +20,15 @@ import (
 const (
 	closeTimeout = 20 * time.Second
 	showDiffs    = 20
+	// workers is how many observers run at once. They mostly wait, for timestamps, locks and syncs that are shared with
+	// whoever else waits (§2.5).
+	workers = 64
 )
 
-var errDifferent = errors.New("the index is not what the batch program computes")
+var (
+	errDifferent   = errors.New("the index is not what the batch program computes")
+	errInterrupted = errors.New("interrupted; with --dir the next run goes on from here")
+)
 
 // app is one run of the command.
 type app struct {
@@ -42,24 +48,24 @@ func run(ctx context.Context, o options, logger *slog.Logger) (err error) {
 		}
 	}
 	if o.dir == "" {
-		if o.dir, err = os.MkdirTemp("", "webindex-"); err != nil {
+		var work string
+		if work, err = os.MkdirTemp("", "webindex-"); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(o.dir), os.RemoveAll(o.edited())) }()
+		defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+		o.dir = filepath.Join(work, "node")
 	}
 	a := &app{options: o}
 	if err := a.open(ctx, logger); err != nil {
 		return err
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		err = errors.Join(err, a.node.Close(closing))
-	}()
+	defer func() { err = errors.Join(err, a.close(ctx)) }()
 	err = a.index(ctx)
 	switch {
+	case ctx.Err() != nil && o.exit:
+		return errInterrupted
 	case ctx.Err() != nil:
-		return nil // interrupted: nothing is lost, the next run goes on
+		return nil // as it is meant to end; nothing is lost, the next run goes on
 	case err != nil || o.exit:
 		return err
 	}
@@ -75,7 +81,7 @@ func (o options) edited() string { return filepath.Clean(o.dir) + ".edited" }
 func (a *app) open(ctx context.Context, logger *slog.Logger) error {
 	cfg := node.DefaultConfig()
 	cfg.Dir, cfg.Insecure, cfg.Logger, cfg.Observers = a.dir, true, logger, index.Register
-	cfg.ObserverWorkers = 64
+	cfg.ObserverWorkers = workers
 	if a.exit {
 		cfg.Listen, cfg.HTTP = "127.0.0.1:0", ""
 	}
@@ -94,14 +100,27 @@ func (a *app) open(ctx context.Context, logger *slog.Logger) error {
 	if addr := n.HTTPAddr(); addr != "" {
 		fmt.Printf("  console  http://%s/\n", addr)
 	}
+	if err := a.createTables(ctx); err != nil {
+		return errors.Join(err, a.close(ctx))
+	}
+	return nil
+}
+
+// createTables makes the tables that no observer looks at; the others the node has made.
+func (a *app) createTables(ctx context.Context) error {
 	for _, name := range schema.Tables() {
 		if err := a.db.CreateTable(ctx, percolator.TableSpec{Name: name}); err != nil {
-			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-			defer cancel()
-			return errors.Join(err, n.Close(closing))
+			return err
 		}
 	}
 	return nil
+}
+
+// close stops the node, also if ctx has ended.
+func (a *app) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	return a.node.Close(ctx)
 }
 
 // index loads the pages, and the edited pages if asked to.

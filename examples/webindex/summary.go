@@ -93,8 +93,8 @@ type summary struct {
 
 // dated is what the summary needs to know of one page: when its parts were written.
 type dated struct {
-	content, canon                   bool
-	loaded, links, filed, hung, ends percolator.Timestamp
+	content, canon             bool
+	loaded, links, filed, hung percolator.Timestamp
 }
 
 // summarize reads the index. Delays are of the pages that were loaded after from.

@@ -38,13 +38,18 @@ func main() {
 	flag.StringVar(&o.binary, "binary", "", "webindex command to run (default: it is built)")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "longest run of the command")
 	flag.Parse()
+	os.Exit(start(o))
+}
+
+// start returns the exit code: 0 done, 1 failed.
+func start(o options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "killtest:", err)
-		stop()
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func run(ctx context.Context, o options) (err error) {

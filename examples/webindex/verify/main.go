@@ -44,13 +44,18 @@ func main() {
 		fmt.Fprintf(os.Stderr, "verify: unexpected argument %q\n", flag.Arg(0))
 		os.Exit(2)
 	}
+	os.Exit(start(o))
+}
+
+// start returns the exit code: 0 no difference, 1 different or unknown.
+func start(o options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "verify:", err)
-		stop()
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 var errDifferent = errors.New("the index is not what it should be")
