@@ -52,6 +52,7 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	case len(t.writes) == 0:
 		return t.commitNotifies(ctx)
 	}
+	// onePhase finds out by itself whether everything is in one tablet, and sends nothing if it is not.
 	if !t.c.cfg.TwoPhaseOnly {
 		ts, err := t.onePhase(ctx)
 		if !errors.Is(err, errManyTablets) {

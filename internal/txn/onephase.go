@@ -13,6 +13,10 @@ import (
 // errManyTablets: the transaction does not fit into one tablet and has not been sent anywhere.
 var errManyTablets = errors.New("percolator: cells in several tablets")
 
+// Why one phase is enough: the tablet decides all cells in one batch of its log, so there is nothing that a crash could
+// leave half done and no primary whose decision others would have to look up. It keeps the proof of order (§2.3) by
+// reserving the cells in its memory before it asks the oracle for the commit timestamp (invariant 10 of design section 4).
+
 // maxResolveRounds is how often a commit gets locks out of its way before it gives up and is run again.
 const maxResolveRounds = 8
 
@@ -24,11 +28,14 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 	var wait patience
 	var msg onePhaseMessage
 	for sent, rounds := false, 0; ; {
+		// The map is asked again on every round: the answer before may have healed it.
 		d, err := c.locate(ctx, posOf(t.writes[0].cell))
 		if err != nil {
 			return 0, err
 		}
 		if !t.fits(d) {
+			// Two phases with this start timestamp could meet a late copy of the one-phase commit, and the two would
+			// get different commit timestamps. Another run gets another start timestamp.
 			if sent {
 				return 0, fmt.Errorf("%w: its tablet was split meanwhile", ErrConflict)
 			}
@@ -45,7 +52,7 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 			rounds++
 			continue
 		case refused, busy:
-			return 0, err
+			return 0, err // surely not done, and no other copy is under way
 		case unknown:
 			return t.settleOnePhase(ctx, err)
 		}
@@ -59,6 +66,7 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 func (t *Txn) onePhaseResult(ctx context.Context, res *pb.MutationResult, rounds int) (ts mvcc.Timestamp, again bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
+		// Committed: an earlier copy of this very message was faster (invariant 5 of design section 4).
 		if res.GetCommitTs() > uint64(t.at) {
 			return mvcc.Timestamp(res.CommitTs), false, nil
 		}
@@ -76,10 +84,13 @@ func (t *Txn) onePhaseResult(ctx context.Context, res *pb.MutationResult, rounds
 		}
 		return 0, true, nil
 	}
+	// An answer that makes no sense says nothing about the outcome.
 	ts, err = t.settleOnePhase(ctx, fmt.Errorf("the tablet answered %v", res))
 	return ts, false, err
 }
 
+// settleOnePhase settles with the first cell in the part of the primary: the batch is all or nothing, so what holds for
+// one of its cells holds for all.
 func (t *Txn) settleOnePhase(ctx context.Context, cause error) (mvcc.Timestamp, error) {
 	ts, err := t.c.settle(ctx, t.writes[0].cell, t.at, cause)
 	if err == nil && ts == 0 {
@@ -94,6 +105,8 @@ func (c *Client) clearAway(ctx context.Context, res *pb.MutationResult, rounds i
 	if len(res.Locks) == 0 || rounds >= maxResolveRounds {
 		return ErrLocked
 	}
+	// The owner of a lock that has just committed its primary is on its way to this cell: rolling it forward here saves a
+	// run of the whole transaction.
 	live, err := c.resolver.resolve(ctx, wire.Result(res).Locks, rounds, false)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrLocked, err)
@@ -123,10 +136,12 @@ func (t *Txn) fits(d *pb.TabletDescriptor) bool {
 			return false
 		}
 	}
+	// A single write within the limits always goes into a message.
 	return len(t.writes) == 1 || size <= t.c.batchBytes()
 }
 
 // onePhaseMessage is a message and, in the same allocation, all of it if it has one cell.
+// Most transactions of an incremental system are this small, and their messages are most of what a client allocates.
 type onePhaseMessage struct{ body *onePhaseBody }
 
 type onePhaseBody struct {

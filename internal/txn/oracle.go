@@ -19,6 +19,9 @@ const (
 
 // timestamps asks the oracle on behalf of all transactions of the process (§2.3): one request is pending at a time, and
 // all that is asked for meanwhile shares the next one. One goroutine (run) sends; callers wait in get.
+//
+// It could be the first asker who sends for all, and hands the task on; but then the end of one caller's context would be
+// everybody's.
 type timestamps struct {
 	c    *Client
 	wake chan struct{} // capacity 1: there is somebody in the queue
@@ -45,6 +48,7 @@ func (o *timestamps) get(ctx context.Context) (mvcc.Timestamp, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
+	// Every transaction comes through here, so what it needs is reused.
 	w := o.c.waits.Get().(*timestampWait)
 	o.mu.Lock()
 	if o.closed || len(o.queue) >= maxTimestampQueue {
@@ -57,6 +61,7 @@ func (o *timestamps) get(ctx context.Context) (mvcc.Timestamp, error) {
 	o.queue = append(o.queue, w)
 	first := len(o.queue) == 1
 	o.mu.Unlock()
+	// Who is not first knows that the sender has been woken already.
 	if first {
 		select {
 		case o.wake <- struct{}{}:
@@ -87,7 +92,7 @@ func (o *timestamps) run(ctx context.Context) {
 
 // serve sends one request after the other until nobody waits.
 func (o *timestamps) serve(ctx context.Context) {
-	var p patience
+	var p patience // with the requests that failed in a row
 	for ctx.Err() == nil {
 		batch := o.take()
 		if len(batch) == 0 {
@@ -105,6 +110,8 @@ func (o *timestamps) serve(ctx context.Context) {
 			p = patience{}
 			continue
 		}
+		// Attempts that fail are repeated here, not by the callers: those who come meanwhile join the next attempt, and
+		// the answer to one that was given up on is dropped by the transport together with its context.
 		if err = p.again(ctx, o.c, askLater, err); err != nil {
 			for _, w := range batch {
 				w.answer <- timestampAnswer{err: err}
@@ -124,6 +131,7 @@ func (o *timestamps) take() []*timestampWait {
 	if len(o.queue) == 0 {
 		return nil
 	}
+	// Two backing arrays take turns: one fills while the other is being answered.
 	batch := o.queue
 	o.queue, o.spare = o.spare[:0], nil
 	if len(batch) > maxTimestampBatch {
@@ -141,7 +149,7 @@ func (o *timestamps) putBack(batch []*timestampWait, n int) {
 		o.queue = append(append([]*timestampWait(nil), batch[n:]...), o.queue...)
 		return
 	}
-	clear(batch)
+	clear(batch) // the waits belong to their callers, or to the pool
 	o.spare = batch[:0]
 }
 
@@ -159,6 +167,8 @@ func (o *timestamps) ask(ctx context.Context, count int) (mvcc.Timestamp, int, e
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	// Two oracles at once would be a fault of the cluster. What this process has seen it never goes back behind, so that
+	// at least its own transactions stay in order.
 	if first <= o.last {
 		o.c.stats.timestampsRefused.Add(1)
 		return 0, 0, fmt.Errorf("%w: the oracle gave %d after %d", ErrUnavailable, first, o.last)
@@ -186,6 +196,7 @@ func (o *timestamps) seen() mvcc.Timestamp {
 	return o.last
 }
 
+// stop turns everybody away: the client is closed.
 func (o *timestamps) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,6 +18,8 @@ type prewritePart struct {
 
 // prewriteAll locks all cells (Figure 6 line 48), all tablets in parallel.
 func (p *twoPhase) prewriteAll(ctx context.Context) error {
+	// The primary is not locked first: a reader that meets a secondary whose primary has not arrived yet waits until the
+	// lock it has met expires (invariant 6 of design section 4), so nothing is gained by the extra round trip.
 	parts, err := p.parts(ctx, p.t.writes, p.t.notifies)
 	if err != nil {
 		return err
@@ -82,7 +84,7 @@ func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *patien
 		case refused, busy:
 			return err
 		case unknown:
-			p.held.Store(true)
+			p.held.Store(true) // a rollback is due if it ends here
 		}
 		if err := wait.again(ctx, p.c, v, err); err != nil {
 			return err
@@ -102,6 +104,7 @@ func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *patien
 func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult, rounds int) (again bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
+		// Also "committed": a copy of this message that came late found what an earlier one led to.
 		p.held.Store(true)
 		return false, nil
 	case pb.Status_STATUS_CONFLICT:
@@ -131,7 +134,8 @@ func (p *twoPhase) prewriteRequest(part prewritePart) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: body}}
 }
 
-// expiry is LockTTL from now in oracle time.
+// expiry is LockTTL from now in oracle time. It is taken when the message is built, not from the start timestamp: a long
+// read phase must not make locks that are born dead (invariant 6 of design section 4).
 func (c *Client) expiry() mvcc.Timestamp {
 	return mvcc.TimestampAt(c.oracle.estimate().Millis() + c.cfg.LockTTL.Milliseconds())
 }

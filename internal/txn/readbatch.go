@@ -19,11 +19,12 @@ const (
 )
 
 // readBatch is a set of cells to read, sorted by position, with room for what is in them.
+// The room at its end serves reads of one cell, the most frequent of all messages, without further allocations.
 type readBatch struct {
 	cells   []mvcc.Cell
-	results []mvcc.ReadResult
-	need    int   // of cells: those after are guesses, not worth waiting for
-	origin  []int // of each cell, its place in the caller's order
+	results []mvcc.ReadResult // one a cell
+	need    int               // of cells: those after are guesses, not worth waiting for
+	origin  []int             // of each cell, its place in the caller's order
 
 	cellRoom   [1]mvcc.Cell
 	resultRoom [1]mvcc.ReadResult
@@ -65,6 +66,7 @@ func (c *Client) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) e
 	return c.readTablets(ctx, at, b, &wait)
 }
 
+// readTablets cuts the batch along the tablet map. A batch that is all in one tablet, as most are, is read here.
 func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatch, wait *patience) error {
 	var parts []*readBatch
 	for lo := 0; lo < len(b.cells); {
@@ -103,6 +105,7 @@ func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 		}
 		return c.readTablets(ctx, at, b, wait)
 	}
+	// Fewer results than cells: the answer would have grown too large for a message.
 	results := resp.GetGet().GetResults()
 	if len(results) == 0 || len(results) > len(b.cells) {
 		return fmt.Errorf("%w: %d results for %d cells", ErrUnavailable, len(results), len(b.cells))
@@ -133,6 +136,8 @@ func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 
 // readLocked gets the locks out of the way and reads their cells again.
 func (c *Client) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch, locked []mvcc.LockInfo) error {
+	// Waiting is all there is to do: below a lock with start_ts ≤ R nobody knows yet what R reads (invariant 1 of design
+	// section 4). The reader holds no locks, so its waiting can't be part of a deadlock.
 	for round := 0; len(locked) > 0; round++ {
 		if _, err := c.resolver.resolve(ctx, locked, round, true); err != nil {
 			return err
@@ -159,6 +164,7 @@ func (c *Client) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 	return nil
 }
 
+// request builds the message for the whole batch.
 func (b *readBatch) request(at mvcc.Timestamp) *pb.TabletRequest {
 	if len(b.cells) > 1 || b.message.list[0] != nil { // many cells, or the room has been sent already
 		get := &pb.GetRequest{At: uint64(at), Cells: wire.CellsPB(b.cells)}
@@ -173,6 +179,7 @@ func (b *readBatch) request(at mvcc.Timestamp) *pb.TabletRequest {
 	return &m.req
 }
 
+// fillCell is wire.CellPB into room that is there already.
 func fillCell(p *pb.Cell, c mvcc.Cell) {
 	p.Table, p.Row, p.Class, p.Column = uint32(c.Table), wire.Bytes(c.Row), uint32(c.Class), wire.Bytes(c.Column)
 }
@@ -183,6 +190,8 @@ func parallel(n int, task func(i int) error) error {
 	if n == 1 {
 		return task(0)
 	}
+	// All of them run to their end, also after one has failed: an operation that is cut off has an unknown outcome, which
+	// costs more to clean up than to wait for.
 	errs := make([]error, n)
 	var next sync.Mutex
 	at := 0

@@ -29,6 +29,8 @@ type reader struct {
 
 // read returns what is in each cell at the snapshot. Values are shared with the cache: copy before handing out.
 func (r *reader) read(ctx context.Context, cells []mvcc.Cell) ([]mvcc.ReadResult, error) {
+	// The lock is not held while messages are under way: two concurrent reads of one cell may both ask for it. They get the
+	// same answer, because it is the same snapshot.
 	out := make([]mvcc.ReadResult, len(cells))
 	var missing []int
 	r.mu.Lock()
@@ -140,10 +142,11 @@ func (c *Client) checkAddress(row, column string) error {
 func handOut(value []byte) []byte { return append(make([]byte, 0, len(value)), value...) }
 
 // readCache keeps what a transaction has read. A few cells are searched one by one; more get an index.
+// Nothing ever leaves it: what a snapshot holds does not change, and a transaction is short.
 type readCache struct {
 	cells []cachedCell
-	index map[mvcc.Cell]int
-	bytes int
+	index map[mvcc.Cell]int // of cells; nil while they are few
+	bytes int               // rows, columns and values
 }
 
 type cachedCell struct {
@@ -159,6 +162,7 @@ const (
 	maxCachedCells = 1 << 16
 )
 
+// find looks a cell up. The pointer is good until the next put.
 func (c *readCache) find(cell mvcc.Cell) *cachedCell {
 	if c.index != nil {
 		if i, ok := c.index[cell]; ok {

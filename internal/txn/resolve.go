@@ -20,11 +20,14 @@ const (
 
 // resolver gets locks out of the way (invariants 3, 6 and 7 of design section 4). All who meet locks of one transaction
 // share one flight: a wait, a question to the primary, and the resolution of what was met.
+//
+// A transaction that died may have left thousands of locks, and a popular one may block hundreds of readers. Without
+// sharing, each of them would ask the same primary the same question, just when its tablet has most to do.
 type resolver struct {
 	c       *Client
 	mu      sync.Mutex
 	flights map[flightKey]*flight
-	decided map[mvcc.Timestamp]mvcc.Timestamp
+	decided map[mvcc.Timestamp]mvcc.Timestamp // start_ts to commit_ts, 0: rolled back. A bounded memory of answers.
 }
 
 // flightKey is the blocking transaction and whether its flight waits first: those who must not wait have their own.
@@ -94,6 +97,7 @@ func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *flight {
 		f.met = append(f.met, l)
 		return f
 	}
+	// The flight lives on the client's context: the first caller's may end long before the others'.
 	f = &flight{key: key, met: []mvcc.LockInfo{l}, done: make(chan struct{})}
 	var ctx context.Context
 	ctx, f.cancel = context.WithTimeout(r.c.ctx, r.c.cfg.OperationTimeout)
@@ -126,6 +130,7 @@ func (r *resolver) land(f *flight) {
 	}
 }
 
+// fly does the flight's one round and tells those who wait for it.
 func (r *resolver) fly(ctx context.Context, f *flight, l mvcc.LockInfo, round int) {
 	f.live, f.err = r.round(ctx, f, l, round)
 	r.mu.Lock()
@@ -135,10 +140,13 @@ func (r *resolver) fly(ctx context.Context, f *flight, l mvcc.LockInfo, round in
 	close(f.done)
 }
 
+// round waits, asks and resolves, as far as each is called for.
 func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round int) (live bool, err error) {
 	commitTS, known := r.decision(l.Lock.StartTS)
 	if !known {
 		dead := l.Lock.Worker != r.c.worker && r.c.transport.WorkerDead(ctx, l.Lock.Worker)
+		// Most locks that are met belong to commits that end within a millisecond or so. An expired lock, or one of a dead
+		// worker, is not worth waiting for.
 		if f.key.wait && !dead && r.c.oracle.estimate() <= l.Lock.Expiry {
 			b := backoff{base: lockWaitBase, max: lockWaitMax, n: min(round, 16)}
 			if err := sleep(ctx, b.next()); err != nil {
@@ -151,6 +159,7 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round 
 		}
 		r.remember(l.Lock.StartTS, commitTS)
 	}
+	// From here on the flight takes no further locks: it would report them resolved without having seen them.
 	r.mu.Lock()
 	f.taken = true
 	met := f.met
@@ -160,6 +169,7 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round 
 
 // ask puts the question to the primary, with oracle time: what has become of the transaction? commitTS 0 is rolled back.
 func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool) (commitTS mvcc.Timestamp, live bool, err error) {
+	// Whether a lock has expired is decided by the oracle's time, never by this machine's (invariant 6 of design section 4).
 	now, err := r.c.oracle.get(ctx)
 	if err != nil {
 		return 0, false, err
@@ -215,6 +225,7 @@ func (r *resolver) decision(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, ok
 	return commitTS, ok
 }
 
+// remember keeps a decision for those who meet further locks of the transaction.
 func (r *resolver) remember(startTS, commitTS mvcc.Timestamp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,6 +19,10 @@ const (
 	maxScanRows = 1 << 16
 )
 
+// A scan is two layers: scanner fetches pages of the snapshot, tablet by tablet, and merge lays the transaction's buffered
+// writes over them. Every page is one message, so a scan holds nothing in a tablet between pages, and a split, a new
+// leader or a lock in between costs one more message.
+
 // scanner walks a range of one table through the tablets that hold it, page by page. One goroutine uses it.
 type scanner struct {
 	c       *Client
@@ -35,11 +39,13 @@ type scanner struct {
 
 // page returns the next cells in scan order; none only at the end.
 func (s *scanner) page(ctx context.Context) ([]*pb.ReadCell, error) {
+	// An empty page is no end: the tablet may have looked at many cells that have nothing to show.
 	for !s.done {
 		d, err := s.tablet(ctx)
 		if err != nil {
 			return nil, err
 		}
+		// The tablet checks that it holds all of the span: what it has lost by a split it must not report as empty.
 		clip, ok := wire.Clip(d, s.span)
 		if !ok {
 			s.next(d)
@@ -94,6 +100,7 @@ func (s *scanner) request(clip mvcc.Span) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Scan{Scan: scan}}
 }
 
+// maxRows bounds the rows of the next page.
 func (s *scanner) maxRows() uint32 {
 	if s.wanted <= 0 {
 		return maxScanRows
@@ -113,6 +120,7 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor, page *pb.Sca
 		return nil, fmt.Errorf("%w: scan answered with %v", ErrUnavailable, page.GetStatus())
 	}
 	s.rounds = 0
+	// Done with as many rows as asked for may mean either the rows or the span: only the next page tells.
 	if page.Done && rowsOf(page.Cells) < int(s.maxRows()) {
 		s.wait = patience{}
 		s.next(d)
@@ -126,6 +134,7 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor, page *pb.Sca
 	return page.Cells, nil
 }
 
+// takeLocked handles a page that a lock has cut off. What comes before the lock is good.
 func (s *scanner) takeLocked(ctx context.Context, page *pb.ScanResponse) ([]*pb.ReadCell, error) {
 	if s.after(page) {
 		s.rounds = 0
@@ -176,6 +185,7 @@ func (s *scanner) next(d *pb.TabletDescriptor) {
 	s.span.Start = end.Row
 }
 
+// rowsOf counts the rows of a page; the cells of one row are neighbours.
 func rowsOf(cells []*pb.ReadCell) int {
 	n := 0
 	for i, c := range cells {
@@ -211,6 +221,7 @@ func (r *reader) scan(ctx context.Context, spec ScanSpec, buffered func(mvcc.Spa
 		if span.HasEnd && span.Start >= span.End {
 			return
 		}
+		// Sorted, and each once: the tablet and bufferedIn look columns up.
 		columns := slices.Compact(slices.Sorted(slices.Values(spec.Columns)))
 		m := merge{limit: spec.Limit, yield: yield}
 		m.pages = scanner{c: r.c, at: r.at, span: span, columns: columns, reverse: spec.Reverse}
@@ -226,6 +237,7 @@ func (r *reader) scan(ctx context.Context, spec ScanSpec, buffered func(mvcc.Spa
 	}
 }
 
+// checkScan applies the limits. An end beyond the limit of rows is harmless.
 func (c *Client) checkScan(s ScanSpec) error {
 	if err := c.checkAddress(s.From, ""); err != nil {
 		return err
@@ -238,6 +250,7 @@ func (c *Client) checkScan(s ScanSpec) error {
 	return nil
 }
 
+// run yields everything in order; when it returns nil the scan is over or the user has left the loop.
 func (m *merge) run(ctx context.Context) error {
 	for {
 		m.pages.wanted = m.wanted()
@@ -313,6 +326,7 @@ func (m *merge) emit(c mvcc.ReadCell) bool {
 		m.rows++
 		m.row = c.Cell.Row
 	}
+	// The user may change the value; the message or the buffer that it is in may be read again.
 	c.Value = handOut(c.Value)
 	return m.yield(c, nil)
 }

@@ -10,6 +10,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// Whether an operation that was not answered has been done is the question on which correctness hangs here: one that was
+// surely not done may be given up or sent again, one that may have been done must be sent again (if it is idempotent) or
+// settled (if it decides a transaction). Every answer and error is translated into one of six verdicts, in one place.
+
 // verdict is what one attempt to have an operation done has led to.
 type verdict uint8
 
@@ -24,7 +28,9 @@ const (
 
 // try sends the operation once. err is nil only if the verdict is answered.
 func (c *Client) try(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, verdict, error) {
+	// The epoch says what the sender believes about the tablet's range: a tablet that knows better refuses.
 	req.TabletId, req.Epoch = d.TabletId, d.Epoch
+	// A tablet may drop what nobody waits for any more.
 	if deadline, ok := ctx.Deadline(); ok {
 		req.DeadlineMs = max(1, time.Until(deadline).Milliseconds())
 	}
@@ -63,7 +69,7 @@ func judge(e *pb.Error) (verdict, error) {
 	case pb.Error_CODE_OVERLOADED:
 		after := time.Duration(e.RetryAfterMs) * time.Millisecond
 		return busy, &OverloadedError{RetryAfter: after, Message: e.Message}
-	case pb.Error_CODE_DISK_FULL:
+	case pb.Error_CODE_DISK_FULL: // may last: the caller is told, and only what must end (commits, rollbacks) waits
 		return busy, wrap(ErrUnavailable)
 	case pb.Error_CODE_INVALID, pb.Error_CODE_EXISTS, pb.Error_CODE_FUTURE:
 		return refused, wrap(ErrInvalid)

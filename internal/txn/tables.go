@@ -34,8 +34,10 @@ func (n *tableNames) known(name string) (mvcc.TableID, bool) {
 	return id, ok
 }
 
+// forget makes every name be looked up again.
 func (n *tableNames) forget() { n.ids.Store(nil) }
 
+// learn replaces the cache by what meta has said.
 func (n *tableNames) learn(tables []*pb.Table) {
 	m := make(map[string]mvcc.TableID, len(tables))
 	for _, t := range tables {
@@ -51,6 +53,7 @@ func (c *Client) TableID(ctx context.Context, name string) (mvcc.TableID, error)
 	if id, ok := c.tables.known(name); ok {
 		return id, nil
 	}
+	// A process that starts asks about its few tables from hundreds of goroutines at once: one of them asks meta.
 	c.tables.mu.Lock()
 	defer c.tables.mu.Unlock()
 	if id, ok := c.tables.known(name); ok {
@@ -76,6 +79,8 @@ func (c *Client) Tables(ctx context.Context) ([]*pb.Table, error) {
 	slices.SortFunc(tables, func(a, b *pb.Table) int { return strings.Compare(a.Name, b.Name) })
 	return tables, nil
 }
+
+// Nothing is cached about tables that do not exist: another process may create them at any moment.
 
 // CreateTable creates a table, or adds split keys to one that exists.
 func (c *Client) CreateTable(ctx context.Context, name string, splitKeys []string) error {

@@ -25,6 +25,7 @@ type tabletMap struct {
 	max  int
 }
 
+// load is the current list; it must not be changed.
 func (m *tabletMap) load() []*pb.TabletDescriptor {
 	if l := m.list.Load(); l != nil {
 		return *l
@@ -60,6 +61,7 @@ func (m *tabletMap) findBefore(p wire.Position) *pb.TabletDescriptor {
 func (m *tabletMap) insert(descriptors ...*pb.TabletDescriptor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	// Copying the whole list is cheap where it matters: lookups are many, and splits few.
 	list := slices.Clone(m.load())
 	for _, d := range descriptors {
 		if d != nil {
@@ -77,6 +79,7 @@ func (m *tabletMap) insert(descriptors ...*pb.TabletDescriptor) {
 	m.list.Store(&list)
 }
 
+// insertOne puts d in the place of everything it overlaps, unless something there is newer.
 func insertOne(list []*pb.TabletDescriptor, d *pb.TabletDescriptor) []*pb.TabletDescriptor {
 	start := wire.StartOf(d)
 	lo := sort.Search(len(list), func(i int) bool {
@@ -84,6 +87,7 @@ func insertOne(list []*pb.TabletDescriptor, d *pb.TabletDescriptor) []*pb.Tablet
 		return !ok || start.Less(end)
 	})
 	hi := lo
+	// lo..hi are the descriptors that overlap d.
 	for end, ok := wire.EndOf(d); hi < len(list) && (!ok || wire.StartOf(list[hi]).Less(end)); hi++ {
 		if list[hi].Epoch > d.Epoch {
 			return list
@@ -122,6 +126,7 @@ func (c *Client) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 	var wait patience
 	for {
 		c.stats.mapMisses.Add(1)
+		// A page of the map costs as much as one descriptor, and whoever reads here will probably go on there.
 		found, err := c.transport.Locate(ctx, p.Table, p.Row, locatePage)
 		if err == nil {
 			c.tablets.insert(found...)
@@ -138,7 +143,8 @@ func (c *Client) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 	}
 }
 
-// locateBefore returns the tablet that holds the rows of p's table just below p.
+// locateBefore is for scans that go down. Meta is asked only upwards from a row, so the question to it is put about the
+// greatest row that could be there. It returns the tablet that holds the rows of p's table just below p.
 func (c *Client) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
 	if d := c.tablets.findBefore(p); d != nil {
 		return d, nil
@@ -148,6 +154,7 @@ func (c *Client) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletD
 
 // rowBelow is the greatest row of at most limit bytes below row.
 func rowBelow(row string, limit int) string {
+	// Below "b" comes "a" with as many 0xff as fit; below "b\x00" comes "b".
 	if row == "" {
 		return ""
 	}

@@ -25,6 +25,13 @@ type twoPhase struct {
 
 // commit runs the two phases. When it returns, the primary is decided, or nobody knows; the rest goes on in the
 // background.
+// The steps and what a crash of this process after each of them leads to, once somebody meets the locks:
+//
+//	some cells are prewritten    the primary's lock expires, or never came: rolled back
+//	all are prewritten           likewise: nobody but this process can commit it
+//	the primary is committed     committed: the secondaries are rolled forward
+//
+// commit is what users wait for; its latency is one prewrite, one timestamp and one commit.
 func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	p.c.beats.add(p)
 	defer p.c.beats.remove(p)
@@ -39,15 +46,16 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		return 0, err
 	}
 	cells, intents := p.cells()
-	if broken.SecondaryFirst {
+	if broken.SecondaryFirst { // the constant is false but in the build that the tests must catch
 		_ = p.commitRest(ctx, commitTS, withoutCell(cells, p.primary), intents)
 	}
 	done, err := p.commitPrimary(ctx, commitTS, cells, intents)
 	if err != nil {
+		// Unknown means that a rollback could not be had: trying it again is up to whoever meets the locks.
 		if !errors.Is(err, ErrCommitUnknown) {
 			p.abandon(ctx)
 		}
-		return 0, err // unknown: the locks are left for resolution
+		return 0, err
 	}
 	if len(done.restCells)+len(done.restIntents) > 0 {
 		p.c.work.run(func() { p.finish(done) })
@@ -64,6 +72,7 @@ func (p *twoPhase) cells() (cells, intents []mvcc.Cell) {
 	return cells, p.t.notifies
 }
 
+// withoutCell is cells without one of them.
 func withoutCell(cells []mvcc.Cell, cell mvcc.Cell) []mvcc.Cell {
 	out := make([]mvcc.Cell, 0, len(cells))
 	for _, c := range cells {
@@ -88,6 +97,8 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		if err != nil {
 			return committed{}, err
 		}
+		// What shares the primary's tablet is committed by the same message, hence at the same moment. The primary is the
+		// first of the cells, so the run begins with it.
 		n := p.c.cellRun(d, cells)
 		in, out := split(d, intents)
 		done := committed{commitTS: commitTS, restCells: cells[n:], restIntents: out}
@@ -122,14 +133,16 @@ func (p *twoPhase) judgePrimary(ctx context.Context, res *pb.MutationResult, don
 		return 0, nil
 	case pb.Status_STATUS_ROLLED_BACK:
 		return 0, fmt.Errorf("%w: rolled back by another client", ErrConflict)
-	case pb.Status_STATUS_COMMIT_TS_TOO_LOW:
+	case pb.Status_STATUS_COMMIT_TS_TOO_LOW: // surely not done
 		return p.c.oracle.get(ctx)
-	default:
+	default: // "not found" among them: the lock is gone, and the record that says why has to be asked for
 		*done, err = p.settlePrimary(ctx, fmt.Errorf("the primary's tablet answered %v", res))
 		return 0, err
 	}
 }
 
+// settlePrimary settles a lost reply. If the primary turns out committed, everything else is committed in the background
+// once more: how much of it was in the lost message's tablet is not known.
 func (p *twoPhase) settlePrimary(ctx context.Context, cause error) (committed, error) {
 	ts, err := p.c.settle(ctx, p.primary, p.t.at, cause)
 	if err != nil {
@@ -152,6 +165,7 @@ func (p *twoPhase) finish(done committed) {
 	}
 }
 
+// commitRest commits secondaries and intents of a transaction whose primary is committed.
 func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) error {
 	return p.c.eachTablet(ctx, cells, intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
 		return commitRequest(p.t.at, commitTS, cells, intents)
@@ -176,12 +190,15 @@ func (p *twoPhase) abandon(ctx context.Context) {
 		_, err := p.c.mutate(ctx, posOf(p.primary), rollbackRequest(p.t.at, []mvcc.Cell{p.primary}, nil))
 		return err
 	}
+	// The caller waits for the primary's rollback only, and not long: with it done, its next run resolves what it meets of
+	// this one at once instead of taking it for alive.
 	here, cancel := context.WithTimeout(ctx, p.c.cfg.SettleTimeout)
 	defer cancel()
 	decided := here.Err() == nil && primary(here) == nil
 	p.c.work.run(func() {
 		ctx, cancel := context.WithTimeout(p.c.ctx, p.c.cfg.OperationTimeout)
 		defer cancel()
+		// No secondary is rolled back before the primary is (invariant 1): without the primary's decision it must stay.
 		if !decided {
 			if err := primary(ctx); err != nil {
 				return
@@ -205,6 +222,7 @@ func split(d *pb.TabletDescriptor, cells []mvcc.Cell) (in, out []mvcc.Cell) {
 	return in, out
 }
 
+// commitRequest commits cells and intents of one tablet.
 func commitRequest(startTS, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Commit{Commit: &pb.CommitRequest{
 		StartTs: uint64(startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells), Intents: wire.CellsPB(intents),

@@ -66,6 +66,7 @@ func (t *Txn) Notify(k Key) { t.buffer(k, 0, nil) }
 // SetCell buffers a write to a cell by its id, ack columns too: for the observer framework. The value must not change
 // any more.
 func (t *Txn) SetCell(cell mvcc.Cell, value []byte) {
+	// The framework's own cells are within the limits, and their tables' ids come from the catalogue.
 	if !t.ended.Load() {
 		t.put(cell, mvcc.KindPut, value)
 	}
@@ -154,6 +155,7 @@ func (t *Txn) resolveTables(ctx context.Context) error {
 func (t *Txn) fail(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// The first is the cause of what follows.
 	if t.failed == nil {
 		t.failed = err
 	}
@@ -208,6 +210,7 @@ func (t *Txn) Get(ctx context.Context, k Key) (value []byte, ok bool, err error)
 }
 
 // GetMulti reads many cells, or what is buffered for them.
+// The values are in the order of keys, also for cells that do not exist.
 func (t *Txn) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 	if err := t.beginRead(ctx); err != nil {
 		return nil, err
@@ -288,6 +291,7 @@ func (t *Txn) end() bool {
 	if t.ended.Swap(true) {
 		return false
 	}
+	// What the transaction read is worth learning from, however it ends.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.guesses.finish(&t.reader)
