@@ -41,7 +41,8 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "catch:", err)
-		os.Exit(1) //nolint:gocritic // nothing is left to stop
+		stop()
+		os.Exit(1)
 	}
 }
 
