@@ -7,7 +7,10 @@ import (
 
 // admission checks what a remote client may do: read everything, change user tables, and nothing that belongs to the
 // nodes themselves. It also makes sure that no message inside is missing, so that nobody behind has to.
-type admission struct{ incomplete, forbidden bool }
+type admission struct {
+	incomplete bool // something is missing
+	forbidden  bool // for nodes only
+}
 
 // admit returns why the request is refused; nil if it is not.
 func admit(req *pb.TabletRequest) *pb.Error {
@@ -22,6 +25,7 @@ func admit(req *pb.TabletRequest) *pb.Error {
 	return nil
 }
 
+// request looks at every message inside; a missing one is nil or empty after decoding, which can't be told apart.
 func (a *admission) request(req *pb.TabletRequest) {
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_Get:
@@ -90,8 +94,10 @@ func (a *admission) more(req *pb.TabletRequest) {
 	}
 }
 
+// need marks the request incomplete unless ok.
 func (a *admission) need(ok bool) { a.incomplete = a.incomplete || !ok }
 
+// read admits reading any cell, meta's too: clients find tables there.
 func (a *admission) read(cells []*pb.Cell) {
 	a.need(len(cells) > 0)
 	for _, c := range cells {
@@ -99,6 +105,8 @@ func (a *admission) read(cells []*pb.Cell) {
 	}
 }
 
+// change admits changing cells of user tables. Meta's own records decide who owns what: a client that could write them
+// could take the cluster apart.
 func (a *admission) change(cells ...*pb.Cell) {
 	for _, c := range cells {
 		a.need(c != nil)
@@ -106,6 +114,7 @@ func (a *admission) change(cells ...*pb.Cell) {
 	}
 }
 
+// write is change for the cells of writes.
 func (a *admission) write(writes []*pb.CellWrite) {
 	for _, w := range writes {
 		a.change(w.GetCell())

@@ -22,6 +22,8 @@ import (
 
 // Client is the Transport of a remote process. It talks to one address at a time, and goes on to the next when that
 // one fails.
+//
+// Any node serves any request: where the tablets are is the node's business, so one connection is enough.
 type Client struct {
 	links   []*link
 	current atomic.Int64 // of links
@@ -43,6 +45,7 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig, opts []grpc.Dia
 	if len(addrs) == 0 {
 		return nil, txn.Invalid("no address to connect to")
 	}
+	// What is wrong with the configuration is found before anything is opened.
 	creds, err := cfg.credentials()
 	if err != nil {
 		return nil, err
@@ -92,6 +95,7 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 				return nil
 			}
 			last = fmt.Errorf("%s: %w", l.addr, fromStatus(err))
+			// Somebody is there and refuses: asking the others would only hide why.
 			var refusal *txn.ServerError
 			if errors.As(last, &refusal) {
 				return last
@@ -121,6 +125,7 @@ func (c *Client) avoid(l *link) {
 
 // Send puts the operation on the address's stream and waits for its answer or the end of ctx.
 func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	// An operation is not tried on another address here: the coordinator knows which of them may be sent twice.
 	l := c.link()
 	resp, err := l.send(ctx, req)
 	if errors.Is(err, errBroken) {

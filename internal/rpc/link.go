@@ -21,6 +21,9 @@ var errBroken = errors.New("percolator: connection lost")
 
 // link is one address: a connection, and while there is work one Operations stream on it. Its goroutine (run) opens the
 // stream and sends; another one per stream receives.
+//
+// One stream carries the operations of all goroutines of the process: the sender takes whatever has been queued since it
+// came round last, so messages grow with the load, and none waits for a timer unless Linger is set.
 type link struct {
 	conn   *grpc.ClientConn
 	rpc    pb.PercolatorClient
@@ -31,8 +34,8 @@ type link struct {
 	cancel context.CancelFunc
 	loop   sync.WaitGroup
 
-	nextID     atomic.Uint64
-	unanswered atomic.Int64
+	nextID     atomic.Uint64 // of calls; never used twice, so an answer can't find the wrong call
+	unanswered atomic.Int64  // calls that somebody waits for
 
 	mu     sync.Mutex
 	queue  []*call // not sent yet
@@ -82,6 +85,7 @@ func newLink(conn *grpc.ClientConn, addr string, cfg ClientConfig) *link {
 }
 
 // send queues the operation and waits for its answer.
+// An error wraps txn.ErrNotSent exactly if the operation surely did not leave this process.
 func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if l.unanswered.Add(1) > int64(l.cfg.QueueLimit) {
 		l.unanswered.Add(-1)
@@ -105,6 +109,7 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletRespo
 	case a := <-c.answer:
 		return a.resp, a.err
 	case <-ctx.Done():
+		// Whoever changes the state first decides: either it is dropped here, or it is on its way.
 		if c.state.CompareAndSwap(callQueued, callDropped) {
 			return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, ctx.Err())
 		}
@@ -112,6 +117,7 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletRespo
 	}
 }
 
+// rouse wakes run; a wake-up that is pending already is enough.
 func (l *link) rouse() {
 	select {
 	case l.wake <- struct{}{}:
@@ -135,6 +141,7 @@ func (l *link) run() {
 		if l.cfg.Linger > 0 {
 			linger(l.ctx, l.cfg.Linger)
 		}
+		// A stream is opened when there is something to send, not as soon as one has broken: a client at rest does nothing.
 		if s != nil && s.isBroken() {
 			s.end()
 			s = nil
@@ -150,6 +157,7 @@ func (l *link) run() {
 	}
 }
 
+// linger lets a message wait for company.
 func linger(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -161,6 +169,7 @@ func linger(ctx context.Context, d time.Duration) {
 
 // open opens a stream; it fails if there is no connection within connectTimeout.
 func (l *link) open() (*stream, error) {
+	// The stream's context has to outlive the attempt to open it, so the attempt is bounded by a timer.
 	ctx, cancel := context.WithCancel(l.ctx)
 	timer := time.AfterFunc(connectTimeout, cancel)
 	rpc, err := l.rpc.Operations(ctx, grpc.WaitForReady(true))
@@ -192,6 +201,7 @@ func (l *link) flush(s *stream) {
 				break
 			}
 			taken++
+			// From the moment it is added its outcome is the stream's to tell, whether Send then succeeds or not.
 			if s.add(c) {
 				batch.Operations = append(batch.Operations, &pb.Operation{Id: c.id, Request: c.req})
 			}
@@ -234,6 +244,7 @@ func (l *link) drop(cause error) {
 	}
 }
 
+// close ends the stream and the goroutines; queued calls are answered by run on its way out.
 func (l *link) close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -250,6 +261,7 @@ func (s *stream) add(c *call) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// receive has answered all that was pending; what is added after that nobody would answer.
 	if s.err != nil { // the stream is gone, so this was not sent
 		c.answer <- callAnswer{err: fmt.Errorf("%w: %w: %w", txn.ErrNotSent, errBroken, s.err)}
 		return false
@@ -278,6 +290,8 @@ func (s *stream) receive() {
 	close(s.broken)
 }
 
+// handOut gives each answer to its call. Answers to nobody, and empty ones, are ignored: the server is not trusted
+// more than the network.
 func (s *stream) handOut(results *pb.OperationResults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,6 +303,7 @@ func (s *stream) handOut(results *pb.OperationResults) {
 	}
 }
 
+// isBroken reports whether receiving has ended.
 func (s *stream) isBroken() bool {
 	select {
 	case <-s.broken:

@@ -41,6 +41,7 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch, 
 		s: s, stream: stream, ctx: ctx, work: make(chan *pb.Operation), stop: make(chan struct{}),
 		room: make(chan struct{}, s.cfg.MaxInFlight), wake: make(chan struct{}, 1),
 	}
+	// The writer ends last, so that every operation that was taken is answered, also while draining.
 	written, idle, read := make(chan error, 1), make(chan struct{}), make(chan struct{})
 	go func() {
 		err := o.write(idle)
@@ -85,6 +86,7 @@ func (o *operations) read() {
 
 // hand gives the operation to an idle worker, or to a new one; false when no more work is taken.
 func (o *operations) hand(op *pb.Operation) bool {
+	// A worker's stack has grown to what operations need: an idle one is cheaper than a new goroutine.
 	select {
 	case o.work <- op:
 		return true
@@ -97,6 +99,7 @@ func (o *operations) hand(op *pb.Operation) bool {
 	case <-o.stop:
 		return false
 	}
+	// Not after ended: the stream waits for its workers then, and must know all of them.
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.ended {
@@ -118,6 +121,7 @@ func (o *operations) worker(op *pb.Operation) {
 	}
 }
 
+// answer queues an answer for the writer, which takes all that are ready at once.
 func (o *operations) answer(r *pb.OperationResult) {
 	o.mu.Lock()
 	o.ready = append(o.ready, r)
@@ -177,8 +181,10 @@ func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.Table
 		ctx, cancel = context.WithTimeout(ctx, min(time.Duration(req.DeadlineMs), maxDeadline)*time.Millisecond)
 		defer cancel()
 	}
+	// The client's belief about the tablet travels in the request; the node's own map knows where it is.
 	d := &pb.TabletDescriptor{TabletId: req.TabletId, Epoch: req.Epoch}
 	resp, err := s.transport.Send(ctx, d, req)
+	// The difference between "surely not done" and "unknown" must survive the way to the client.
 	switch {
 	case errors.Is(err, txn.ErrNotSent):
 		return failed(pb.Error_CODE_UNAVAILABLE, err.Error())
@@ -191,6 +197,7 @@ func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.Table
 // maxDeadline bounds a client's deadline, in milliseconds.
 const maxDeadline = 600_000
 
+// failed is an answer without a result.
 func failed(code pb.Error_Code, message string) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: message}}
 }

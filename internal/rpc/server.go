@@ -31,6 +31,8 @@ type Server struct {
 // NewServer returns a server over the transport, which stays the caller's.
 func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	cfg = cfg.withDefaults()
+	// gRPC's defaults are for other uses: 4 MiB per message would refuse the largest values, and 64 KiB of window would
+	// let a batch wait for several round trips.
 	opts := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
@@ -61,6 +63,7 @@ func (s *Server) Serve(lis net.Listener) error {
 
 // Shutdown takes no more work, lets what is under way finish, and cuts off what is left when ctx ends.
 func (s *Server) Shutdown(ctx context.Context) {
+	// Operations streams end by themselves only when they are told to: GracefulStop would wait for them for ever.
 	s.drain.Do(func() { close(s.service.draining) })
 	done := make(chan struct{})
 	go func() {
@@ -86,6 +89,7 @@ func recovered(logger *slog.Logger, where string, err *error) {
 	}
 }
 
+// recoverUnary guards the calls to meta.
 func recoverUnary(logger *slog.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		defer recovered(logger, info.FullMethod, &err)
@@ -93,6 +97,7 @@ func recoverUnary(logger *slog.Logger) grpc.UnaryServerInterceptor {
 	}
 }
 
+// recoverStream guards the stream's own goroutine; its workers guard themselves.
 func recoverStream(logger *slog.Logger) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 		defer recovered(logger, info.FullMethod, &err)
@@ -110,6 +115,7 @@ type service struct {
 
 // Timestamps asks the oracle.
 func (s *service) Timestamps(ctx context.Context, req *pb.TimestampsRequest) (*pb.TimestampsResponse, error) {
+	// One client must not use up the oracle's allocation; who needs more asks again.
 	count := max(1, min(int(req.Count), maxTimestamps))
 	first, n, err := s.transport.Timestamps(ctx, count)
 	if err != nil {

@@ -42,6 +42,7 @@ func toStatus(err error) error {
 	if !ok {
 		code = codes.Unavailable
 	}
+	// Our own error rides along whole: gRPC's codes are too few to tell a conflict of names from a full disk.
 	st, detailErr := status.New(code, e.Message).WithDetails(e)
 	if detailErr != nil {
 		return status.Error(code, e.Message)
@@ -60,6 +61,7 @@ func fromStatus(err error) error {
 			return &txn.ServerError{Code: e.Code, Message: e.Message}
 		}
 	}
+	// Without details it comes from gRPC, or from something that is no node at all.
 	switch st.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied:
 		return &txn.ServerError{Code: pb.Error_CODE_PERMISSION, Message: st.Message()}
