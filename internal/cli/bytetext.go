@@ -132,11 +132,14 @@ func printable(s string) string {
 
 // shortened is printable, cut to about most characters with the size noted; most ≤ 0 cuts nothing.
 func shortened(s string, most int) string {
-	if most <= 0 || len(s) <= most {
+	if most <= 0 || len(s) <= most && len(printable(s)) <= 2*most {
 		return printable(s)
 	}
-	cut := most
-	for cut > most-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
+	cut := min(most, len(s)-1)
+	for len(printable(s[:cut])) > 2*most { // escaped bytes are four characters wide
+		cut /= 2
+	}
+	for start := cut; cut > 0 && cut > start-utf8.UTFMax && !utf8.RuneStart(s[cut]); {
 		cut--
 	}
 	return fmt.Sprintf("%s… (%d bytes)", printable(s[:cut]), len(s))

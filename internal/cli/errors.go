@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -89,7 +90,8 @@ func (r *run) complain(cmd *cobra.Command, err error) {
 		}
 		return
 	}
-	_, _ = fmt.Fprintf(r.Stderr, "%s: %s\n", cmd.CommandPath(), strings.TrimPrefix(err.Error(), "percolator: "))
+	// The library's prefix says what the command's name in front says already, at every level of wrapping.
+	_, _ = fmt.Fprintf(r.Stderr, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(err.Error(), "percolator: ", ""))
 }
 
 // next prints what to do, on a line that scripts can cut away.
@@ -142,6 +144,8 @@ func (r *run) classify(err error) (code int, hint string) {
 		return ExitFailed, "read the cells (`get`, `history`) before you try again"
 	case errors.Is(err, percolator.ErrLocked), errors.Is(err, percolator.ErrConflict):
 		return ExitFailed, fmt.Sprintf("nothing was written: try again, or look who holds it with `%s lock ls`", r.Name)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return ExitFailed, "another process listens there: stop it, or give --listen (and --http) another port; port 0 picks free ones"
 	case errors.Is(err, percolator.ErrPermission):
 		return ExitFailed, "use a certificate that this node accepts (--cert, --key, --ca)"
 	}
