@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -123,6 +124,44 @@ func TestShare(t *testing.T) {
 		var s share
 		if s.Set(text) == nil {
 			t.Errorf("%q was taken for %v", text, s)
+		}
+	}
+}
+
+// Pages that all meet in one place, a cluster of duplicates and a page that everybody links to, do not make each other
+// run again and again (§2.4).
+func TestHotSpots(t *testing.T) {
+	const n = 300
+	dir := t.TempDir()
+	write := func(name, html string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "h.example", name), []byte(html), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "h.example"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write("hub.html", "<title>Hub</title>")
+	for i := range n {
+		write(fmt.Sprintf("copy%03d.html", i), "<title>The same</title>")
+		write(fmt.Sprintf("link%03d.html", i), fmt.Sprintf(
+			`<title>Link %d</title><a href="hub.html">hub %d</a><a href="copy%03d.html">copy</a>`, i, i, i%7+100))
+	}
+	a := opened(t, options{pages: dir, dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, verify: true})
+	if err := a.crawl(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	all, err := a.runs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		if o.conflicts > o.commits/2+workers {
+			t.Errorf("%s: %d conflicts, %d commits", o.name, o.conflicts, o.commits)
+		}
+		if (o.name == "elect" || o.name == "rank") && o.commits > n {
+			t.Errorf("%s ran %d times for a few hot spots: its notifications do not collapse", o.name, o.commits)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func run(ctx context.Context, o options) (err error) {
 	}()
 	if o.binary == "" {
 		o.binary = filepath.Join(work, "webindex")
-		build := exec.CommandContext(ctx, "go", "build", "-o", o.binary, "./examples/webindex")
+		build := exec.CommandContext(ctx, "go", "build", "-o", o.binary, "github.com/percolator-go/percolator/examples/webindex")
 		if out, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("build: %w\n%s", err, out)
 		}
