@@ -3,37 +3,39 @@
 //
 // # Who calls it
 //
-// The log actor commits Raft appends through LogWriter, the apply side commits effects through StateWriter; with the
-// default layout, one database for both, they are one Writer and one sync serves appends and applies together. Tablets
-// read their state through Snaps, from any number of goroutines, and their own Log from their own.
+// The log actor is the one writer: it commits the Raft appends and the effects of all tablets, whatever waits at once, and
+// one sync serves all of it. Tablets read their state through Snaps, from any number of goroutines, and their own Log from
+// their own goroutine.
 //
 // # Invariants
 //
-//  1. A Batch is durable and visible as a whole or not at all, also after kill -9 and power loss: all its entries are in
-//     one Badger Txn, with one version. WriteBatch, which splits silently, and mixed versions, which drop the commit
-//     markers, are never used.
-//  2. Commit returns after the sync. What it acknowledged is never lost (§2.2 relies on it for every lock and write
-//     record).
-//  3. A Snap reads at the highest contiguous sequence number whose commit has returned: never a part of a batch, never
-//     anything that could still be lost.
+//  1. A Batch is visible as a whole or not at all, and survives as a whole or not at all, also kill -9 and power loss: all
+//     its entries are in one Badger Txn, with one version. WriteBatch, which splits silently, and mixed versions, which drop
+//     the commit markers, are never used.
+//  2. Commit returns after the sync unless all its batches are lazy. What it acknowledged is never lost (§2.2 relies on it
+//     for every lock and write record). What survives is a prefix of all batches ever committed, lazy ones included, so
+//     what is visible when a batch is made is there whenever that batch is (docs/adr/0002).
+//  3. A Snap reads at the highest contiguous sequence number whose commit has returned: never a part of a batch, and, lazy
+//     batches apart, nothing that could still be lost.
 //  4. What a Snap can see stays: Badger may discard only versions that were superseded below every open Snap's number.
 //  5. After a failed write or sync nothing is written any more (ErrFailed): a later commit would make visible what is
 //     left of the failed one.
 //  6. A Raft log is contiguous and never commits more than it holds, at every moment on disk. Entries, HardState and the
 //     deletion of an overwritten suffix go in one Batch.
-//  7. Keys order like (row, class, column) of any bytes, and round-trip. A value that was written is never empty, so an
-//     unreadable one is an error and not an empty value.
+//  7. Keys order like (row, class, column) of any bytes, and round-trip.
 //  8. The directory belongs to one process at a time, says its disk format, and is refused with a typed error otherwise.
+//  9. Badger's value log stays empty: long values are cut into chunks. Nobody but the Writer writes to a database.
 //
 // # What a crash does
 //
 // Nothing needs repair: Badger replays its logs at Open and drops a Txn whose end is missing; empty log files that a
 // kill can leave behind (Badger issue 2207) are removed; an Open that never finished making a new store is begun anew. The
-// sequence goes on from Badger's highest version.
+// sequence goes on from Badger's highest version. Lazy batches since the last sync may be gone: their tablet applies the
+// entries of its log again.
 //
 // # Limits
 //
 // A batch is bounded by Store.MaxBatchBytes (with the default memtable 10,066,265 bytes of keys, values and overhead)
 // and MaxBatchLen. Badger writes through memory maps, where a full disk is a SIGBUS: Store.WriteBlocked says when to stop
-// taking writes, well before.
+// taking writes, and Commit itself refuses before the last reserve is gone.
 package store

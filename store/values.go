@@ -13,7 +13,7 @@ import (
 var ErrBadValue = errors.New("store: malformed value")
 
 // Values are a few varints, then the user's bytes to the end. The disk-format version in VERSION covers them all. No
-// value is empty: Badger answers an unreadable entry of its value log with empty bytes and no error, and so it shows.
+// value is empty, so that one that was lost is not taken for one.
 const (
 	kindMask byte = 0x03 // mvcc.Kind, in the first byte of W, H and L
 	longBit  byte = 0x04 // the value is in D
