@@ -17,6 +17,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -121,7 +122,7 @@ func (n *Node) openStore() error {
 	var err error
 	n.store, err = store.Open(store.Options{
 		Dir: n.cfg.Dir, InMemory: n.cfg.Store.InMemory, SeparateLog: n.cfg.Store.SeparateLog, Logger: n.cfg.Logger,
-		MemTableSize: n.cfg.Store.MemTableSize, MinFreeBytes: n.cfg.Store.MinFreeBytes, SyncDelay: n.cfg.Store.SyncDelay,
+		MemTableSize: n.cfg.Store.MemTableSize, MinFreeBytes: n.cfg.Store.MinFreeBytes, SyncDelay: n.cfg.Store.SyncDelay, NoSync: broken.NoSync,
 	})
 	if err != nil {
 		return err

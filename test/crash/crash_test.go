@@ -5,6 +5,7 @@ package crash
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/disk"
 	"github.com/percolator-go/percolator/test/workload"
 )
 
@@ -118,7 +121,7 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 	dir, rng := t.TempDir(), rand.New(rand.NewPCG(*seed, 0))
 	w := &witness{rows: map[string]bool{}}
 	for k := range *kills {
-		w.life(t, dir, time.Duration(rng.IntN(1500))*time.Millisecond)
+		w.life(t, dir, time.Duration(rng.IntN(1500))*time.Millisecond, func(*os.Process) error { return nil })
 		t.Logf("kill %d: %d transactions acknowledged so far", k+1, len(w.rows))
 	}
 	if len(w.rows) == 0 {
@@ -127,8 +130,28 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 	w.check(t, dir)
 }
 
-// life runs one child and kills it some time after it is ready.
-func (w *witness) life(t *testing.T, dir string, after time.Duration) {
+// TestPowerLossLosesNothingAcknowledged: the same with the power gone, node and all: what was not synced is not there
+// after the restart. It decides that applies need no sync of their own.
+func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
+	d, rng := disk.New(t, 2<<30), rand.New(rand.NewPCG(*seed, 1))
+	dir := filepath.Join(d.Dir(), "node")
+	w := &witness{rows: map[string]bool{}}
+	for k := range *kills {
+		w.life(t, dir, time.Duration(rng.IntN(1500))*time.Millisecond, func(p *os.Process) error { return d.Cut(p.Pid) })
+		d.Unmount()
+		if err := d.Mount(); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("power loss %d: %d transactions acknowledged so far", k+1, len(w.rows))
+		w.check(t, dir)
+	}
+	if len(w.rows) == 0 {
+		t.Fatal("nothing was ever acknowledged")
+	}
+}
+
+// life runs one child and kills it some time after it is ready, right after what before does to it.
+func (w *witness) life(t *testing.T, dir string, after time.Duration, before func(*os.Process) error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childDir+"="+dir)
 	cmd.Stderr = os.Stderr
@@ -139,8 +162,8 @@ func (w *witness) life(t *testing.T, dir string, after time.Duration) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	before := w.last
-	ready := false
+	last := w.last
+	ready, fault := false, make(chan error, 1)
 	lines := bufio.NewReader(out)
 	for {
 		line, err := lines.ReadString('\n')
@@ -153,14 +176,14 @@ func (w *witness) life(t *testing.T, dir string, after time.Duration) {
 			t.Fatal(err)
 		case f[0] == "ready":
 			ready = true
-			time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+			time.AfterFunc(after, func() { fault <- errors.Join(before(cmd.Process), cmd.Process.Kill()) })
 		case f[0] == "acked" && len(f) == 4:
 			at, err := strconv.ParseUint(f[2], 10, 64)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if at <= before {
-				t.Fatalf("oracle: timestamp %d after the restart, %d before it", at, before)
+			if at <= last {
+				t.Fatalf("oracle: timestamp %d after the restart, %d before it", at, last)
 			}
 			w.rows[f[1]] = f[3] == "true"
 			w.last = max(w.last, at)
@@ -171,6 +194,9 @@ func (w *witness) life(t *testing.T, dir string, after time.Duration) {
 	_ = cmd.Wait()
 	if !ready {
 		t.Fatal("the node did not come up")
+	}
+	if err := <-fault; err != nil {
+		t.Fatal(err)
 	}
 }
 

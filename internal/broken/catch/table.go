@@ -18,4 +18,5 @@ var properties = []property{
 	{tag: "early_txn", pkg: "actors/tablet", test: "^TestReadSeesLockOrWrite$", assertion: "LOST-READ: a read above the commit timestamp"},
 	{tag: "split_applied", pkg: "actors/tablet", test: "^TestAppliedIndexMatchesEffects$", assertion: "APPLIED-INDEX: .*"},
 	{tag: "ack_outside", pkg: "actors/observer", test: "^TestTwoWorkersOneChange$", assertion: "was committed [0-9]+ times, want once"},
+	{tag: "no_sync", pkg: "test/crash", test: "^TestPowerLossLosesNothingAcknowledged$", assertion: "acknowledged cells of [0-9]+ transactions are gone|no such table|node did not come up|bank: the accounts hold"},
 }
