@@ -46,9 +46,9 @@ func answerGet(v readView, req *pb.GetRequest) (*pb.TabletResponse, bool, error)
 		if r.Status == mvcc.StatusLocked && r.Lock.Lock.Token != 0 {
 			return nil, true, nil
 		}
-		if bytes += len(r.Value); bytes > v.tablet.cfg.Limits.Batch {
-			return failure(pb.Error_CODE_TOO_LARGE, "the answer to %d cells exceeds %d bytes: ask for fewer at once",
-				len(req.Cells), v.tablet.cfg.Limits.Batch), false, nil
+		if bytes += len(r.Value); bytes > v.tablet.cfg.Limits.Batch && i > 0 {
+			results = results[:i] // the caller asks for the rest
+			break
 		}
 		results[i] = wire.ReadResultPB(r)
 	}
