@@ -24,10 +24,13 @@ type loader struct {
 // changes counts pages.
 type changes struct{ loaded, unchanged, removed int64 }
 
+// counts are the numbers so far.
 func (l *loader) counts() changes {
 	return changes{l.loaded.Load(), l.unchanged.Load(), l.removed.Load()}
 }
 
+// load brings the database to what the tree holds: new and changed pages are written, pages that are gone are removed.
+// It returns when all of it is committed; observers go on after that.
 func (l *loader) load(ctx context.Context) (err error) {
 	files, skipped, err := page.Tree(l.dir)
 	if err != nil {
@@ -64,7 +67,7 @@ func (l *loader) load(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for url := range have {
+	for url := range have { // what no file of the tree accounted for
 		if err := work.Load(ctx, l.remove(url)); err != nil {
 			return err
 		}

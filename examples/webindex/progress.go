@@ -29,6 +29,7 @@ type progress struct {
 	last time.Time
 }
 
+// newProgress begins now. quiet shows nothing.
 func newProgress(name string, total int, quiet bool) *progress {
 	now := time.Now()
 	p := &progress{name: name, total: total, quiet: quiet, began: now, last: now}
@@ -45,11 +46,13 @@ func newProgress(name string, total int, quiet bool) *progress {
 	return p
 }
 
+// terminal reports whether f is something to draw on.
 func terminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
+// add counts n more done.
 func (p *progress) add(n int) {
 	if p.bar != nil {
 		p.bar.IncrBy(n)

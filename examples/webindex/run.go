@@ -37,6 +37,7 @@ type app struct {
 	db   *percolator.DB
 }
 
+// run is the whole command. The throw-away directory goes with it, unless it is killed.
 func run(ctx context.Context, o options, logger *slog.Logger) (err error) {
 	if o.pages == "" {
 		if o.pages, err = corpus.DefaultDir(); err != nil {

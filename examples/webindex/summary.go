@@ -37,6 +37,7 @@ func (a *app) runs(ctx context.Context) ([]observerRuns, error) {
 	return all, nil
 }
 
+// parked reports whether an observer has given up on something.
 func parked(all []observerRuns) bool {
 	return slices.ContainsFunc(all, func(o observerRuns) bool { return o.parked > 0 })
 }
@@ -130,6 +131,7 @@ func (a *app) summarize(ctx context.Context, from percolator.Timestamp) (*summar
 	return s, nil
 }
 
+// take notes one cell of the page.
 func (d *dated) take(c percolator.Cell, heads map[string]bool) {
 	switch c.Column.Name {
 	case schema.Sum:
@@ -166,6 +168,7 @@ func (s *summary) add(heads map[string]bool, row string, d dated, from percolato
 	}
 }
 
+// percentile is the delay that p percent of the pages did not exceed.
 func (s *summary) percentile(p int) time.Duration {
 	if len(s.delays) == 0 {
 		return 0

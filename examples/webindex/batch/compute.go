@@ -59,6 +59,7 @@ type computation struct {
 	linking map[string]int       // URL -> number of pages that link to that very URL
 }
 
+// add takes what a page says by itself.
 func (c *computation) add(url string, p page.Page) {
 	content := "page " + p.Hash
 	if p.Redirect != "" {
@@ -68,7 +69,7 @@ func (c *computation) add(url string, p page.Page) {
 	for _, l := range p.Links {
 		c.linking[l.Target]++ // a page has each target once
 	}
-	p.Title, p.Text = "", ""
+	p.Title, p.Text = "", "" // only their digests are compared
 	c.pages[url] = p
 }
 
@@ -125,6 +126,7 @@ func (c *computation) cluster() {
 	}
 }
 
+// way notes the canonical URL of a URL, if it is another one.
 func (c *computation) way(url, canon string) {
 	if url != canon {
 		c.out.Ways[url] = canon

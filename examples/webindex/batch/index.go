@@ -24,6 +24,7 @@ type Entry struct {
 	Text    string // Digest
 }
 
+// newIndex returns an empty index.
 func newIndex() *Index {
 	return &Index{
 		Pages: map[string]Entry{}, Ways: map[string]string{}, Members: map[string]string{}, Heads: map[string]string{},
@@ -105,6 +106,7 @@ func mark(m map[string]string, key string) string {
 	return value
 }
 
+// entries are the pages in a form that Diff can compare and print.
 func (x *Index) entries() map[string]string {
 	m := make(map[string]string, len(x.Pages))
 	for url, e := range x.Pages {

@@ -81,8 +81,10 @@ func render(ctx context.Context, root string) (map[string][]byte, error) {
 	return s.files, nil
 }
 
+// marker is the file beside dir that says what dir completely holds.
 func marker(dir string) string { return filepath.Clean(dir) + ".complete" }
 
+// complete reports whether dir completely holds what the label says.
 func complete(dir, label string) bool {
 	have, err := os.ReadFile(marker(dir))
 	if err != nil || string(have) != label {

@@ -45,10 +45,12 @@ func Edit(ctx context.Context, src, dst string, share float64, seed uint64) (Edi
 	return e.done, write(ctx, dst, fmt.Sprintf("edit %v %d of %s", share, seed, src), e.files)
 }
 
+// editor changes a tree in memory. All that it decides comes from rng, in a fixed order, over sorted names: the same
+// tree, share and seed give the same edits on every machine.
 type editor struct {
 	files map[string][]byte
 	pages []string // the pages that are there, edited or not
-	seed  uint64
+	seed  uint64   // also in the texts, so that edits of different seeds differ
 	rng   *rand.Rand
 	done  Edits
 }
@@ -63,14 +65,17 @@ func newEditor(files map[string][]byte, seed uint64) *editor {
 	return e
 }
 
+// pick is any page. Pages may be picked and edited more than once.
 func (e *editor) pick() string { return e.pages[e.rng.IntN(len(e.pages))] }
 
+// pickURL is the URL of any page.
 func (e *editor) pickURL() string {
 	host, path, _ := strings.Cut(e.pick(), "/")
 	return (&url.URL{Scheme: "http", Host: host, Path: "/" + path}).String()
 }
 
-// edit makes the i-th edit.
+// edit makes the i-th edit. The mix is meant to touch every part of the index: texts alone (a page leaves its cluster),
+// links and anchors (inverted links and elections), stubs (redirects), pages that come and go.
 func (e *editor) edit(i int) {
 	page := e.pick()
 	content := e.files[page]
@@ -100,6 +105,7 @@ func (e *editor) edit(i int) {
 	e.files[page] = content
 }
 
+// remove drops the page, unless it is the last.
 func (e *editor) remove(page string) {
 	if len(e.pages) == 1 {
 		return

@@ -30,7 +30,7 @@ type site struct {
 	files map[string][]byte
 }
 
-// pick is a fixed pseudo-random number of the name, below n.
+// pick decides without a random generator, so that one more package elsewhere changes nothing here: it is a fixed pseudo-random number of the name, below n.
 func pick(name string, n int) int {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -38,6 +38,7 @@ func pick(name string, n int) int {
 	return int((x ^ x>>29) % uint64(n))
 }
 
+// stub is a redirect stub as servers and authors write them, with a link for those who do not follow it.
 func stub(target string) []byte {
 	t := html.EscapeString(target)
 	return []byte("<!DOCTYPE html>\n<html><head><meta http-equiv=\"refresh\" content=\"0; url=" + t + "\">" +

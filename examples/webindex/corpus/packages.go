@@ -95,6 +95,7 @@ func skip(name string) bool {
 	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, ".")
 }
 
+// load parses one package. Files are given by name, those for other platforms and tests left out.
 func load(dir, path string, names []string) (*pkg, error) {
 	p := &pkg{fset: token.NewFileSet(), imports: map[string]string{}, file: map[string]string{}}
 	var files []*ast.File

@@ -24,8 +24,10 @@ type renderer struct {
 // up leads from a page in dir (below the host) to the host's directory.
 func up(dir string) string { return strings.Repeat("../", strings.Count(dir, "/")+1) }
 
+// pkgDir is where a package's pages are, below the host.
 func pkgDir(path string) string { return "pkg/" + path }
 
+// anchor is a link.
 func anchor(href, text string) string {
 	return `<a href="` + html.EscapeString(href) + `">` + html.EscapeString(text) + `</a>`
 }
@@ -69,6 +71,7 @@ func (r *renderer) documentation() error {
 	return nil
 }
 
+// pkg writes the package's own page, which links to its symbols and to the packages that import it, and theirs.
 func (r *renderer) pkg(p *pkg) error {
 	path, dir := p.doc.ImportPath, pkgDir(p.doc.ImportPath)
 	var b strings.Builder
@@ -98,6 +101,7 @@ func (r *renderer) pkg(p *pkg) error {
 	return nil
 }
 
+// symbol renders one function, type or method; a type links to its constructors and methods.
 func (r *renderer) symbol(p *pkg, s symbol) ([]byte, error) {
 	path, dir := p.doc.ImportPath, pkgDir(p.doc.ImportPath)
 	var b strings.Builder
@@ -126,6 +130,7 @@ func (r *renderer) symbol(p *pkg, s symbol) ([]byte, error) {
 	return document(path+"."+s.name, b.String()), nil
 }
 
+// values renders groups of constants and variables, which have no pages of their own.
 func (r *renderer) values(b *strings.Builder, p *pkg, dir string, groups ...[]*doc.Value) error {
 	for _, group := range groups {
 		for _, v := range group {
@@ -166,6 +171,7 @@ func (r *renderer) declaration(b *strings.Builder, p *pkg, dir string, decl ast.
 	var scan scanner.Scanner
 	scan.Init(file, text, func(token.Position, string) {}, scanner.ScanComments)
 	b.WriteString("<pre>")
+	// A name after a dot belongs to the name before it: to a package that is imported, or to something without a page.
 	done, qualifier, dot := 0, "", false
 	for {
 		pos, tok, lit := scan.Scan()

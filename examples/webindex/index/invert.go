@@ -80,6 +80,7 @@ type hanger struct {
 	ranks  map[string]bool    // canonical URLs whose rank is to be counted again
 }
 
+// hang brings one link to where it belongs. What hangs there already, with the same texts, is left alone.
 func (h *hanger) hang(l page.Link, canon string) {
 	texts := schema.EncodeAnchors(l.Anchors)
 	now := hanging{canon, digest(texts)}
@@ -104,11 +105,13 @@ func (h *hanger) takeDown() {
 	}
 }
 
+// remove takes one link down.
 func (h *hanger) remove(canon, target string) {
 	h.t.Delete(schema.Row(canon, h.source, target), schema.Anchor())
 	h.rerank(canon)
 }
 
+// rerank has the rank counted again, by a weak notification: popular pages are hung upon by many at once.
 func (h *hanger) rerank(canon string) {
 	if !h.ranks[canon] {
 		h.ranks[canon] = true
@@ -116,6 +119,7 @@ func (h *hanger) rerank(canon string) {
 	}
 }
 
+// decodeInverted reads what hangs of a page, by target.
 func decodeInverted(value []byte) map[string]hanging {
 	hangs := map[string]hanging{}
 	for _, line := range schema.Lines(value) {

@@ -32,6 +32,7 @@ func process(ctx context.Context, t Tx, url string) error {
 			content = schema.Row(schema.KindStub, p.Redirect)
 		}
 	}
+	// Only what changed is written, so that only what depends on it runs. Nobody else writes these cells (rule 1).
 	put(t, old, url, schema.Pages(schema.Title), []byte(p.Title))
 	put(t, old, url, schema.Pages(schema.Text), []byte(p.Text))
 
@@ -99,6 +100,7 @@ func relabel(t Tx, old values, url string, links []page.Link) error {
 	return nil
 }
 
+// sorted are the members of a set in order, so that equal sets have equal encodings.
 func sorted(set map[string]bool) []string {
 	items := make([]string, 0, len(set))
 	for item := range set {

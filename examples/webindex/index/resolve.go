@@ -76,7 +76,7 @@ func refile(ctx context.Context, t Tx, url string) error {
 	return resolve(ctx, t, url)
 }
 
-// each yields the rows without error.
+// each yields the rows, without an error among them.
 func each(rows []string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for _, row := range rows {
@@ -110,6 +110,7 @@ func resolve(ctx context.Context, t Tx, url string) error {
 		}
 		membership = schema.Row(w.hash, kind)
 	}
+	// A new member is only registered by this run and reads its canonical page by the next one (rule 2), a founder knows it.
 	canon := w.end
 	if before := string(old.get(url, schema.Pages(schema.Cluster))); before != membership {
 		put(t, old, url, schema.Pages(schema.Cluster), []byte(membership))

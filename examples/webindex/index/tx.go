@@ -68,10 +68,12 @@ func fan(ctx context.Context, t Tx, col percolator.Column, rows iter.Seq2[string
 // values are cells by their key.
 type values map[percolator.CellKey][]byte
 
+// get is the cell's value, nil if it does not exist.
 func (v values) get(row string, col percolator.Column) []byte {
 	return v[percolator.CellKey{Row: row, Column: col}]
 }
 
+// has tells an empty value from none.
 func (v values) has(row string, col percolator.Column) bool {
 	_, ok := v[percolator.CellKey{Row: row, Column: col}]
 	return ok

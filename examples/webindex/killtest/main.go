@@ -84,6 +84,7 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
+// killer runs the command again and again, in one directory per seed.
 type killer struct {
 	options
 	work, pages string

@@ -153,6 +153,7 @@ func (r *reader) refresh(n *html.Node) {
 	}
 }
 
+// link takes one anchor. The bounds keep what comes first in the document.
 func (r *reader) link(n *html.Node) {
 	href, there := lookup(n, "href")
 	if !there {
@@ -187,6 +188,7 @@ func innerText(n *html.Node) string {
 	return b.String()
 }
 
+// attr is the attribute's value, or "".
 func attr(n *html.Node, name string) string {
 	value, _ := lookup(n, name)
 	return value
