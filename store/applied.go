@@ -30,7 +30,8 @@ func appendAppliedKey(dst []byte, tablet uint64) []byte {
 func (b *Batch) PutApplied(tablet uint64, a Applied) {
 	const size = 1 + 8 + 1 + 3*8
 	key := appendAppliedKey(b.room(size), tablet)
-	all := append(key, plainTag)
+	all := key
+	all = append(all, plainTag)
 	for _, n := range [...]uint64{a.Index, a.Term, a.Epoch} {
 		all = binary.BigEndian.AppendUint64(all, n)
 	}
