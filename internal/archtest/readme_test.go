@@ -46,3 +46,39 @@ func TestReadmeShowsRealPrograms(t *testing.T) {
 		}
 	}
 }
+
+// quotedPath finds `path/like/this` in a document.
+var quotedPath = regexp.MustCompile("`([A-Za-z0-9_.*/-]+)`")
+
+// TestDocsNameRealFiles: a path in a document that begins with a directory of the repository leads somewhere.
+func TestDocsNameRealFiles(t *testing.T) {
+	base := filepath.Join("..", "..")
+	documents, err := filepath.Glob(filepath.Join(base, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob(filepath.Join(base, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, document := range append(documents, more...) {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range quotedPath.FindAllStringSubmatch(string(text), -1) {
+			first, _, nested := strings.Cut(m[1], "/")
+			if info, err := os.Stat(filepath.Join(base, first)); !nested || first == "" || err != nil || !info.IsDir() {
+				continue
+			}
+			checked++
+			if found, err := filepath.Glob(filepath.Join(base, m[1])); err != nil || len(found) == 0 {
+				t.Errorf("%s names %s, which is not there", filepath.Base(document), m[1])
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no path was found: the test showed nothing")
+	}
+}
