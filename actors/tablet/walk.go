@@ -139,7 +139,10 @@ func answerPending(v readView, req *pb.PendingRequest) (*pb.TabletResponse, erro
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: out}}, nil
 }
 
-// pending counts the entries of one observed column.
+// maxPending bounds how many entries of one column are counted: who waits for none needs no exact number of many.
+const maxPending = 2048
+
+// pending counts the entries of one observed column, those to be waited for up to maxPending.
 func (v readView) pending(key columnKey) (notifications, parked, intents uint64, err error) {
 	span, ok := wire.Clip(v.descriptor, mvcc.Span{Table: key.table})
 	if !ok {
@@ -149,7 +152,7 @@ func (v readView) pending(key columnKey) (notifications, parked, intents uint64,
 		if err != nil {
 			return 0, 0, 0, err
 		}
-		if !span.Contains(n.Cell.Row) {
+		if !span.Contains(n.Cell.Row) || notifications >= maxPending {
 			break
 		}
 		if n.Notify.ParkedTS != 0 {
@@ -162,7 +165,7 @@ func (v readView) pending(key columnKey) (notifications, parked, intents uint64,
 		if err != nil {
 			return 0, 0, 0, err
 		}
-		if !span.Contains(i.Cell.Row) {
+		if !span.Contains(i.Cell.Row) || intents >= maxPending {
 			break
 		}
 		intents++

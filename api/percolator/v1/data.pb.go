@@ -2878,7 +2878,8 @@ func (x *HistoryResponse) GetEntries() []*HistoryEntry {
 	return nil
 }
 
-// Counts what WaitIdle waits for. run_started and notify_written only grow; two equal passes with zero pending mean idle.
+// Counts what WaitIdle waits for; a count stops at some thousands a column. notify_written only grows: two equal passes
+// with nothing pending mean idle.
 type PendingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unlinked      []string               `protobuf:"bytes,1,rep,name=unlinked,proto3" json:"unlinked,omitempty"` // observers that no process has linked: their work is counted apart
