@@ -95,8 +95,8 @@ func (b *Batch) Len() int { return b.entries }
 // earlier batch (Writer.Commit).
 func (b *Batch) SetLazy() { b.lazy = true }
 
-// Lazy reports whether SetLazy was called. Who has both kinds waiting commits the lazy ones first, in a Commit of their
-// own: they are answered without waiting for the others' sync.
+// Lazy reports whether SetLazy was called. Who has both kinds waiting may commit the lazy ones first, in a Commit of
+// their own: they are answered without waiting for the others' sync.
 func (b *Batch) Lazy() bool { return b.lazy }
 
 // Reset empties the batch for reuse and drops all references that it holds.
