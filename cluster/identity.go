@@ -25,7 +25,7 @@ var identityKey = []byte("node identity")
 
 // OpenIdentity reads the node's identity and begins its next incarnation. In a fresh store it makes one, and begins a
 // cluster: bootstrap adds the first tablets' state to the same atomic batch.
-func OpenIdentity(st *store.Store, bootstrap func(b *store.Batch)) (Identity, error) {
+func OpenIdentity(st *store.Store, bootstrap func(b *store.Batch, node uint64)) (Identity, error) {
 	snap := st.Snap()
 	data, ok, err := snap.Get(identityKey)
 	snap.Close()
@@ -43,7 +43,7 @@ func OpenIdentity(st *store.Store, bootstrap func(b *store.Batch)) (Identity, er
 			return Identity{}, fmt.Errorf("cluster: no randomness: %w", err)
 		}
 		id = Identity{ClusterID: uuid.NewString(), NodeID: binary.BigEndian.Uint64(b[:])>>1 | 1}
-		bootstrap(batch)
+		bootstrap(batch, id.NodeID)
 	}
 	id.Incarnation++
 	data, err = json.Marshal(id)
@@ -57,9 +57,9 @@ func OpenIdentity(st *store.Store, bootstrap func(b *store.Batch)) (Identity, er
 	return id, nil
 }
 
-// FirstTablets are the tablets that a new cluster begins with: meta, and one for all user tables.
-func FirstTablets() []*pb.TabletDescriptor {
-	replicas := func() []*pb.Replica { return []*pb.Replica{{ReplicaId: 1}} }
+// FirstTablets are the tablets that a new cluster begins with, on its first node: meta, and one for all user tables.
+func FirstTablets(node uint64) []*pb.TabletDescriptor {
+	replicas := func() []*pb.Replica { return []*pb.Replica{{ReplicaId: 1, NodeId: node}} }
 	users := uint32(mvcc.FirstUserTable)
 	return []*pb.TabletDescriptor{
 		{TabletId: MetaTablet, Epoch: 1, EndTable: users, Replicas: replicas(), NextReplicaId: 2},

@@ -127,8 +127,8 @@ func (n *Node) openStore() error {
 	if err != nil {
 		return err
 	}
-	n.identity, err = cluster.OpenIdentity(n.store, func(b *store.Batch) {
-		for _, d := range cluster.FirstTablets() {
+	n.identity, err = cluster.OpenIdentity(n.store, func(b *store.Batch, node uint64) {
+		for _, d := range cluster.FirstTablets(node) {
 			tablet.Bootstrap(b, d)
 		}
 	})

@@ -92,7 +92,7 @@ func bankCluster() *fakeCluster {
 			ClusterId: "4f1c", NodeId: 1, Incarnation: 2, Version: "v0.1.0", Listen: "127.0.0.1:7800", Http: "127.0.0.1:7803",
 			Tablets: []*pb.StatusResponse{
 				{Tablet: &pb.TabletDescriptor{TabletId: 1}, Leader: true, Reads: 5, Mutations: 3, Batches: 4, AppliedIndex: 9},
-				{Tablet: &pb.TabletDescriptor{TabletId: 2}, Leader: true, Locks: 2, Reads: 100, Mutations: 50, Batches: 21, Bytes: 4096},
+				{Tablet: &pb.TabletDescriptor{TabletId: 2}, Leader: true, Locks: 2, Reads: 100, Mutations: 50, Batches: 21, Proposals: 20},
 			},
 			Observers:  []*pb.ObserverStatus{{Name: "count", Table: "bank", Column: []byte("bal"), Runs: 12, Commits: 10, Conflicts: 2, Running: 1}},
 			OracleLast: 1 << 18, OracleServed: 30, OracleBatches: 10, LogBatches: 8, LogRequests: 20,

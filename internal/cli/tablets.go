@@ -77,7 +77,6 @@ type tabletHere struct {
 	Mutations uint64 `json:"mutations"`
 	Batches   uint64 `json:"batches"`
 	Proposals uint64 `json:"proposals"`
-	Bytes     uint64 `json:"bytes"`
 }
 
 // tablets joins the map with the node's replicas, by tablet id.
@@ -100,7 +99,7 @@ func (r *run) tablets(ctx context.Context, s *session) error {
 	}
 	var g grid
 	g.numbers(0, 3, 6, 7, 8, 9, 10)
-	g.add("TABLET", "FROM", "BEFORE", "EPOCH", "NODES", "LEADER", "LOCKS", "READS", "MUTATIONS", "BATCHES", "BYTES")
+	g.add("TABLET", "FROM", "BEFORE", "EPOCH", "NODES", "LEADER", "LOCKS", "READS", "MUTATIONS", "BATCHES", "PROPOSALS")
 	for _, d := range descriptors {
 		t := newTabletJSON(d, here[d.TabletId], names)
 		if r.output == outputJSON {
@@ -132,7 +131,7 @@ func newTabletJSON(d *pb.TabletDescriptor, here *pb.StatusResponse, names *names
 	if here != nil {
 		t.Here = &tabletHere{
 			Leader: here.Leader, Applied: here.AppliedIndex, Locks: here.Locks, Reads: here.Reads,
-			Mutations: here.Mutations, Batches: here.Batches, Proposals: here.Proposals, Bytes: here.Bytes,
+			Mutations: here.Mutations, Batches: here.Batches, Proposals: here.Proposals,
 		}
 	}
 	return t
@@ -160,7 +159,7 @@ func (t *tabletJSON) line() []string {
 		leader = "here"
 	}
 	return append(line, leader, fmt.Sprint(t.Here.Locks), fmt.Sprint(t.Here.Reads), fmt.Sprint(t.Here.Mutations),
-		fmt.Sprint(t.Here.Batches), fmt.Sprint(t.Here.Bytes))
+		fmt.Sprint(t.Here.Batches), fmt.Sprint(t.Here.Proposals))
 }
 
 // text writes a place in the order of all rows; a table alone is its first row.

@@ -46,10 +46,10 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
 </table>
 <h2>Tablets</h2>
 <table>
-<thead><tr><th class="n">id<th>from<th>before<th>role<th class="n">applied<th class="n">locks<th class="n">reads<th class="n">mutations<th class="n">batches<th class="n">bytes</thead>
+<thead><tr><th class="n">id<th>from<th>before<th>role<th class="n">applied<th class="n">locks<th class="n">reads<th class="n">mutations<th class="n">batches<th class="n">proposals</thead>
 {{range .Status.Tablets}}<tr><td class="n">{{.Tablet.TabletId}}<td>{{.Tablet.StartTable}}/{{row .Tablet.StartRow}}
 <td>{{if .Tablet.EndUnbounded}}the end{{else}}{{.Tablet.EndTable}}/{{row .Tablet.EndRow}}{{end}}
-<td>{{if .Leader}}leader{{else}}replica{{end}}<td class="n">{{.AppliedIndex}}<td class="n">{{.Locks}}<td class="n">{{.Reads}}<td class="n">{{.Mutations}}<td class="n">{{.Batches}}<td class="n">{{.Bytes}}
+<td>{{if .Leader}}leader{{else}}replica{{end}}<td class="n">{{.AppliedIndex}}<td class="n">{{.Locks}}<td class="n">{{.Reads}}<td class="n">{{.Mutations}}<td class="n">{{.Batches}}<td class="n">{{.Proposals}}
 {{else}}<tr><td colspan="10">none
 {{end}}</table>
 <h2>Observers</h2>

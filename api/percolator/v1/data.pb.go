@@ -3458,7 +3458,6 @@ type StatusResponse struct {
 	Mutations        uint64                 `protobuf:"varint,10,opt,name=mutations,proto3" json:"mutations,omitempty"`
 	Batches          uint64                 `protobuf:"varint,11,opt,name=batches,proto3" json:"batches,omitempty"`
 	Proposals        uint64                 `protobuf:"varint,12,opt,name=proposals,proto3" json:"proposals,omitempty"`
-	Bytes            uint64                 `protobuf:"varint,13,opt,name=bytes,proto3" json:"bytes,omitempty"` // estimate of the state's size
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -3573,13 +3572,6 @@ func (x *StatusResponse) GetBatches() uint64 {
 func (x *StatusResponse) GetProposals() uint64 {
 	if x != nil {
 		return x.Proposals
-	}
-	return 0
-}
-
-func (x *StatusResponse) GetBytes() uint64 {
-	if x != nil {
-		return x.Bytes
 	}
 	return 0
 }
@@ -4628,7 +4620,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\fMarkResponse\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x12\n" +
 	"\x04mark\x18\x02 \x01(\x04R\x04mark\"\x0f\n" +
-	"\rStatusRequest\"\x9f\x03\n" +
+	"\rStatusRequest\"\x89\x03\n" +
 	"\x0eStatusResponse\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x12\x12\n" +
@@ -4644,8 +4636,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\tmutations\x18\n" +
 	" \x01(\x04R\tmutations\x12\x18\n" +
 	"\abatches\x18\v \x01(\x04R\abatches\x12\x1c\n" +
-	"\tproposals\x18\f \x01(\x04R\tproposals\x12\x14\n" +
-	"\x05bytes\x18\r \x01(\x04R\x05bytes\"\xc1\x01\n" +
+	"\tproposals\x18\f \x01(\x04R\tproposals\"\xc1\x01\n" +
 	"\x0eMutationResult\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
