@@ -1,0 +1,260 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+var errCrash = errors.New("crash")
+
+// world is all that a Meta talks to: a meta tablet that keeps the rules' raw cells, and tablets that split and take
+// catalogues. It can fail at its n-th operation, before or after carrying it out.
+type world struct {
+	t      *testing.T
+	mu     sync.Mutex
+	view   *mvcc.MemView
+	router *Router
+	held   map[uint64]*pb.TabletDescriptor
+	has    map[uint64]uint64 // the catalogue's version
+	ops    int
+	failAt int // 0: never
+	after  bool
+}
+
+func newWorld(t *testing.T) (*world, *Meta) {
+	w := &world{t: t, view: mvcc.NewMemView(), router: NewRouter(), held: map[uint64]*pb.TabletDescriptor{}, has: map[uint64]uint64{}}
+	for _, d := range FirstTablets(7) {
+		w.held[d.TabletId] = d
+		w.router.Update(d)
+	}
+	return w, NewMeta(w.send, w.router)
+}
+
+func (w *world) send(_ context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ops++
+	if w.ops == w.failAt && !w.after {
+		return nil, errCrash
+	}
+	r, err := w.carryOut(tablet, req)
+	if w.ops == w.failAt {
+		return nil, errCrash
+	}
+	return r, err
+}
+
+func (w *world) carryOut(tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_RawGet:
+		value, ok, err := w.view.Raw(wire.Cell(op.RawGet.Cells[0]))
+		return &pb.TabletResponse{Result: &pb.TabletResponse_RawGet{RawGet: &pb.RawGetResponse{Values: []*pb.RawValue{{Found: ok, Value: value}}}}}, err
+	case *pb.TabletRequest_RawWrite:
+		result, muts, err := mvcc.RawWrite(w.view, wire.RawWrite(op.RawWrite))
+		w.view.Apply(muts)
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: wire.ResultPB(result)}}, err
+	case *pb.TabletRequest_RawScan:
+		out := &pb.RawScanResponse{Done: true}
+		for c, v := range w.view.RawCells(wire.Span(op.RawScan.Span)) {
+			out.Cells = append(out.Cells, &pb.ReadCell{Cell: wire.CellPB(c), Value: v})
+		}
+		return &pb.TabletResponse{Result: &pb.TabletResponse_RawScan{RawScan: out}}, nil
+	case *pb.TabletRequest_SetCatalogue:
+		w.has[tablet] = max(w.has[tablet], op.SetCatalogue.Catalogue.Version)
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{}}}, nil
+	case *pb.TabletRequest_Split:
+		return w.split(tablet, op.Split)
+	}
+	return nil, fmt.Errorf("unexpected %T", req.Op)
+}
+
+// split is what a tablet does; its node tells the router at once.
+func (w *world) split(tablet uint64, r *pb.SplitRequest) (*pb.TabletResponse, error) {
+	d := w.held[tablet]
+	at := wire.Position{Table: mvcc.TableID(r.Table), Row: wire.String(r.Row)}
+	if !wire.Holds(d, at) {
+		return nil, &txn.ServerError{Code: pb.Error_CODE_WRONG_TABLET}
+	}
+	if _, used := w.held[r.NewTabletId]; used {
+		w.t.Errorf("tablet id %d is used twice", r.NewTabletId)
+	}
+	left, right := proto.CloneOf(d), proto.CloneOf(d)
+	left.EndTable, left.EndRow, left.EndUnbounded, left.Epoch = r.Table, r.Row, false, d.Epoch+1
+	right.StartTable, right.StartRow, right.TabletId, right.Epoch = r.Table, r.Row, r.NewTabletId, d.Epoch+1
+	w.held[left.TabletId], w.held[right.TabletId] = left, right
+	w.has[right.TabletId] = w.has[left.TabletId]
+	w.router.Update(left)
+	w.router.Update(right)
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Left: left, Right: right}}}, nil
+}
+
+// TestCreateTableInterrupted: whatever operation the maker of a table dies at, before or after it took effect, the table
+// is there with its boundaries or not at all, and making it again finishes it, with ids that were never used.
+func TestCreateTableInterrupted(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		for failAt := 1; ; failAt++ {
+			w, m := newWorld(t)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			w.failAt, w.after = failAt, after
+			_, err := m.CreateTable(ctx, "t", []string{"k", "p"})
+			if err == nil {
+				if failAt < 8 {
+					t.Fatalf("only %d operations", w.ops)
+				}
+				break
+			}
+			if !errors.Is(err, errCrash) {
+				t.Fatal(err)
+			}
+			w.checkTable(ctx, m, "died at operation", failAt)
+			if _, err := m.CreateTable(ctx, "t", []string{"k", "p"}); err != nil {
+				t.Fatal(err)
+			}
+			table, err := m.Table(ctx, "t")
+			if err != nil || table == nil || len(table.SplitKeys) != 2 {
+				t.Fatalf("made again: %v, %v", table, err)
+			}
+			w.checkTable(ctx, m, "made again after operation", failAt)
+		}
+	}
+}
+
+// checkTable: a table that can be looked up has a boundary at its start and at each split key.
+func (w *world) checkTable(ctx context.Context, m *Meta, what string, n int) {
+	w.t.Helper()
+	tables, err := m.Tables(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, table := range tables {
+		for _, key := range append([][]byte{nil}, table.SplitKeys...) {
+			d := w.router.Locate(mvcc.TableID(table.Id), string(key), 1)
+			if len(d) == 0 || wire.StartOf(d[0]) != (wire.Position{Table: mvcc.TableID(table.Id), Row: string(key)}) {
+				w.t.Errorf("%s %d: table %q has no boundary at %q", what, n, table.Name, key)
+			}
+		}
+	}
+}
+
+// TestTableIDsAreNotReused: a dropped table's name is free, its id is not, and its tablets hear of it.
+func TestTableIDsAreNotReused(t *testing.T) {
+	ctx := context.Background()
+	w, m := newWorld(t)
+	first, err := m.CreateTable(ctx, "t", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.DropTable(ctx, "t"); err != nil {
+		t.Fatal(err)
+	}
+	var refused *txn.ServerError
+	if err := m.DropTable(ctx, "t"); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_NO_TABLE {
+		t.Errorf("dropped twice: %v", err)
+	}
+	again, err := m.CreateTable(ctx, "t", nil)
+	if err != nil || again.Id == first.Id {
+		t.Errorf("%v, %v after %v", again, err, first)
+	}
+	c, err := m.Catalogue(ctx)
+	if err != nil || len(c.DroppedTables) != 1 || c.DroppedTables[0] != first.Id {
+		t.Errorf("catalogue: %v, %v", c, err)
+	}
+	w.checkCatalogue(c.Version)
+}
+
+func (w *world) checkCatalogue(version uint64) {
+	w.t.Helper()
+	for id := range w.held {
+		if id != MetaTablet && w.has[id] < version {
+			w.t.Errorf("tablet %d has version %d of the catalogue, not %d", id, w.has[id], version)
+		}
+	}
+}
+
+// TestCatalogueRefusesContradictions: one observer a column, one column an observer, one kind.
+func TestCatalogueRefusesContradictions(t *testing.T) {
+	ctx := context.Background()
+	w, m := newWorld(t)
+	info := func(name, column string, weak bool) *pb.ObserverInfo {
+		return &pb.ObserverInfo{Name: name, Table: 16, TableName: "t", Column: []byte(column), Weak: weak}
+	}
+	for range 2 { // the second time nothing changes
+		if err := m.Register(ctx, []*pb.ObserverInfo{info("a", "x", false), info("b", "y", true)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := m.Catalogue(ctx)
+	if err != nil || c.Version != 1 {
+		t.Fatalf("%v, %v", c, err)
+	}
+	w.checkCatalogue(1)
+	for want, o := range map[string]*pb.ObserverInfo{
+		"other kind": info("a", "x", true), "observes": info("a", "z", false), "is observed by": info("c", "x", false),
+	} {
+		if err := m.Register(ctx, []*pb.ObserverInfo{o}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", o, err)
+		}
+	}
+}
+
+// TestReportKeepsTheHigherEpoch: a late report of an older descriptor changes nothing.
+func TestReportKeepsTheHigherEpoch(t *testing.T) {
+	ctx := context.Background()
+	w, m := newWorld(t)
+	for _, epoch := range []uint64{2, 5, 3} {
+		d := &pb.TabletDescriptor{TabletId: 9, Epoch: epoch, StartTable: 20, EndUnbounded: true}
+		if err := m.Report(ctx, d); err != nil {
+			t.Fatal(err)
+		}
+		w.router.Update(d)
+	}
+	all, err := m.Tablets(ctx)
+	if err != nil || len(all) != 1 || all[0].Epoch != 5 {
+		t.Errorf("%v, %v", all, err)
+	}
+	if got := w.router.Locate(25, "x", 1); len(got) != 1 || got[0].Epoch != 5 {
+		t.Errorf("the router says %v", got)
+	}
+}
+
+// TestConcurrentDDL: many makers of the same and of different tables, through several Metas, agree.
+func TestConcurrentDDL(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	w, first := newWorld(t)
+	metas := []*Meta{first, NewMeta(w.send, w.router), NewMeta(w.send, w.router)}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	ids := map[string]uint32{}
+	for i := range 12 {
+		wg.Go(func() {
+			name := fmt.Sprint("t", i%4)
+			table, err := metas[i%len(metas)].CreateTable(ctx, name, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if id, ok := ids[name]; ok && id != table.Id {
+				t.Errorf("table %s has ids %d and %d", name, id, table.Id)
+			}
+			ids[name] = table.Id
+		})
+	}
+	wg.Wait()
+	w.checkTable(ctx, first, "after", 12)
+}
