@@ -113,6 +113,8 @@ func (p *property) check(ctx context.Context, dir string) (line string, err erro
 	out, err := p.execute(ctx, broken, p.env)
 	took := time.Since(began)
 	switch {
+	case errors.Is(err, errSkipped):
+		return fmt.Sprintf("NOT TESTED: %s skips here (run it as root)", p.test), nil
 	case err == nil:
 		return "", fmt.Errorf("the broken build passed:\n%s", out)
 	case took >= runLimit:
@@ -149,6 +151,9 @@ func (p *property) build(ctx context.Context, dir string, tagged bool) (binary s
 	return binary, nil
 }
 
+// errSkipped: the test needs root or a kernel feature that is missing here.
+var errSkipped = errors.New("skipped")
+
 // execute runs a compiled test in its package's directory, as go test does.
 func (p *property) execute(ctx context.Context, binary string, env []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit+10*time.Second)
@@ -157,7 +162,10 @@ func (p *property) execute(ctx context.Context, binary string, env []string) ([]
 	cmd.Dir = p.pkg
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
-	if err == nil && !bytes.Contains(out, []byte("--- PASS: ")) {
+	switch {
+	case err == nil && bytes.Contains(out, []byte("--- SKIP: ")):
+		return out, errSkipped
+	case err == nil && !bytes.Contains(out, []byte("--- PASS: ")):
 		return out, errors.New("no test ran")
 	}
 	return out, err
