@@ -35,12 +35,18 @@ type op struct {
 // Put adds a put. The batch keeps key and value; neither may change until its Commit has returned, or Reset.
 func (b *Batch) Put(key, value []byte) {
 	b.ops = append(b.ops, op{key: key, value: value})
-	b.size += len(key) + len(value) + entryOverhead
-	b.entries++
-	if n := chunksOf(len(value)); n > 1 {
-		b.entries += n - 1
-		b.size += binary.MaxVarintLen32 + (n-1)*(len(key)+chunkKeyOverhead+entryOverhead)
+	size, entries := Cost(key, value)
+	b.size += size
+	b.entries += entries
+}
+
+// Cost is what a put counts against MaxBatchBytes and MaxBatchLen; that of a delete is the same without the value.
+func Cost(key, value []byte) (size, entries int) {
+	size, entries = len(key)+len(value)+entryOverhead, chunksOf(len(value))
+	if entries > 1 {
+		size += binary.MaxVarintLen32 + (entries-1)*(len(key)+chunkKeyOverhead+entryOverhead)
 	}
+	return size, entries
 }
 
 // Delete adds a delete. The batch keeps key.

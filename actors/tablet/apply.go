@@ -14,42 +14,42 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// applied comes back from the log actor: the effects of the entries are synced and visible.
+// applied comes back from the log actor: the effects of an entry are visible.
 type applied struct {
 	index, term uint64
-	done        []appliedEntry
+	proposal    *proposal // nil: not one of this leadership's
+	dropped     bool      // evaluated under another epoch
+	split       *wire.Split
 	responses   []*raftpb.Message
 	err         error
 }
 
-// appliedEntry is one command of ours, with what has become of it.
-type appliedEntry struct {
-	proposal *proposal // nil: not one of this leadership's
-	dropped  bool      // evaluated under another epoch
-	split    *wire.Split
-}
-
-// apply writes the effects of committed entries, and the applied index with them, in one Txn. It needs no sync of its
-// own: what a power loss takes of it is applied again from the log, which is synced.
+// apply hands committed entries to the log actor one by one: each fits the store alone, several together may not, and
+// the log actor puts as many into one Txn as do.
 func (t *Tablet) apply(m *raftpb.Message) {
-	batch := &store.Batch{}
-	batch.SetLazy()
-	a := &applied{responses: m.Responses}
-	matched := 0
-	for _, e := range m.Entries {
-		t.index, t.entryTerm = e.GetIndex(), e.GetTerm()
-		if e.GetType() != raftpb.EntryNormal || len(e.Data) == 0 {
-			continue
+	for i, e := range m.Entries {
+		a := &applied{index: e.GetIndex(), term: e.GetTerm()}
+		if i == len(m.Entries)-1 {
+			a.responses = m.Responses
 		}
-		entry, err := t.applyEntry(batch, e, &matched)
-		if err != nil {
+		if err := t.applyEntry(a, e); err != nil {
 			t.fail(err)
 			return
 		}
-		a.done = append(a.done, entry)
 	}
-	a.index, a.term = t.index, t.entryTerm
-	t.matched += matched
+}
+
+// applyEntry writes the effects of one entry, and the applied index with them, in one Txn. It needs no sync of its own:
+// what a power loss takes of it is applied again from the log, which is synced.
+func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
+	batch := &store.Batch{}
+	batch.SetLazy()
+	if e.GetType() == raftpb.EntryNormal && len(e.Data) > 0 {
+		if err := t.applyCommand(batch, a, e); err != nil {
+			return err
+		}
+	}
+	t.index, t.entryTerm = a.index, a.term
 	if t.stateChanged {
 		t.stateChanged = false
 		t.putState(batch)
@@ -63,27 +63,27 @@ func (t *Tablet) apply(m *raftpb.Message) {
 		first := &store.Batch{}
 		first.PutApplied(t.id, record)
 		t.logs.send(&write{batch: first, done: func(error) { t.logs.send(&write{batch: batch, done: done}) }})
-		return
+		return nil
 	}
 	batch.PutApplied(t.id, record)
 	t.logs.send(&write{batch: batch, done: done})
+	return nil
 }
 
-// applyEntry adds one command's effects to the batch. A command of this leadership is still in memory: it is the next one
-// in flight.
-func (t *Tablet) applyEntry(batch *store.Batch, e *raftpb.Entry, matched *int) (appliedEntry, error) {
-	var out appliedEntry
+// applyCommand adds one command's effects to the batch. A command of this leadership is still in memory: it is the next
+// one in flight.
+func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) error {
 	command := &wire.Command{}
-	if next := t.matched + *matched; next < len(t.inflight) && e.GetTerm() == t.term {
-		out.proposal = t.inflight[next]
-		command = out.proposal.command
-		*matched++
+	if t.matched < len(t.inflight) && a.term == t.term {
+		a.proposal = t.inflight[t.matched]
+		command = a.proposal.command
+		t.matched++
 	} else if err := proto.Unmarshal(e.Data, command); err != nil {
-		return out, fmt.Errorf("entry %d of tablet %d cannot be read: %w", e.GetIndex(), t.id, err)
+		return fmt.Errorf("entry %d of tablet %d cannot be read: %w", a.index, t.id, err)
 	}
 	if command.Epoch != t.descriptor.Epoch {
-		out.dropped = true
-		return out, nil
+		a.dropped = true
+		return nil
 	}
 	for _, f := range command.Effects {
 		if f.Delete {
@@ -94,7 +94,7 @@ func (t *Tablet) applyEntry(batch *store.Batch, e *raftpb.Entry, matched *int) (
 	}
 	switch {
 	case command.Split != nil:
-		out.split = command.Split
+		a.split = command.Split
 		t.applySplit(batch, command.Split)
 	case command.Catalogue != nil:
 		if command.Catalogue.Version > t.appliedCatalogue.version() {
@@ -108,7 +108,7 @@ func (t *Tablet) applyEntry(batch *store.Batch, e *raftpb.Entry, matched *int) (
 		t.mark = command.RaiseMark
 		t.stateChanged = true
 	}
-	return out, nil
+	return nil
 }
 
 // onApplied makes effects count: locks enter and leave memory, answers go out, and what waited for them goes on.
@@ -119,22 +119,18 @@ func (t *Tablet) onApplied(m *applied) {
 	}
 	t.visible = m.index
 	t.step(m.responses)
+	if m.split != nil {
+		t.splitVisible(m.split)
+	}
 	var dirty []mvcc.Cell
-	for _, e := range m.done {
-		if e.split != nil {
-			t.splitVisible(e.split)
-		}
-		p := e.proposal
-		if p == nil || len(t.inflight) == 0 || t.inflight[0] != p {
-			continue
+	if p := m.proposal; p != nil && len(t.inflight) > 0 && t.inflight[0] == p {
+		if m.dropped {
+			t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split meanwhile; try again", t.id))
+		} else {
+			dirty = t.finish(p)
 		}
 		t.inflight = t.inflight[1:]
 		t.matched--
-		if e.dropped {
-			t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split meanwhile; try again", t.id))
-			continue
-		}
-		dirty = t.finish(p, dirty)
 	}
 	if !t.leading && m.term == t.term && t.node.BasicStatus().RaftState == raft.StateLeader {
 		t.lead()
@@ -146,8 +142,8 @@ func (t *Tablet) onApplied(m *applied) {
 	t.settle()
 }
 
-// finish brings a proposal's locks into memory and answers its calls; it collects the cells that became dirty.
-func (t *Tablet) finish(p *proposal, dirty []mvcc.Cell) []mvcc.Cell {
+// finish brings a proposal's locks into memory and answers its calls; it returns the cells that became dirty.
+func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	for i := range p.muts {
 		m := &p.muts[i]
 		switch {

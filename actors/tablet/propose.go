@@ -18,6 +18,7 @@ type proposal struct {
 	replies []reply
 	holds   []*onePhase // reservations to release when it is visible or lost
 	bytes   int
+	entries int // in the store: a long value takes several
 }
 
 type reply struct {
@@ -28,8 +29,17 @@ type reply struct {
 // maxProposalBytes closes an entry: the next operation of the batch opens another.
 const maxProposalBytes = 4 << 20
 
-// entryReserve is what an entry's batch in the store holds besides its effects.
-const entryReserve = 64 << 10
+// What an entry's batch in the store holds besides its effects, in bytes and in entries of the store.
+const (
+	entryReserve = 64 << 10
+	spareEntries = 16
+)
+
+// room is what the store takes of effects in one entry. An entry beyond it could never be applied, and no restart would
+// get past it.
+func (t *Tablet) room() (bytes, entries int) {
+	return t.store.MaxBatchBytes() - entryReserve, t.store.MaxBatchLen() - spareEntries
+}
 
 func (t *Tablet) newProposal() *proposal {
 	t.proposed++
@@ -38,9 +48,9 @@ func (t *Tablet) newProposal() *proposal {
 
 // effects are an operation's effects as they go into an entry.
 type effects struct {
-	muts  []mvcc.Mutation
-	wires []*wire.Effect
-	bytes int
+	muts           []mvcc.Mutation
+	wires          []*wire.Effect
+	bytes, entries int
 }
 
 func encode(muts []mvcc.Mutation) effects {
@@ -48,13 +58,15 @@ func encode(muts []mvcc.Mutation) effects {
 	for i := range muts {
 		key, value := store.EncodeMutation(&muts[i])
 		e.wires[i] = &wire.Effect{Key: key, Value: value, Delete: muts[i].Delete}
-		e.bytes += len(key) + len(value) + effectOverhead
+		size, entries := store.Cost(key, value)
+		e.bytes += size + effectOverhead
+		e.entries += entries
 	}
 	return e
 }
 
-// effectOverhead is what the store and the entry's encoding add to a key and value.
-const effectOverhead = 24
+// effectOverhead is what the entry's encoding adds to an effect beyond what the store does.
+const effectOverhead = 12
 
 // take adds an operation's effects to the entry of the batch, or opens another entry if they do not fit. What is
 // evaluated next sees them. It returns the refusal of an operation that no entry can hold.
@@ -63,19 +75,24 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 		return nil
 	}
 	f := encode(muts)
-	if limit := e.store.MaxBatchBytes() - entryReserve; f.bytes > limit {
-		return failure(pb.Error_CODE_TOO_LARGE, "the operation's effects are %d bytes; at most %d: use smaller transactions", f.bytes, limit)
+	maxBytes, maxEntries := e.room()
+	if f.bytes > maxBytes || f.entries > maxEntries {
+		return failure(pb.Error_CODE_TOO_LARGE, "the operation's effects are %d bytes in %d entries; at most %d in %d: use smaller transactions",
+			f.bytes, f.entries, maxBytes, maxEntries)
 	}
 	p := e.proposal
-	if p.bytes > 0 && p.bytes+f.bytes > maxProposalBytes {
-		e.propose(p)
-		p = e.newProposal()
-		e.proposal = p
+	if p.bytes > 0 && (p.bytes+f.bytes > min(maxProposalBytes, maxBytes) || p.entries+f.entries > maxEntries) {
+		e.proposal = e.newProposal()
+		if !e.propose(p) { // what was evaluated on top of it must not survive it
+			return failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose what came before; try again", e.id)
+		}
+		p = e.proposal
 	}
 	e.overlay.add(p.number, muts)
 	p.muts = append(p.muts, muts...)
 	p.command.Effects = append(p.command.Effects, f.wires...)
 	p.bytes += f.bytes
+	p.entries += f.entries
 	return nil
 }
 

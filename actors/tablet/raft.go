@@ -22,7 +22,7 @@ func (t *Tablet) ready() {
 	if t.failed != nil {
 		return
 	}
-	for t.node.HasReady() {
+	for t.failed == nil && t.node.HasReady() {
 		rd := t.node.Ready()
 		if rd.HardState != nil {
 			t.term = rd.HardState.GetTerm()

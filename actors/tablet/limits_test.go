@@ -1,0 +1,41 @@
+package tablet
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/store"
+)
+
+// TestManyCellsInOneRequest: a request whose effects are more keys than the store takes at once is refused, and the
+// tablet goes on serving. Were it proposed, no restart would get past its entry.
+func TestManyCellsInOneRequest(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	rollback := &pb.RollbackRequest{StartTs: uint64(r.take(1))}
+	for i := range r.store.MaxBatchLen() + 1 {
+		rollback.Cells = append(rollback.Cells, cellOf(fmt.Sprint(i)))
+	}
+	e := r.try(2, &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: rollback}}).GetError()
+	if e.GetCode() != pb.Error_CODE_TOO_LARGE {
+		t.Errorf("answered %v", e)
+	}
+	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
+}
+
+// TestSmallStore: batches are cut to what the store takes, however small it is.
+func TestSmallStore(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true, MemTableSize: 2 << 20})
+	value := strings.Repeat("x", 20<<10)
+	release := r.hold()
+	var answers []<-chan result
+	for i := range 50 {
+		answers = append(answers, r.start(2, prewriteOf(r.take(1), fmt.Sprint(i), value)))
+	}
+	r.until(2, "one batch is proposed, the others gather", func(s *pb.StatusResponse) bool { return s.Proposals >= 1 })
+	release()
+	for _, a := range answers {
+		await(t, a)
+	}
+}
