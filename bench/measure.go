@@ -56,7 +56,7 @@ func measureAll(ctx context.Context, o options) error {
 			}
 		}
 	}
-	return print(o, results)
+	return report(o, results)
 }
 
 func measure(ctx context.Context, o options, k kind, callers int) (figure, error) {
@@ -142,8 +142,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// print shows the table and the ratios.
-func print(o options, results map[string]map[int]figure) error {
+// report shows the table and the ratios.
+func report(o options, results map[string]map[int]figure) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(w, "sync delay %v, %v each, best of %d\n\n", o.syncDelay, o.duration, o.rounds)
 	_, _ = fmt.Fprintln(w, "kind\tcallers\t/s\tp50\tp99\tCPU µs/op\tops/batch\tops/sync\t")

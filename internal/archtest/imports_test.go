@@ -28,7 +28,6 @@ const (
 // layers go from the bottom up. A package that none of them names fails the test.
 var layers = []layer{
 	{of: pb},
-	{of: "internal/deps"},
 	{of: "internal/broken"},
 	{of: "internal/broken/..."},
 	{of: "internal/version"},
