@@ -103,33 +103,40 @@ func (w *world) split(tablet uint64, r *pb.SplitRequest) (*pb.TabletResponse, er
 // TestCreateTableInterrupted: whatever operation the maker of a table dies at, before or after it took effect, the table
 // is there with its boundaries or not at all, and making it again finishes it, with ids that were never used.
 func TestCreateTableInterrupted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	for _, after := range []bool{false, true} {
-		for failAt := 1; ; failAt++ {
-			w, m := newWorld(t)
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			w.failAt, w.after = failAt, after
-			_, err := m.CreateTable(ctx, "t", []string{"k", "p"})
-			if err == nil {
-				if failAt < 8 {
-					t.Fatalf("only %d operations", w.ops)
-				}
-				break
+		died := true
+		for failAt := 1; died; failAt++ {
+			died = interrupt(ctx, t, failAt, after)
+			if !died && failAt < 8 {
+				t.Fatalf("a table was made in %d operations", failAt)
 			}
-			if !errors.Is(err, errCrash) {
-				t.Fatal(err)
-			}
-			w.checkTable(ctx, m, "died at operation", failAt)
-			if _, err := m.CreateTable(ctx, "t", []string{"k", "p"}); err != nil {
-				t.Fatal(err)
-			}
-			table, err := m.Table(ctx, "t")
-			if err != nil || table == nil || len(table.SplitKeys) != 2 {
-				t.Fatalf("made again: %v, %v", table, err)
-			}
-			w.checkTable(ctx, m, "made again after operation", failAt)
 		}
 	}
+}
+
+// interrupt makes a table with a crash at an operation, and then again; false if it was made before that operation.
+func interrupt(ctx context.Context, t *testing.T, failAt int, after bool) (died bool) {
+	w, m := newWorld(t)
+	w.failAt, w.after = failAt, after
+	_, err := m.CreateTable(ctx, "t", []string{"k", "p"})
+	if err == nil {
+		return false
+	}
+	if !errors.Is(err, errCrash) {
+		t.Fatal(err)
+	}
+	w.checkTable(ctx, m, "died at operation", failAt)
+	if _, err := m.CreateTable(ctx, "t", []string{"k", "p"}); err != nil {
+		t.Fatal(err)
+	}
+	table, err := m.Table(ctx, "t")
+	if err != nil || table == nil || len(table.SplitKeys) != 2 {
+		t.Fatalf("made again: %v, %v", table, err)
+	}
+	w.checkTable(ctx, m, "made again after operation", failAt)
+	return true
 }
 
 // checkTable: a table that can be looked up has a boundary at its start and at each split key.
