@@ -137,7 +137,12 @@ func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
 	dir := filepath.Join(d.Dir(), "node")
 	w := &witness{rows: map[string]bool{}}
 	for k := range *kills {
-		w.life(t, dir, time.Duration(rng.IntN(1500))*time.Millisecond, func(p *os.Process) error { return d.Cut(p.Pid) })
+		w.life(t, dir, time.Duration(rng.IntN(1500))*time.Millisecond, func(p *os.Process) error {
+			if err := disk.Freeze(p.Pid); err != nil {
+				return err
+			}
+			return d.Cut()
+		})
 		d.Unmount()
 		if err := d.Mount(); err != nil {
 			t.Fatal(err)

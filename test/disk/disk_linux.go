@@ -77,15 +77,20 @@ func (d *Disk) Unmount() {
 	d.mounted = false
 }
 
-// Cut makes the power fail for a process that stands still: it freezes all threads of pid first. A process that ran on
-// could be told that a sync had succeeded whose data never reached the image; a real power loss leaves nobody to be told.
-func (d *Disk) Cut(pid int) error {
+// Freeze stops a child process and returns when all its threads stand still. A process that runs on while the power is
+// cut can be told that a sync has succeeded whose data never reached the image; a real power loss leaves nobody to be told.
+func Freeze(pid int) error {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		return fmt.Errorf("freeze: %w", err)
 	}
 	if _, err := unix.Wait4(pid, nil, unix.WUNTRACED, nil); err != nil {
 		return fmt.Errorf("freeze: %w", err)
 	}
+	return nil
+}
+
+// Cut makes the power fail.
+func (d *Disk) Cut() error {
 	f, err := os.Open(d.mount)
 	if err != nil {
 		return err
