@@ -84,7 +84,7 @@ type Lockd struct {
 func Spawn(system *actor.ActorSystem, cfg Config) (*Lockd, error) {
 	cfg = cfg.withDefaults()
 	stats, stopped := &counters{}, make(chan struct{})
-	props := actor.PropsFromProducer(func() actor.Actor { return newLockdActor(cfg, stats, stopped) })
+	props := actor.PropsFromProducer(func() actor.Actor { return newLockdActor(cfg, stats, stopped) }, actorkit.Mailbox())
 	pid, err := system.Root.SpawnNamed(props, cfg.Name)
 	if err != nil {
 		return nil, fmt.Errorf("lockd: spawn: %w", err)

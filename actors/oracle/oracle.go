@@ -75,7 +75,7 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	o := &Oracle{system: system}
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return &receiver{cfg: cfg, meta: meta, stats: &o.stats, batch: actorkit.NewBatcher[*Call](cfg.Batch)}
-	}), "oracle")
+	}, actorkit.Mailbox()), "oracle")
 	if err != nil {
 		return nil, fmt.Errorf("oracle: %w", err)
 	}

@@ -84,11 +84,15 @@ func (v readView) elsewhere() *pb.TabletResponse {
 }
 
 func answerRawGet(v readView, req *pb.RawGetRequest) (*pb.TabletResponse, error) {
-	values := make([]*pb.RawValue, len(req.Cells))
+	values, bytes := make([]*pb.RawValue, len(req.Cells)), 0
 	for i, c := range req.Cells {
 		value, ok, err := v.Raw(wire.Cell(c))
 		if err != nil {
 			return nil, err
+		}
+		if bytes += len(value); bytes > v.tablet.cfg.Limits.Batch {
+			return failure(pb.Error_CODE_TOO_LARGE, "the answer to %d cells exceeds %d bytes: ask for fewer at once",
+				len(req.Cells), v.tablet.cfg.Limits.Batch), nil
 		}
 		values[i] = &pb.RawValue{Found: ok, Value: value}
 	}

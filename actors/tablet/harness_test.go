@@ -25,6 +25,7 @@ type rig struct {
 	readers *ReadPool
 	now     atomic.Uint64 // the last timestamp given out
 	leading chan *pb.TabletDescriptor
+	failed  chan error // where a test expects tablets to fail; nil: it does not
 
 	mu         sync.Mutex
 	ports      map[uint64]*Port
@@ -55,7 +56,13 @@ func (r *rig) Hint(cells []mvcc.Cell) {
 	r.hints = append(r.hints, cells...)
 }
 
-func (r *rig) Failed(id uint64, err error) { r.tb.Errorf("tablet %d failed: %v", id, err) }
+func (r *rig) Failed(id uint64, err error) {
+	if r.failed == nil {
+		r.tb.Errorf("tablet %d failed: %v", id, err)
+		return
+	}
+	r.failed <- err
+}
 
 func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 

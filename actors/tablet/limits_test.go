@@ -24,6 +24,20 @@ func TestManyCellsInOneRequest(t *testing.T) {
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
 }
 
+// TestRawGetIsBounded: one small request must not make the node hold a large value many times.
+func TestRawGetIsBounded(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	raw := &pb.RawWriteRequest{Writes: put("a", strings.Repeat("x", 1<<20))}
+	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: raw}})
+	get := &pb.RawGetRequest{}
+	for range 64 {
+		get.Cells = append(get.Cells, cellOf("a"))
+	}
+	if e := r.try(2, &pb.TabletRequest{Op: &pb.TabletRequest_RawGet{RawGet: get}}).GetError(); e.GetCode() != pb.Error_CODE_TOO_LARGE {
+		t.Errorf("answered %v", e)
+	}
+}
+
 // TestSmallStore: batches are cut to what the store takes, however small it is.
 func TestSmallStore(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true, MemTableSize: 2 << 20})

@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -16,12 +17,6 @@ type evaluation struct {
 	proposal *proposal
 	granting []*onePhase // checked and reserved; they need a commit timestamp
 	full     error       // the store takes no new writes
-}
-
-// parkedCall waits for a reservation to go, or for effects in flight to become visible.
-type parkedCall struct {
-	call  *Call
-	until time.Time
 }
 
 // mutate evaluates and proposes; evaluation and proposal share the actor's turn.
@@ -51,6 +46,10 @@ func (t *Tablet) mutate(calls []*Call) {
 
 // one evaluates one operation.
 func (e *evaluation) one(call *Call) {
+	if e.failed != nil { // an operation before it could not read the store
+		call.Reply(e.refusal(call.Req))
+		return
+	}
 	if e.full != nil && !wire.Bypasses(call.Req) {
 		call.Reply(failure(pb.Error_CODE_DISK_FULL, "node takes no writes: %v", e.full))
 		return
@@ -163,27 +162,30 @@ func mutationResponse(r mvcc.Result) *pb.TabletResponse {
 
 // park lets the call wait until reservations are released or effects become visible, within its bound.
 func (t *Tablet) park(call *Call) {
-	until := call.Deadline
-	if limit := time.Now().Add(t.cfg.MaxWait); until.IsZero() || until.After(limit) {
-		until = limit
-	}
-	t.parked = append(t.parked, parkedCall{call, until})
+	t.boundWait(call)
+	t.parked = append(t.parked, call)
 	t.armSweep()
+}
+
+// boundWait ends the call's wait with MaxWait from when it first had to: however often it has to again.
+func (t *Tablet) boundWait(call *Call) {
+	if limit := time.Now().Add(t.cfg.MaxWait); call.Deadline.IsZero() || call.Deadline.After(limit) {
+		call.Deadline = limit
+	}
 }
 
 // unpark evaluates again what waited: something has been released or become visible.
 func (t *Tablet) unpark() {
 	if len(t.parked) > 0 {
-		calls := make([]*Call, len(t.parked))
-		for i, p := range t.parked {
-			calls[i] = p.call
-		}
+		calls := t.parked
 		t.parked = nil
+		t.inHand = append(t.inHand, calls...)
 		t.mutate(t.stillOurs(calls))
 	}
 	if len(t.parkedReads) > 0 {
 		calls := t.parkedReads
 		t.parkedReads = nil
+		t.inHand = append(t.inHand, calls...)
 		t.read(t.stillOurs(calls))
 	}
 }
@@ -219,24 +221,15 @@ func (t *Tablet) onSweep() {
 	t.sweeping = false
 	now := time.Now()
 	tooLong := failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: waited too long for a commit in progress; try again", t.id)
-	kept := t.parked[:0]
-	for _, p := range t.parked {
-		if now.After(p.until) {
-			p.call.Reply(tooLong)
-			continue
-		}
-		kept = append(kept, p)
-	}
-	t.parked = kept
-	reads := t.parkedReads[:0]
-	for _, call := range t.parkedReads {
-		if !call.Deadline.IsZero() && now.After(call.Deadline) {
+	expired := func(call *Call) bool {
+		if now.After(call.Deadline) {
 			call.Reply(tooLong)
-			continue
+			return true
 		}
-		reads = append(reads, call)
+		return false
 	}
-	t.parkedReads = reads
+	t.parked = slices.DeleteFunc(t.parked, expired)
+	t.parkedReads = slices.DeleteFunc(t.parkedReads, expired)
 	if len(t.parked)+len(t.parkedReads) > 0 {
 		t.armSweep()
 	}

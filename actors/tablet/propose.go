@@ -121,9 +121,12 @@ func (t *Tablet) propose(p *proposal) bool {
 		p.deliver()
 		return true
 	}
-	data, err := proto.Marshal(p.command)
+	err := t.failed
 	if err == nil {
-		err = t.node.Propose(data)
+		var data []byte
+		if data, err = proto.Marshal(p.command); err == nil {
+			err = t.node.Propose(data)
+		}
 	}
 	if err != nil {
 		t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again", t.id, err))
@@ -167,10 +170,7 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	waiting := [][]*Call{t.batch.Take(), t.held, t.parkedReads}
-	for _, w := range t.parked {
-		w.call.Reply(refused)
-	}
+	waiting := [][]*Call{t.batch.Take(), t.held, t.parked, t.parkedReads}
 	for _, b := range t.pendingReads {
 		waiting = append(waiting, b.calls)
 	}
@@ -185,6 +185,7 @@ func (t *Tablet) stepDown(cause error) {
 	t.held = nil
 	t.parked, t.parkedReads, t.pendingReads, t.split, t.matched = nil, nil, nil, nil, 0
 	t.onePhase = map[mvcc.Timestamp]*onePhase{}
+	t.releases++
 	t.overlay, t.locks = newOverlay(), newLockTable()
 	t.catalogue = t.appliedCatalogue
 }

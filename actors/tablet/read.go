@@ -26,6 +26,13 @@ type blockedReads struct {
 	releases uint64 // the tablet's count of releases at the capture
 }
 
+// Dead implements actorkit.Leftover.
+func (m *blockedReads) Dead() {
+	for _, call := range m.calls {
+		call.Dead()
+	}
+}
+
 // read asks Raft for the index that the reads must see.
 func (t *Tablet) read(calls []*Call) {
 	if len(calls) == 0 {
@@ -93,6 +100,7 @@ func (t *Tablet) dispatch(b *readBatch) {
 
 // onBlockedReads reads again at once if a reservation has gone since, else when one goes.
 func (t *Tablet) onBlockedReads(m *blockedReads) {
+	t.inHand = append(t.inHand, m.calls...)
 	if m.releases != t.releases {
 		t.read(t.stillOurs(m.calls))
 		t.ready()
@@ -103,6 +111,9 @@ func (t *Tablet) onBlockedReads(m *blockedReads) {
 			call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d is not led from here", t.id))
 		}
 		return
+	}
+	for _, call := range m.calls {
+		t.boundWait(call)
 	}
 	t.parkedReads = append(t.parkedReads, m.calls...)
 	t.armSweep()

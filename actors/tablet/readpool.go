@@ -1,6 +1,8 @@
 package tablet
 
 import (
+	"fmt"
+	"runtime/debug"
 	"sync"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -56,7 +58,7 @@ func (j *readJob) run() {
 	view := readView{Snap: snap, capture: j.capture}
 	var blocked []*Call
 	for _, call := range j.calls {
-		response, wait, err := answer(view, call.Req)
+		response, wait, err := j.answer(view, call.Req)
 		switch {
 		case invalid(err) != nil:
 			call.Reply(invalid(err))
@@ -73,6 +75,17 @@ func (j *readJob) run() {
 	if len(blocked) > 0 {
 		j.tablet.root.Send(j.tablet.self, &blockedReads{calls: blocked, releases: j.releases})
 	}
+}
+
+// answer is the function answer, but a panic costs its own read only, not the process.
+func (j *readJob) answer(v readView, req *pb.TabletRequest) (r *pb.TabletResponse, wait bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			j.tablet.cfg.Logger.Error("a read panicked", "tablet", j.tablet.id, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: %v", ErrPanic, p)
+		}
+	}()
+	return answer(v, req)
 }
 
 // check looks inside the Txn whether the range and the bound are still those of the capture: a split that came in between

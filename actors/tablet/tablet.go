@@ -83,12 +83,13 @@ type Tablet struct {
 	onePhase     map[mvcc.Timestamp]*onePhase // reservations held, by start timestamp
 	releases     uint64                       // how often reservations have been released
 	held         []*Call                      // mutations that wait for room in the pipeline
-	parked       []parkedCall                 // mutations that wait for reservations or for effects in flight
+	parked       []*Call                      // mutations that wait for reservations or for effects in flight
 	parkedReads  []*Call                      // reads that met a reservation
 	pendingReads []*readBatch                 // waiting for their ReadIndex to be visible
 	readCounter  uint64
 	split        *splitting // a split is draining or in flight
 	sweeping     bool
+	inHand       []*Call // taken up in this turn: a panic must not leave them without an answer
 
 	truncated uint64 // log entries up to here are being dropped
 	counters  counters
@@ -115,7 +116,8 @@ func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *
 	if err := t.open(); err != nil {
 		return nil, fmt.Errorf("tablet %d: %w", id, err)
 	}
-	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return t }), fmt.Sprintf("tablet-%d", id))
+	props := actor.PropsFromProducer(func() actor.Actor { return t }, actorkit.Mailbox())
+	pid, err := system.Root.SpawnNamed(props, fmt.Sprintf("tablet-%d", id))
 	if err != nil {
 		return nil, fmt.Errorf("tablet %d: %w", id, err)
 	}
@@ -130,9 +132,20 @@ func (t *Tablet) Receive(c actor.Context) {
 	defer func() {
 		if r := recover(); r != nil {
 			t.fail(fmt.Errorf("%w: %v\n%s", ErrPanic, r, debug.Stack()))
+			t.answerInHand()
 		}
 	}()
 	t.dispatchMessage(c)
+	clear(t.inHand)
+	t.inHand = t.inHand[:0]
+}
+
+// answerInHand answers what the turn had taken up and a panic has left nowhere else.
+func (t *Tablet) answerInHand() {
+	for _, call := range t.inHand {
+		call.Reply(failure(pb.Error_CODE_UNKNOWN, "tablet %d broke off: the outcome is unknown", t.id))
+	}
+	t.inHand = nil
 }
 
 func (t *Tablet) dispatchMessage(c actor.Context) {
@@ -192,6 +205,7 @@ func (t *Tablet) flush() {
 	if len(calls) == 0 {
 		return
 	}
+	t.inHand = append(t.inHand, calls...)
 	t.counters.batches++
 	var reads, mutations []*Call
 	for _, call := range calls {
@@ -216,6 +230,7 @@ func (t *Tablet) flush() {
 func (t *Tablet) mutateHeld() {
 	calls := t.held
 	t.held = nil
+	t.inHand = append(t.inHand, calls...)
 	t.mutate(t.stillOurs(calls))
 }
 

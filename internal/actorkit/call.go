@@ -62,10 +62,8 @@ func (c *Call[Q, A]) finish(r Result[A]) {
 	c.answer <- r // capacity 1, one answer: never blocks
 }
 
-// dead answers a call that reached nobody.
-func (c *Call[Q, A]) dead() { c.Fail(ErrStopped) }
-
-type deadCall interface{ dead() }
+// Dead answers a call that reached nobody.
+func (c *Call[Q, A]) Dead() { c.Fail(ErrStopped) }
 
 // Port is how others reach an actor that takes Call[Q, A]: it bounds admission (QueueLimit), so the actor's mailbox
 // is bounded although protoactor's is not. A Port may be used by any number of goroutines.

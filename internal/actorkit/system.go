@@ -33,8 +33,8 @@ func NewSystem(logger *slog.Logger) *actor.ActorSystem {
 		if !ok {
 			return
 		}
-		if c, ok := letter.Message.(deadCall); ok {
-			c.dead()
+		if c, ok := letter.Message.(Leftover); ok {
+			c.Dead()
 		}
 	})
 	return system
