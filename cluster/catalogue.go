@@ -27,17 +27,17 @@ func (m *Meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
 func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error {
 	m.ddl.Lock()
 	defer m.ddl.Unlock()
-	return m.changeCatalogue(ctx, func(c *pb.Catalogue) error {
+	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		for _, o := range observers {
 			known, err := find(c, o)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if !known {
 				c.Observers = append(c.Observers, o)
 			}
 		}
-		return nil
+		return nil, nil
 	})
 }
 
@@ -59,8 +59,9 @@ func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 	return false, nil
 }
 
-// changeCatalogue writes a new version, if fn changes anything, and pushes the newest to every tablet. The caller holds ddl.
-func (m *Meta) changeCatalogue(ctx context.Context, fn func(*pb.Catalogue) error) error {
+// changeCatalogue writes a new version, if fn changes anything, in one step with the changes that fn returns, and pushes
+// the newest to every tablet. fn is called again if another was faster. The caller holds ddl.
+func (m *Meta) changeCatalogue(ctx context.Context, fn func(*pb.Catalogue) ([]change, error)) error {
 	var current *pb.Catalogue
 	err := retry(ctx, func() (bool, error) {
 		old, err := m.get(ctx, rowCatalogue)
@@ -75,7 +76,8 @@ func (m *Meta) changeCatalogue(ctx context.Context, fn func(*pb.Catalogue) error
 		if err != nil {
 			return false, err
 		}
-		if err := fn(current); err != nil {
+		with, err := fn(current)
+		if err != nil {
 			return false, err
 		}
 		if after, err := encode(current); err != nil || bytes.Equal(before, after) {
@@ -86,7 +88,7 @@ func (m *Meta) changeCatalogue(ctx context.Context, fn func(*pb.Catalogue) error
 		if err != nil {
 			return false, err
 		}
-		return m.swap(ctx, change{row: rowCatalogue, old: old, value: value})
+		return m.swap(ctx, append(with, change{row: rowCatalogue, old: old, value: value})...)
 	})
 	if err != nil {
 		return err
@@ -121,5 +123,5 @@ func (m *Meta) push(ctx context.Context, c *pb.Catalogue) error {
 func (m *Meta) Sync(ctx context.Context) error {
 	m.ddl.Lock()
 	defer m.ddl.Unlock()
-	return m.changeCatalogue(ctx, func(*pb.Catalogue) error { return nil })
+	return m.changeCatalogue(ctx, func(*pb.Catalogue) ([]change, error) { return nil, nil })
 }

@@ -182,6 +182,39 @@ func TestTableIDsAreNotReused(t *testing.T) {
 	w.checkCatalogue(c.Version)
 }
 
+// TestDropTableInterrupted: whatever operation a drop dies at, a new table of that name, made after a restart, can be
+// observed by the same observer.
+func TestDropTableInterrupted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for n := 2; n < 24; n++ {
+		w, m := newWorld(t)
+		observe := func() error {
+			table, err := m.CreateTable(ctx, "t", nil)
+			if err != nil {
+				return err
+			}
+			return m.Register(ctx, []*pb.ObserverInfo{{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")}})
+		}
+		if err := observe(); err != nil {
+			t.Fatal(err)
+		}
+		w.failAt, w.after = w.ops+n/2, n%2 == 1
+		if err := m.DropTable(ctx, "t"); err != nil && !errors.Is(err, errCrash) {
+			t.Fatal(err)
+		}
+		w.failAt = 0
+		if err := errors.Join(m.Sync(ctx), observe()); err != nil {
+			t.Fatalf("died at operation %d, after it %v: %v", n/2, n%2 == 1, err)
+		}
+		c, err := m.Catalogue(ctx)
+		if err != nil || len(c.Observers) != 1 {
+			t.Fatalf("catalogue: %v, %v", c, err)
+		}
+		w.checkCatalogue(c.Version)
+	}
+}
+
 func (w *world) checkCatalogue(version uint64) {
 	w.t.Helper()
 	for id := range w.held {

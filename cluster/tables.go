@@ -109,29 +109,24 @@ func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error
 func (m *Meta) DropTable(ctx context.Context, name string) error {
 	m.ddl.Lock()
 	defer m.ddl.Unlock()
-	t, err := m.Table(ctx, name)
-	if err != nil {
-		return err
-	}
-	if t == nil {
-		return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
-	}
-	value, err := encode(t)
-	if err != nil {
-		return err
-	}
-	dropped := change{row: prefixDropped + strconv.FormatUint(uint64(t.Id), 10), value: value}
-	done, err := m.swap(ctx, change{row: prefixTable + name, old: value}, dropped)
-	if err != nil {
-		return err
-	}
-	if !done {
-		return refuse(pb.Error_CODE_UNAVAILABLE, "table %q is being changed by another; try again", name)
-	}
-	return m.changeCatalogue(ctx, func(c *pb.Catalogue) error {
+	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+		t, err := m.Table(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if t == nil {
+			return nil, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+		}
+		value, err := encode(t)
+		if err != nil {
+			return nil, err
+		}
+		// In one step with the catalogue: a name that is gone and observers that are not would refuse those of a new table
+		// of the same name.
 		c.DroppedTables = append(c.DroppedTables, t.Id)
 		c.Observers = slices.DeleteFunc(c.Observers, func(o *pb.ObserverInfo) bool { return o.Table == t.Id })
-		return nil
+		dropped := change{row: prefixDropped + strconv.FormatUint(uint64(t.Id), 10), value: value}
+		return []change{{row: prefixTable + name, old: value}, dropped}, nil
 	})
 }
 
