@@ -121,7 +121,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 func (n *Node) openStore() error {
 	var err error
 	n.store, err = store.Open(store.Options{
-		Dir: n.cfg.Dir, InMemory: n.cfg.Store.InMemory, SeparateLog: n.cfg.Store.SeparateLog, Logger: n.cfg.Logger,
+		Dir: n.cfg.Dir, InMemory: n.cfg.Store.InMemory, Logger: n.cfg.Logger,
 		MemTableSize: n.cfg.Store.MemTableSize, MinFreeBytes: n.cfg.Store.MinFreeBytes, SyncDelay: n.cfg.Store.SyncDelay, NoSync: broken.NoSync,
 	})
 	if err != nil {

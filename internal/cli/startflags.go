@@ -52,7 +52,6 @@ func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.NoLockd, "no-lockd", f.NoLockd, "run observers without advisory locks")
 	flags.DurationVar(&f.ScanPause, "scan-pause", f.ScanPause, "rest of a scanner that found nothing")
 	flags.IntVar(&f.ScanPage, "scan-page", f.ScanPage, "entries that one message of a scan fetches")
-	flags.BoolVar(&s.SeparateLog, "separate-log", s.SeparateLog, "keep Raft log and state in two databases")
 	flags.Int64Var(&s.MemTableSize, "memtable-size", s.MemTableSize, "memtable in bytes; 0: the store's default")
 	flags.Uint64Var(&s.MinFreeBytes, "min-free-bytes", s.MinFreeBytes, "free disk space below which writes stop; 0: the store's default")
 	for _, b := range []struct {

@@ -90,8 +90,6 @@ type Notifications struct {
 type Store struct {
 	// InMemory keeps nothing on disk; for tests.
 	InMemory bool
-	// SeparateLog puts the Raft log and the state into two databases instead of one.
-	SeparateLog bool
 	// MemTableSize is Badger's memtable in bytes; the largest transaction is 15% of it. 0: the store's default.
 	MemTableSize int64
 	// MinFreeBytes is the watermark of free disk space below which the node stops taking writes. 0: the store's default.
