@@ -16,18 +16,18 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// host is what the tablets of this node see of it, and the actor that starts tablets and reports them to meta: work that
-// may block and must not do so on a tablet's goroutine.
+// host is what the tablets of this node see of it, and the actors that start tablets and report them to meta: work that
+// may block and must not do so on a tablet's goroutine. Reports have an actor of their own: they wait for meta, and meta
+// may wait to be started.
 type host struct {
-	n   *Node
-	pid *actor.PID
+	n            *Node
+	pid, reports *actor.PID
 
-	mu      sync.Mutex
-	leading map[uint64]bool
-	all     chan struct{} // closed when every tablet of the start leads
-	waiting int
-	hint    func([]mvcc.Cell) // nil: nobody wants to know
-	failed  error             // the last tablet that stopped; nil again when it serves
+	mu       sync.Mutex
+	starting map[uint64]bool   // tablets of the start that do not lead yet
+	all      chan struct{}     // closed when there is none left
+	hint     func([]mvcc.Cell) // nil: nobody wants to know
+	failed   map[uint64]error  // tablets that have stopped and do not serve again
 
 	reopens map[uint64]int // the actor's own
 }
@@ -45,26 +45,44 @@ type startTablet struct{ descriptor *pb.TabletDescriptor }
 type reportTablet struct{ descriptor *pb.TabletDescriptor }
 
 func newHost(n *Node) *host {
-	h := &host{n: n, leading: map[uint64]bool{}, reopens: map[uint64]int{}, all: make(chan struct{})}
+	h := &host{
+		n: n, starting: map[uint64]bool{}, failed: map[uint64]error{}, reopens: map[uint64]int{}, all: make(chan struct{}),
+	}
 	h.pid = n.system.Root.Spawn(actor.PropsFromFunc(h.receive))
+	h.reports = n.system.Root.Spawn(actor.PropsFromFunc(h.report))
 	return h
 }
 
 func (h *host) receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *startTablet:
-		if err := h.n.spawnTablet(m.descriptor.TabletId); err != nil {
-			h.n.cfg.Logger.Error("a tablet could not be started", "tablet", m.descriptor.TabletId, "error", err)
-		}
+		h.start(m.descriptor.TabletId)
 	case *failedTablet:
 		h.reopen(m)
-	case *reportTablet:
-		ctx, cancel := context.WithTimeout(h.n.life, reportTimeout)
-		defer cancel()
-		if err := h.n.meta.Report(ctx, m.descriptor); err != nil && h.n.life.Err() == nil {
-			h.n.cfg.Logger.Warn("a tablet could not be reported to meta; its next start repeats it",
-				"tablet", m.descriptor.TabletId, "error", err)
-		}
+	}
+}
+
+// start starts a tablet that the store has, unless it is here already.
+func (h *host) start(id uint64) {
+	if h.n.router.Port(id) != nil {
+		return
+	}
+	if err := h.n.spawnTablet(id); err != nil {
+		h.n.cfg.Logger.Error("a tablet could not be started", "tablet", id, "error", err)
+	}
+}
+
+// report is the actor that writes into meta what tablets say of themselves.
+func (h *host) report(c actor.Context) {
+	m, ok := c.Message().(*reportTablet)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(h.n.life, reportTimeout)
+	defer cancel()
+	if err := h.n.meta.Report(ctx, m.descriptor); err != nil && h.n.life.Err() == nil {
+		h.n.cfg.Logger.Warn("a tablet could not be reported to meta; its next start repeats it",
+			"tablet", m.descriptor.TabletId, "error", err)
 	}
 }
 
@@ -93,21 +111,20 @@ func (h *host) SplitApplied(left, right *pb.TabletDescriptor) {
 	h.n.router.Update(left)
 	h.n.router.Update(right)
 	h.n.system.Root.Send(h.pid, &startTablet{right})
-	h.n.system.Root.Send(h.pid, &reportTablet{left})
+	h.n.system.Root.Send(h.reports, &reportTablet{left})
 }
 
 // Leading implements tablet.Host.
 func (h *host) Leading(d *pb.TabletDescriptor) {
 	h.n.router.Update(d)
-	h.n.system.Root.Send(h.pid, &reportTablet{d})
+	h.n.system.Root.Send(h.reports, &reportTablet{d})
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.failed = nil
-	if h.leading[d.TabletId] {
+	delete(h.failed, d.TabletId)
+	if !h.starting[d.TabletId] {
 		return
 	}
-	h.leading[d.TabletId] = true
-	if h.waiting--; h.waiting == 0 {
+	if delete(h.starting, d.TabletId); len(h.starting) == 0 {
 		close(h.all)
 	}
 }
@@ -115,7 +132,7 @@ func (h *host) Leading(d *pb.TabletDescriptor) {
 // Failed implements tablet.Host.
 func (h *host) Failed(id uint64, err error) {
 	h.mu.Lock()
-	h.failed = fmt.Errorf("node: tablet %d has stopped: %w", id, err)
+	h.failed[id] = fmt.Errorf("node: tablet %d has stopped: %w", id, err)
 	h.mu.Unlock()
 	h.n.system.Root.Send(h.pid, &failedTablet{id, err})
 }
@@ -136,6 +153,15 @@ func (h *host) reopen(m *failedTablet) {
 	}
 	if err != nil {
 		h.n.cfg.Logger.Error("a tablet could not be opened anew", "tablet", m.id, "error", err)
+		return
+	}
+	// The panic may have come between a split and the word of it.
+	stored, err := h.n.storedTablets()
+	if err != nil {
+		h.n.cfg.Logger.Error("tablets that a split has made could not be looked for", "error", err)
+	}
+	for _, id := range stored {
+		h.start(id)
 	}
 }
 
@@ -153,7 +179,10 @@ func (h *host) Hint(cells []mvcc.Cell) {
 func (h *host) failure() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.failed
+	for _, err := range h.failed {
+		return err
+	}
+	return nil
 }
 
 func (h *host) setHint(hint func([]mvcc.Cell)) {
@@ -179,19 +208,28 @@ func (n *Node) stopTablet(id uint64) error {
 	return n.system.Root.StopFuture(n.router.Port(id).PID()).Wait()
 }
 
-// startTablets starts all tablets of the store and waits until they lead.
-func (n *Node) startTablets(ctx context.Context) error {
+// storedTablets lists the tablets that the store has state of.
+func (n *Node) storedTablets() (ids []uint64, err error) {
 	snap := n.store.Snap()
-	var ids []uint64
+	defer snap.Close()
 	for e, err := range snap.TabletStates() {
 		if err != nil {
-			snap.Close()
-			return fmt.Errorf("node: list the store's tablets: %w", err)
+			return nil, fmt.Errorf("node: list the store's tablets: %w", err)
 		}
 		ids = append(ids, e.Tablet)
 	}
-	snap.Close()
-	n.host.waiting = len(ids)
+	return ids, nil
+}
+
+// startTablets starts all tablets of the store and waits until they lead.
+func (n *Node) startTablets(ctx context.Context) error {
+	ids, err := n.storedTablets()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		n.host.starting[id] = true
+	}
 	for _, id := range ids {
 		if err := n.spawnTablet(id); err != nil {
 			return fmt.Errorf("node: %w", err)

@@ -197,6 +197,7 @@ func (n *Node) stop() error {
 	}
 	if n.host != nil {
 		add(n.system.Root.StopFuture(n.host.pid).Wait())
+		add(n.system.Root.StopFuture(n.host.reports).Wait())
 	}
 	for _, id := range n.router.Held() {
 		add(n.stopTablet(id))

@@ -1,0 +1,127 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/tablet"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/store"
+)
+
+func openForReopen(t *testing.T) (*Node, context.Context) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	cfg := DefaultConfig()
+	cfg.Store.InMemory, cfg.Listen, cfg.HTTP, cfg.Insecure = true, "127.0.0.1:0", "", true
+	n, err := Open(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	})
+	return n, ctx
+}
+
+// panics makes the tablet panic and waits until its actor has begun to say so.
+func (n *Node) panics(id uint64) { n.system.Root.Send(n.router.Port(id).PID(), &tablet.Call{}) }
+
+// until polls a condition for less time than a report to a meta tablet that does not serve takes.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(reportTimeout / 3); time.Now().Before(deadline); {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("not within %v: %s", reportTimeout/3, what)
+}
+
+func (n *Node) serves(ctx context.Context, id uint64) bool {
+	req := &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}
+	r, err := n.router.Port(id).Ask(ctx, req, true)
+	return err == nil && r.GetStatus().GetLeader()
+}
+
+// TestPanicUnderLoad: tablets panic while the node is used, meta's too. Every transaction ends, and the node goes on.
+func TestPanicUnderLoad(t *testing.T) {
+	n, ctx := openForReopen(t)
+	if err := n.db.CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	column, stop, ended := percolator.Column{Table: "t", Name: "c"}, make(chan struct{}), make(chan struct{})
+	const workers = 16
+	for w := range workers {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			for row := string(rune('a' + w)); ; {
+				select {
+				case <-stop:
+					return
+				default: // any outcome will do
+					_ = n.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+						tx.Set(row, column, nil)
+						return nil
+					})
+				}
+			}
+		}()
+	}
+	for range maxReopens {
+		for _, id := range []uint64{cluster.MetaTablet, 2} {
+			before := n.router.Port(id)
+			n.panics(id)
+			until(t, "the tablet is opened anew", func() bool { return n.router.Port(id) != before && n.serves(ctx, id) })
+		}
+	}
+	close(stop)
+	for range workers {
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			t.Fatal("a transaction never ended")
+		}
+	}
+	err := n.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set("z", column, nil)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReopenDoesNotWaitForMeta: a report that waits for meta holds up no tablet that is to be opened anew, and that one
+// tablet serves again does not hide that another does not. A tablet that a split has made unannounced is started.
+func TestReopenDoesNotWaitForMeta(t *testing.T) {
+	n, ctx := openForReopen(t)
+	for range maxReopens {
+		before := n.router.Port(cluster.MetaTablet)
+		n.panics(cluster.MetaTablet)
+		until(t, "meta is opened anew", func() bool {
+			return n.router.Port(cluster.MetaTablet) != before && n.serves(ctx, cluster.MetaTablet)
+		})
+	}
+	n.panics(cluster.MetaTablet) // once too often
+	until(t, "meta has stopped", func() bool { return n.host.failure() != nil })
+	child := &store.Batch{}
+	tablet.Bootstrap(child, &pb.TabletDescriptor{TabletId: 99, Epoch: 1, StartTable: 1 << 30, EndTable: 1 << 30, EndRow: []byte("x")})
+	if err := n.store.StateWriter().Commit([]*store.Batch{child}); err != nil {
+		t.Fatal(err)
+	}
+	n.host.Leading(&pb.TabletDescriptor{TabletId: 2, Epoch: 1})
+	before := n.router.Port(2)
+	n.panics(2)
+	until(t, "tablet 2 is opened anew", func() bool { return n.router.Port(2) != before && n.serves(ctx, 2) })
+	until(t, "the new tablet serves", func() bool { return n.router.Port(99) != nil && n.serves(ctx, 99) })
+	if n.host.failure() == nil {
+		t.Error("meta does not serve, and the node says that it is ready")
+	}
+}
