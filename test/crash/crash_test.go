@@ -36,7 +36,11 @@ const childDir = "PERCOLATOR_CRASH_DIR"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
-		if err := child(dir); err != nil {
+		work := child
+		if os.Getenv(childSchema) != "" {
+			work = schemaChild
+		}
+		if err := work(dir); err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)
 		}
