@@ -18,14 +18,15 @@ import (
 
 // rig is a store with its log actor and tablets, and a host that a test can look into.
 type rig struct {
-	tb      testing.TB
-	system  *actor.ActorSystem
-	store   *store.Store
-	logs    *LogActor
-	readers *ReadPool
-	now     atomic.Uint64 // the last timestamp given out
-	leading chan *pb.TabletDescriptor
-	failed  chan error // where a test expects tablets to fail; nil: it does not
+	pipeline int
+	tb       testing.TB
+	system   *actor.ActorSystem
+	store    *store.Store
+	logs     *LogActor
+	readers  *ReadPool
+	now      atomic.Uint64 // the last timestamp given out
+	leading  chan *pb.TabletDescriptor
+	failed   chan error // where a test expects tablets to fail; nil: it does not
 
 	mu         sync.Mutex
 	ports      map[uint64]*Port
@@ -67,7 +68,7 @@ func (r *rig) Failed(id uint64, err error) {
 func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 
 func (r *rig) spawn(id uint64) {
-	cfg := Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Pipeline: r.pipeline, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
 	p, err := Spawn(r.system, r.store, r.logs, r.readers, id, r, cfg)
 	if err != nil {
 		r.tb.Error(err)
@@ -87,6 +88,12 @@ func (r *rig) port(id uint64) *Port {
 // newRig starts meta and one tablet for all user tables.
 func newRig(tb testing.TB, o store.Options) *rig {
 	tb.Helper()
+	return newPipelinedRig(tb, o, DefaultPipeline)
+}
+
+// newPipelinedRig is newRig with another Config.Pipeline.
+func newPipelinedRig(tb testing.TB, o store.Options, pipeline int) *rig {
+	tb.Helper()
 	o.Logger = slog.New(slog.DiscardHandler)
 	st, err := store.Open(o)
 	if err != nil {
@@ -98,7 +105,7 @@ func newRig(tb testing.TB, o store.Options) *rig {
 	if err := st.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		tb.Fatal(err)
 	}
-	r := &rig{tb: tb, system: actorkit.NewSystem(o.Logger), store: st, ports: map[uint64]*Port{}, leading: make(chan *pb.TabletDescriptor, 64)}
+	r := &rig{tb: tb, pipeline: pipeline, system: actorkit.NewSystem(o.Logger), store: st, ports: map[uint64]*Port{}, leading: make(chan *pb.TabletDescriptor, 64)}
 	r.logs = SpawnLog(r.system, st.LogWriter(), actorkit.BatchConfig{}, o.Logger)
 	r.readers = NewReadPool(2)
 	for id := uint64(1); id <= 2; id++ {

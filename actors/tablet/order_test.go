@@ -85,7 +85,7 @@ func commitOf(start, commit mvcc.Timestamp, row string) *pb.TabletRequest {
 // TestAnswersWaitUntilApplied: neither the commit nor a status that was only seen in its proposal is answered while the
 // store still holds it back. Catches broken_early_answer.
 func TestAnswersWaitUntilApplied(t *testing.T) {
-	r := newRig(t, store.Options{InMemory: true})
+	r := newPipelinedRig(t, store.Options{InMemory: true}, 8) // the status is evaluated while the commit is in flight
 	start, commit := r.take(1), r.take(1)
 	r.do(2, prewriteOf(start, "a", "1"))
 	release := r.hold()
