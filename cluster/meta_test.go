@@ -156,6 +156,16 @@ func (w *world) checkTable(ctx context.Context, m *Meta, what string, n int) {
 	}
 }
 
+// TestSplitKeysAreBounded: one request does not make tablets without end.
+func TestSplitKeysAreBounded(t *testing.T) {
+	w, m := newWorld(t)
+	var refused *txn.ServerError
+	_, err := m.CreateTable(context.Background(), "t", make([]string, maxSplitKeys+1))
+	if !errors.As(err, &refused) || refused.Code != pb.Error_CODE_TOO_LARGE || w.ops > 0 {
+		t.Errorf("%v after %d operations", err, w.ops)
+	}
+}
+
 // TestTableIDsAreNotReused: a dropped table's name is free, its id is not, and its tablets hear of it.
 func TestTableIDsAreNotReused(t *testing.T) {
 	ctx := context.Background()

@@ -12,8 +12,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// maxTableName bounds a table's name in bytes.
-const maxTableName = 255
+// Bounds of one request: a table's name in bytes, and its split keys, each of which makes a tablet.
+const (
+	maxTableName = 255
+	maxSplitKeys = 1024
+)
 
 // Table reads a table's record; nil if there is no such table.
 func (m *Meta) Table(ctx context.Context, name string) (*pb.Table, error) {
@@ -41,6 +44,9 @@ func (m *Meta) Tables(ctx context.Context) ([]*pb.Table, error) {
 func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
 	if name == "" || len(name) > maxTableName {
 		return nil, refuse(pb.Error_CODE_INVALID, "a table's name has 1 to %d bytes, not %d", maxTableName, len(name))
+	}
+	if len(splitKeys) > maxSplitKeys {
+		return nil, refuse(pb.Error_CODE_TOO_LARGE, "%d split keys; at most %d at once: add the others by another request", len(splitKeys), maxSplitKeys)
 	}
 	m.ddl.Lock()
 	defer m.ddl.Unlock()

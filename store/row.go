@@ -11,12 +11,16 @@ var rowGroups = [...]mvcc.Group{
 	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupRollback,
 }
 
+// rowBytes is how many bytes of values Row returns at most, apart from each group's first.
+const rowBytes = 4 << 20
+
 // Row returns what the row holds in W, H, D, L, R, in that order, then, in the given columns, its N and I: limit entries
-// of each group at most, so that a hot row does not flood the caller.
+// of each group at most, and rowBytes in all, so that a hot row does not flood the caller.
 func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string) ([]mvcc.HistoryEntry, error) {
 	var out []mvcc.HistoryEntry
+	budget := rowBytes
 	for _, g := range rowGroups {
-		found, err := s.group(g, appendRow(nil, g, t, row), limit)
+		found, err := s.group(g, appendRow(nil, g, t, row), limit, &budget)
 		if err != nil {
 			return nil, err
 		}
@@ -25,7 +29,7 @@ func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string) ([]m
 	for _, g := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
 		for _, column := range columns {
 			prefix := appendEscaped(appendColumn(nil, g, t, mvcc.ClassData, column), row)
-			found, err := s.group(g, prefix, limit)
+			found, err := s.group(g, prefix, limit, &budget)
 			if err != nil {
 				return nil, err
 			}
@@ -35,8 +39,8 @@ func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string) ([]m
 	return out, nil
 }
 
-// group returns the first limit entries with the prefix.
-func (s *Snap) group(g mvcc.Group, prefix []byte, limit int) (out []mvcc.HistoryEntry, err error) {
+// group returns the first limit entries with the prefix, or as many as begin within the budget of bytes, which it draws on.
+func (s *Snap) group(g mvcc.Group, prefix []byte, limit int, budget *int) (out []mvcc.HistoryEntry, err error) {
 	if limit <= 0 {
 		return nil, nil
 	}
@@ -50,7 +54,8 @@ func (s *Snap) group(g mvcc.Group, prefix []byte, limit int) (out []mvcc.History
 		if err != nil {
 			return nil, err
 		}
-		if out = append(out, e); len(out) == limit {
+		*budget -= len(e.Value)
+		if out = append(out, e); len(out) == limit || *budget <= 0 {
 			break
 		}
 	}

@@ -262,3 +262,29 @@ func TestTabletStates(t *testing.T) {
 		t.Errorf("applied: %v, %v, %v", a, ok, err)
 	}
 }
+
+// TestRowIsBounded: a row of many long versions is not read whole into memory; each group still shows its newest.
+func TestRowIsBounded(t *testing.T) {
+	s := open(t, t.TempDir())
+	cell := mvcc.Cell{Table: 16, Row: "hot", Column: "c"}
+	for ts := mvcc.Timestamp(1); ts <= 12; ts++ {
+		var batch store.Batch
+		batch.PutMutation(&mvcc.Mutation{Group: mvcc.GroupData, Cell: cell, TS: ts, Value: make([]byte, 1<<20)})
+		batch.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRollback, Cell: cell, TS: ts})
+		commit(t, s, &batch)
+	}
+	snap := s.Snap()
+	defer snap.Close()
+	row, err := snap.Row(16, "hot", 100, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes, groups := 0, map[mvcc.Group]int{}
+	for _, e := range row {
+		bytes += len(e.Value)
+		groups[e.Group]++
+	}
+	if bytes > 5<<20 || groups[mvcc.GroupData] < 2 || groups[mvcc.GroupRollback] < 1 {
+		t.Errorf("%d bytes in %v", bytes, groups)
+	}
+}

@@ -12,7 +12,7 @@ import (
 // TestManyCellsInOneRequest: a request whose effects are more keys than the store takes at once is refused, and the
 // tablet goes on serving. Were it proposed, no restart would get past its entry.
 func TestManyCellsInOneRequest(t *testing.T) {
-	r := newRig(t, store.Options{InMemory: true})
+	r := newRig(t, store.Options{InMemory: true, MemTableSize: 2 << 20})
 	rollback := &pb.RollbackRequest{StartTs: uint64(r.take(1))}
 	for i := range r.store.MaxBatchLen() + 1 {
 		rollback.Cells = append(rollback.Cells, cellOf(fmt.Sprint(i)))
@@ -22,6 +22,15 @@ func TestManyCellsInOneRequest(t *testing.T) {
 		t.Errorf("answered %v", e)
 	}
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
+}
+
+// TestManyCellsToRead: the cells of a request are bounded also where they make no effects.
+func TestManyCellsToRead(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	e := r.try(2, getOf(r.take(1), make([]string, maxOperationCells+1)...)).GetError()
+	if e.GetCode() != pb.Error_CODE_TOO_LARGE {
+		t.Errorf("answered %v", e)
+	}
 }
 
 // TestRawGetIsBounded: one small request must not make the node hold a large value many times.

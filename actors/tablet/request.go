@@ -195,6 +195,10 @@ func (c *check) cell(p *pb.Cell, inRange bool) {
 }
 
 func (c *check) cells(ps []*pb.Cell) {
+	if len(ps) > maxOperationCells {
+		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "operation on %d cells; at most %d", len(ps), maxOperationCells))
+		return
+	}
 	for _, p := range ps {
 		c.cell(p, true)
 	}
