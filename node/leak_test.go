@@ -1,0 +1,27 @@
+package node_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/percolator-go/percolator/node"
+)
+
+// TestCloseJoinsEverything: a node that has been used, by a remote client too, leaves no goroutine behind.
+func TestCloseJoinsEverything(t *testing.T) {
+	others := goleak.IgnoreCurrent()
+	t.Run("use", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		o := watch()
+		n := open(t, "", func(c *node.Config) { c.Observers, c.HTTP = o.register, "127.0.0.1:0" })
+		if err := set(ctx, dial(t, n), "r", o.column, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		o.await(t, 15*time.Second)
+	})
+	goleak.VerifyNone(t, others, goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1"))
+}
