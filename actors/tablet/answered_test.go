@@ -103,7 +103,7 @@ func TestStoreFaultAnswersTheBatch(t *testing.T) {
 			t.Errorf("%s: acknowledged: %v", row, a.Value)
 		}
 	}
-	<-r.failed
+	_ = <-r.failed
 }
 
 // TestPanicAnswersTheTurn: a broken invariant ends the replica; nobody whose operation it had taken up waits for ever.

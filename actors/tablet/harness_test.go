@@ -69,13 +69,13 @@ func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 
 func (r *rig) spawn(id uint64) {
 	cfg := Config{Pipeline: r.pipeline, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	r.mu.Lock()
+	defer r.mu.Unlock() // held until the port is there: whoever hears that the tablet leads may ask for it
 	p, err := Spawn(r.system, r.store, r.logs, r.readers, id, r, cfg)
 	if err != nil {
 		r.tb.Error(err)
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.ports[id] = p
 }
 
