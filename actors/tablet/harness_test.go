@@ -28,6 +28,7 @@ type rig struct {
 	leading  chan *pb.TabletDescriptor
 	failed   chan error // where a test expects tablets to fail; nil: it does not
 
+	spawns     sync.WaitGroup
 	mu         sync.Mutex
 	ports      map[uint64]*Port
 	hints      []mvcc.Cell
@@ -49,7 +50,9 @@ func (r *rig) take(n int) mvcc.Timestamp {
 	return mvcc.Timestamp(r.now.Add(uint64(n))) - mvcc.Timestamp(n) + 1
 }
 
-func (r *rig) SplitApplied(_, right *pb.TabletDescriptor) { go r.spawn(right.TabletId) }
+func (r *rig) SplitApplied(_, right *pb.TabletDescriptor) {
+	r.spawns.Go(func() { r.spawn(right.TabletId) })
+}
 
 func (r *rig) Hint(cells []mvcc.Cell) {
 	r.mu.Lock()
@@ -122,6 +125,7 @@ func (r *rig) awaitLeader() *pb.TabletDescriptor {
 	r.tb.Helper()
 	select {
 	case d := <-r.leading:
+		r.spawns.Wait() // it may lead before its port is known
 		return d
 	case <-time.After(10 * time.Second):
 		r.tb.Fatal("no leader within 10 s")
@@ -130,6 +134,7 @@ func (r *rig) awaitLeader() *pb.TabletDescriptor {
 }
 
 func (r *rig) close() {
+	r.spawns.Wait()
 	for _, p := range r.ports {
 		_ = r.system.Root.StopFuture(p.PID()).Wait()
 	}

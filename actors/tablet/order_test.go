@@ -200,6 +200,20 @@ func TestReaderWaitsForReservation(t *testing.T) {
 	}
 }
 
+// TestRefusedGrantReleases: a one-phase commit that its commit timestamp does not suit has no effects. Its cells are free
+// again, and it does not hold up a split.
+func TestRefusedGrantReleases(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	future := mvcc.MaxTimestamp - 1
+	if got := r.do(2, onePhaseOf(future, put("a", "1"))).GetMutation(); got.Status != pb.Status_STATUS_COMMIT_TS_TOO_LOW {
+		t.Fatalf("answered %v", got)
+	}
+	await(t, r.start(2, onePhaseOf(r.take(1), put("a", "2"))))
+	await(t, r.start(2, getOf(r.take(1), "a")))
+	await(t, r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{Table: 16, Row: []byte("m"), NewTabletId: 3}}}))
+	r.awaitLeader()
+}
+
 // TestOracleFailureReleases: without a commit timestamp a one-phase commit is surely not done, and its cells are free.
 func TestOracleFailureReleases(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})

@@ -115,8 +115,12 @@ func (p *proposal) empty() bool {
 func (t *Tablet) propose(p *proposal) bool {
 	if p.empty() {
 		if n := len(t.inflight); n > 0 {
-			t.inflight[n-1].replies = append(t.inflight[n-1].replies, p.replies...)
+			last := t.inflight[n-1]
+			last.replies, last.holds = append(last.replies, p.replies...), append(last.holds, p.holds...)
 			return true
+		}
+		for _, h := range p.holds {
+			t.release(h)
 		}
 		p.deliver()
 		return true
