@@ -103,7 +103,9 @@ func TestStoreFaultAnswersTheBatch(t *testing.T) {
 			t.Errorf("%s: acknowledged: %v", row, a.Value)
 		}
 	}
-	_ = <-r.failed
+	if err := <-r.failed; err == nil {
+		t.Error("the replica ended without saying why")
+	}
 }
 
 // TestPanicAnswersTheTurn: a broken invariant ends the replica; nobody whose operation it had taken up waits for ever.
