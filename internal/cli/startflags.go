@@ -34,7 +34,6 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&c.History, "history", c.History, "how long old versions stay readable")
 	flags.DurationVar(&c.LockTTL, "lock-ttl", c.LockTTL, "how long locks of a dead transaction bar others")
 	flags.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long a stopping node waits for work under way")
-	flags.DurationVar(&c.Tick, "tick", c.Tick, "interval of Raft's clock")
 	flags.IntVar(&c.Scanners, "scanners", c.Scanners, "goroutines that look for changed cells; 0: none")
 	flags.IntVar(&c.ObserverWorkers, "observer-workers", c.ObserverWorkers, "observers that run at once; 0: none")
 	flags.IntVar(&c.Limits.Value, "max-value", c.Limits.Value, "largest value in bytes, at most 6 MiB")

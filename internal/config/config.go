@@ -53,8 +53,6 @@ type Config struct {
 	Limits mvcc.Limits
 	// LockTTL is how long a transaction's locks live after its last sign of life, by oracle time.
 	LockTTL time.Duration
-	// Tick is the interval of Raft's logical clock.
-	Tick time.Duration
 	// DrainTimeout bounds how long Drain waits for observers and background commits.
 	DrainTimeout time.Duration
 	// Notifications tunes how dirty cells are found (§2.4).
@@ -69,7 +67,8 @@ type Batch struct {
 	Oracle actorkit.BatchConfig // requests for timestamps
 	Log    actorkit.BatchConfig // appends and applies of all tablets of the node
 	Lockd  actorkit.BatchConfig // advisory row locks
-	Client actorkit.BatchConfig // operations that a client sends to one node
+	// Client is for clients that Dial; a node's own hands each operation to its mailbox, which is where it is batched.
+	Client actorkit.BatchConfig
 }
 
 // Notifications tunes how dirty cells are found. Hints and lockd only save time: correctness must not depend on them.
@@ -120,7 +119,6 @@ func DefaultConfig() Config {
 		ObserverWorkers: 16,
 		Limits:          mvcc.DefaultLimits(),
 		LockTTL:         10 * time.Second,
-		Tick:            50 * time.Millisecond,
 		DrainTimeout:    30 * time.Second,
 		Notifications:   Notifications{ScanPause: 200 * time.Millisecond, ScanPage: 256},
 	}

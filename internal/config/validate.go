@@ -161,7 +161,6 @@ func (c *Config) checkWork(k *checker) {
 	k.within("ObserverWorkers", c.ObserverWorkers, 0, 1<<16)
 	k.duration("History", c.History, time.Second, 365*24*time.Hour)
 	k.duration("LockTTL", c.LockTTL, 100*time.Millisecond, time.Hour)
-	k.duration("Tick", c.Tick, time.Millisecond, 10*time.Second)
 	k.duration("DrainTimeout", c.DrainTimeout, 0, time.Hour)
 	n := c.Notifications
 	k.duration("Notifications.ScanPause", n.ScanPause, time.Millisecond, time.Hour)
