@@ -15,6 +15,9 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/store"
 )
@@ -213,5 +216,43 @@ func TestForeignDirectory(t *testing.T) {
 	open(t, held, nil)
 	if err := try(held); !errors.Is(err, store.ErrInUse) {
 		t.Errorf("a directory in use: %v", err)
+	}
+}
+
+// TestTimestampsFromTheFuture: a remote client cannot read, write, lock or judge with timestamps that the oracle has not
+// given out, and what it tries leaves nothing behind.
+func TestTimestampsFromTheFuture(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	db := dial(t, open(t, "", nil))
+	if err := set(ctx, db, "r", cell, []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	client := db.Client()
+	table, err := client.TableID(ctx, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := client.Timestamp(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := &pb.Cell{Table: uint32(table), Row: []byte("r"), Column: []byte("c")}
+	writes := []*pb.CellWrite{{Cell: at, Kind: pb.Kind_KIND_PUT, Value: []byte("2")}}
+	far := uint64(mvcc.TimestampAt(now.Millis() + 365*24*3600*1000))
+	for name, req := range map[string]*pb.TabletRequest{
+		"read":      {Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: far, Cells: []*pb.Cell{at}}}},
+		"prewrite":  {Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{StartTs: far, Primary: at, Worker: &pb.Worker{}, Writes: writes}}},
+		"expiry":    {Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{StartTs: uint64(now), Expiry: far, Primary: at, Worker: &pb.Worker{}, Writes: writes}}},
+		"one phase": {Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{StartTs: far, Writes: writes}}},
+		"judge":     {Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{Primary: at, StartTs: uint64(now), Now: far}}},
+	} {
+		_, _, err := client.Send(ctx, wire.Position{Table: table, Row: "r"}, req)
+		if !errors.Is(err, percolator.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := set(ctx, db, "r", cell, []byte("3")); err != nil {
+		t.Errorf("the cell is not free: %v", err)
 	}
 }

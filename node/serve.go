@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/httpd"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/version"
 )
@@ -33,7 +34,7 @@ func (n *Node) serve(_ context.Context) error {
 		if s.listen, err = net.Listen("tcp", n.cfg.Listen); err != nil {
 			return fmt.Errorf("node: listen for clients: %w", err)
 		}
-		s.grpc, s.served = rpc.NewServer(n.transport(), rpc.ServerConfig{Logger: n.cfg.Logger}), make(chan error, 1)
+		s.grpc, s.served = rpc.NewServer(n.transport(), rpc.ServerConfig{Logger: n.cfg.Logger, Latest: n.latest}), make(chan error, 1)
 		go func() { s.served <- s.grpc.Serve(s.listen) }() // joined by close
 	}
 	if addr := n.cfg.HTTPAddr(); addr != "" {
@@ -49,6 +50,16 @@ func (n *Node) serve(_ context.Context) error {
 		}
 	}
 	return nil
+}
+
+// latest is the last timestamp given out: on one node its oracle is the only one. Before it has given out any, those of
+// its last life count, which are not known here: then there is no limit.
+func (n *Node) latest() mvcc.Timestamp {
+	last, _, _ := n.oracle.Stats()
+	if last == 0 {
+		return mvcc.MaxTimestamp
+	}
+	return last
 }
 
 var errStopping = errors.New("node: stopping")

@@ -222,14 +222,14 @@ func (r *receiver) serve() {
 	if first <= r.lastRun {
 		panic(fmt.Sprintf("oracle: timestamp %d after %d", first, r.lastRun)) // invariant 1 is broken
 	}
+	r.last = first + total - 1
+	r.lastRun = r.last
+	r.stats.last.Store(uint64(r.last)) // before anybody has them: what is above it was surely not given out
 	r.finish(func(call *Call) {
 		n := call.Req.GetCount()
 		call.Reply(&pb.TimestampsResponse{First: uint64(first), Count: n})
 		first += mvcc.Timestamp(n)
 	})
-	r.last = first - 1
-	r.lastRun = r.last
-	r.stats.last.Store(uint64(r.last))
 	r.stats.served.Add(uint64(total))
 	r.stats.batches.Add(1)
 	if half := mvcc.TimestampAt(r.cfg.Ahead.Milliseconds() / 2); r.last+half > r.mark && !r.raising {

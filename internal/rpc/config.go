@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -107,7 +108,10 @@ type ServerConfig struct {
 	MaxInFlight int
 	// MaxStreams bounds concurrent calls and streams of one connection; default 256.
 	MaxStreams uint32
-	Logger     *slog.Logger
+	// Latest is the greatest timestamp that the oracle has given out, or a later one: requests with timestamps above it
+	// are refused. nil: they are not looked at.
+	Latest func() mvcc.Timestamp
+	Logger *slog.Logger
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {

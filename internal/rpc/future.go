@@ -1,0 +1,54 @@
+package rpc
+
+import (
+	"fmt"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// maxLockTTL is how far ahead of the oracle a remote client's lock may expire: no configuration asks for more.
+const maxLockTTL = time.Hour + time.Minute
+
+// future returns why a request is refused whose timestamps the oracle has not given out; nil if it is not. A record or
+// lock from the future could not be read, written over or cleared until then, and a made-up "now" would let locks of the
+// living expire (invariants 1 and 6 of design section 4).
+func future(req *pb.TabletRequest, latest mvcc.Timestamp) *pb.Error {
+	ts, expiry := timestampsOf(req)
+	limit := mvcc.TimestampAt(latest.Millis() + maxLockTTL.Milliseconds())
+	switch {
+	case mvcc.Timestamp(ts) > latest:
+		return &pb.Error{Code: pb.Error_CODE_FUTURE, Message: fmt.Sprintf("timestamp %d: the oracle has given out none above %d", ts, latest)}
+	case latest < mvcc.MaxTimestamp && mvcc.Timestamp(expiry) > limit:
+		return &pb.Error{Code: pb.Error_CODE_FUTURE, Message: fmt.Sprintf("a lock may expire %v ahead of the oracle, not more", maxLockTTL)}
+	}
+	return nil
+}
+
+// timestampsOf are the greatest timestamp that a request claims to have from the oracle, and the expiry that it sets.
+func timestampsOf(req *pb.TabletRequest) (ts, expiry uint64) {
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_Get:
+		ts = op.Get.GetAt()
+	case *pb.TabletRequest_Scan:
+		ts = op.Scan.GetAt()
+	case *pb.TabletRequest_Prewrite:
+		ts, expiry = op.Prewrite.GetStartTs(), op.Prewrite.GetExpiry()
+	case *pb.TabletRequest_Commit:
+		ts = max(op.Commit.GetStartTs(), op.Commit.GetCommitTs())
+	case *pb.TabletRequest_OnePhase:
+		ts = op.OnePhase.GetStartTs()
+	case *pb.TabletRequest_Rollback:
+		ts = op.Rollback.GetStartTs()
+	case *pb.TabletRequest_CheckTxnStatus:
+		ts = max(op.CheckTxnStatus.GetStartTs(), op.CheckTxnStatus.GetNow())
+	case *pb.TabletRequest_ResolveLock:
+		ts = max(op.ResolveLock.GetStartTs(), op.ResolveLock.GetCommitTs())
+	case *pb.TabletRequest_Heartbeat:
+		ts, expiry = op.Heartbeat.GetStartTs(), op.Heartbeat.GetExpiry()
+	case *pb.TabletRequest_Notify:
+		ts = op.Notify.GetTs()
+	}
+	return ts, expiry
+}
