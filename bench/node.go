@@ -126,10 +126,7 @@ func (s *onNode) do(ctx context.Context, caller, i int) error {
 
 // batches are operations per batch of the table's tablet, and per synced commit of the store.
 func (s *onNode) batches() (tablet, log float64) {
-	status, err := s.node.Status(context.Background())
-	if err != nil {
-		return 0, 0
-	}
+	status := s.node.Status()
 	for _, t := range status.Tablets {
 		if t.GetTablet().GetTabletId() != s.tablet.TabletId || t.Batches == 0 {
 			continue

@@ -36,11 +36,7 @@ func TestExactCounting(t *testing.T) {
 				if err := count.Check(ctx, n.DB(), rows); err != nil {
 					t.Error(err)
 				}
-				status, err := n.Status(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Logf("%v", status.Observers)
+				t.Logf("%v", n.Status().Observers)
 			})
 		}
 	}

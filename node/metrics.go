@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,10 +53,7 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	send := func(f family, value uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(f.desc, f.kind, float64(value), labels...)
 	}
-	status, err := m.n.Status(context.Background())
-	if err != nil {
-		return // Status is bounded; what it could not gather in time is left out
-	}
+	status := m.n.Status()
 	send(oracleServed, status.OracleServed)
 	send(oracleBatches, status.OracleBatches)
 	send(logCommits, status.LogBatches)

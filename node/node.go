@@ -136,7 +136,7 @@ func (n *Node) openStore() error {
 }
 
 func (n *Node) transport() *cluster.Transport {
-	return cluster.NewTransport(n.router, n.meta, n.oracle.Port(), n.worker(), n.Status)
+	return cluster.NewTransport(n.router, n.meta, n.oracle.Port(), n.worker(), n.status)
 }
 
 // worker is who this process is in locks.

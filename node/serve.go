@@ -41,7 +41,7 @@ func (n *Node) serve(_ context.Context) error {
 		s.http, err = httpd.Open(httpd.Options{
 			Addr: addr, Metrics: n.gatherer(), Logger: n.cfg.Logger, Ready: n.ready,
 			Status: func(ctx context.Context) *pb.NodeStatusResponse {
-				status, _ := n.Status(ctx) // what could be gathered in time
+				status, _ := n.status(ctx) // what could be gathered in time
 				return status
 			},
 		})

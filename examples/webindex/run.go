@@ -140,10 +140,7 @@ func (a *app) index(ctx context.Context) error {
 
 // crawl loads the tree, waits until it is indexed, prints the summary and verifies.
 func (a *app) crawl(ctx context.Context, dir string) error {
-	before, err := a.runs(ctx)
-	if err != nil {
-		return err
-	}
+	before := a.runs()
 	began := time.Now()
 	l := loader{app: a, dir: dir}
 	if err := l.load(ctx); err != nil {
@@ -158,10 +155,7 @@ func (a *app) crawl(ctx context.Context, dir string) error {
 		return err
 	}
 	s.loading, s.indexing, s.changes = loaded, time.Since(began), l.counts()
-	after, err := a.runs(ctx)
-	if err != nil {
-		return err
-	}
+	after := a.runs()
 	s.runs = since(before, after)
 	fmt.Print(s)
 	if parked(after) {

@@ -23,18 +23,15 @@ type observerRuns struct {
 var errParked = errors.New("notifications are parked; see `percolator notify ls`")
 
 // runs reads the observers' counters of this process.
-func (a *app) runs(ctx context.Context) ([]observerRuns, error) {
-	status, err := a.node.Status(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (a *app) runs() []observerRuns {
+	status := a.node.Status()
 	var all []observerRuns
 	for _, o := range status.GetObservers() {
 		all = append(all, observerRuns{
 			o.GetName(), o.GetRuns(), o.GetCommits(), o.GetConflicts(), o.GetFailures(), o.GetParked(),
 		})
 	}
-	return all, nil
+	return all
 }
 
 // parked reports whether an observer has given up on something.
@@ -72,7 +69,7 @@ func (a *app) settle(ctx context.Context) error {
 		case err := <-idle:
 			return err
 		case <-tick.C:
-			if all, err := a.runs(ctx); err == nil && !a.quiet {
+			if all := a.runs(); !a.quiet {
 				var commits uint64
 				for _, o := range all {
 					commits += o.commits

@@ -67,10 +67,7 @@ func TestLoadAgain(t *testing.T) {
 	if err := a.crawl(t.Context(), a.pages); err != nil {
 		t.Fatal(err)
 	}
-	before, err := a.runs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := a.runs()
 	again := loader{app: a, dir: a.pages}
 	if err := errors.Join(again.load(t.Context()), a.db.WaitIdle(t.Context())); err != nil {
 		t.Fatal(err)
@@ -78,10 +75,7 @@ func TestLoadAgain(t *testing.T) {
 	if c := again.counts(); c != (changes{unchanged: 50}) {
 		t.Errorf("%+v", c)
 	}
-	after, err := a.runs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := a.runs()
 	for _, o := range since(before, after) {
 		if o.runs != 0 {
 			t.Errorf("%s ran %d times", o.name, o.runs)
@@ -152,10 +146,7 @@ func TestHotSpots(t *testing.T) {
 	if err := a.crawl(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	all, err := a.runs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := a.runs()
 	for _, o := range all {
 		if o.conflicts > o.commits/2+workers {
 			t.Errorf("%s: %d conflicts, %d commits", o.name, o.conflicts, o.commits)
