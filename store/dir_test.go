@@ -22,21 +22,26 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-// A directory that is not one of ours, or not whole, is refused with an error that says what it is; the store is made
-// anew only where nothing can be lost.
-func TestOpenRefuses(t *testing.T) {
-	version := "percolator store\nformat 1\nshared log\n"
-	made := func(t *testing.T, dir string) {
-		if err := open(t, dir).Close(); err != nil {
-			t.Fatal(err)
-		}
+// version is what a store of this format says of itself.
+const version = "percolator store\nformat 1\nshared log\n"
+
+// dirCase is a directory and what Open makes of it.
+type dirCase struct {
+	name string
+	make func(t *testing.T, dir string)
+	opts func(*store.Options)
+	want error // nil: it is opened
+}
+
+func makeStore(t *testing.T, dir string) {
+	if err := open(t, dir).Close(); err != nil {
+		t.Fatal(err)
 	}
-	cases := []struct {
-		name string
-		make func(t *testing.T, dir string)
-		opts func(*store.Options)
-		want error
-	}{
+}
+
+// newOrForeign are directories that never held a whole store.
+func newOrForeign() []dirCase {
+	return []dirCase{
 		{name: "missing directory", make: func(*testing.T, string) {}},
 		{name: "empty directory", make: func(t *testing.T, dir string) { _ = os.MkdirAll(dir, 0o700) }},
 		{name: "root of a file system", make: func(t *testing.T, dir string) { _ = os.MkdirAll(filepath.Join(dir, "lost+found"), 0o700) }},
@@ -45,7 +50,7 @@ func TestOpenRefuses(t *testing.T) {
 			write(t, dir, "VERSION.new", version[:9])
 			write(t, filepath.Join(dir, "db"), "MANIFEST", "half")
 		}},
-		{name: "a store", make: made},
+		{name: "a store", make: makeStore},
 		{name: "foreign files", want: store.ErrForeign, make: func(t *testing.T, dir string) { write(t, dir, "notes.txt", "mine") }},
 		{name: "a bare badger directory", want: store.ErrForeign, make: func(t *testing.T, dir string) {
 			db, err := badger.Open(badger.DefaultOptions(dir).WithLogger(nil))
@@ -57,25 +62,31 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		}},
 		{name: "another program's version", want: store.ErrForeign, make: func(t *testing.T, dir string) { write(t, dir, "VERSION", "12\n") }},
+	}
+}
+
+// damagedOrOther are stores that lack something, or are of another kind.
+func damagedOrOther() []dirCase {
+	return []dirCase{
 		{name: "version cut short", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
-			made(t, dir)
+			makeStore(t, dir)
 			write(t, dir, "VERSION", "perco")
 		}},
 		{name: "a later format", want: &store.VersionError{}, make: func(t *testing.T, dir string) {
-			made(t, dir)
+			makeStore(t, dir)
 			write(t, dir, "VERSION", strings.Replace(version, "format 1", "format 2", 1))
 		}},
-		{name: "the other layout", want: &store.VersionError{}, make: made, opts: func(o *store.Options) { o.SeparateLog = true }},
+		{name: "the other layout", want: &store.VersionError{}, make: makeStore, opts: func(o *store.Options) { o.SeparateLog = true }},
 		{name: "no database", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
-			made(t, dir)
+			makeStore(t, dir)
 			_ = os.RemoveAll(filepath.Join(dir, "db"))
 		}},
 		{name: "no manifest", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
-			made(t, dir)
+			makeStore(t, dir)
 			_ = os.Remove(filepath.Join(dir, "db", "MANIFEST"))
 		}},
 		{name: "manifest cut short", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
-			made(t, dir)
+			makeStore(t, dir)
 			_ = os.Truncate(filepath.Join(dir, "db", "MANIFEST"), 5)
 		}},
 		{name: "a table is missing", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
@@ -96,36 +107,43 @@ func TestOpenRefuses(t *testing.T) {
 			_ = os.Truncate(tables[0], 20)
 		}},
 	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "store")
-			c.make(t, dir)
-			o := store.Options{Dir: dir, MinFreeBytes: 1}
-			if c.opts != nil {
-				c.opts(&o)
-			}
-			s, err := store.Open(o)
-			if err == nil {
-				commit(t, s, round(2, 10))
-				err = s.Close()
-			}
-			var version *store.VersionError
-			switch {
-			case c.want == nil && err != nil:
-				t.Errorf("refused: %v", err)
-			case c.want != nil && err == nil:
-				t.Errorf("opened, want %v", c.want)
-			case c.want != nil && !errors.Is(err, c.want) && !(errors.As(c.want, &version) && errors.As(err, &version)):
-				t.Errorf("%v, want %v", err, c.want)
-			case err != nil && !strings.Contains(err.Error(), dir):
-				t.Errorf("the error does not name the directory: %v", err)
-			}
-			if c.want == store.ErrForeign {
-				if _, err := os.Stat(filepath.Join(dir, "db")); err == nil {
-					t.Error("a database was made in a foreign directory")
-				}
-			}
-		})
+}
+
+// A directory that is not one of ours, or not whole, is refused with an error that says what it is; the store is made
+// anew only where nothing can be lost.
+func TestOpenRefuses(t *testing.T) {
+	for _, c := range append(newOrForeign(), damagedOrOther()...) {
+		t.Run(c.name, c.check)
+	}
+}
+
+func (c dirCase) check(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	c.make(t, dir)
+	o := store.Options{Dir: dir, MinFreeBytes: 1}
+	if c.opts != nil {
+		c.opts(&o)
+	}
+	s, err := store.Open(o)
+	if err == nil {
+		commit(t, s, round(2, 10))
+		err = s.Close()
+	}
+	var other *store.VersionError
+	switch {
+	case c.want == nil && err != nil:
+		t.Errorf("refused: %v", err)
+	case c.want != nil && err == nil:
+		t.Errorf("opened, want %v", c.want)
+	case c.want != nil && !errors.Is(err, c.want) && !(errors.As(c.want, &other) && errors.As(err, &other)):
+		t.Errorf("%v, want %v", err, c.want)
+	case err != nil && !strings.Contains(err.Error(), dir):
+		t.Errorf("the error does not name the directory: %v", err)
+	}
+	if c.want == store.ErrForeign {
+		if _, err := os.Stat(filepath.Join(dir, "db")); err == nil {
+			t.Error("a database was made in a foreign directory")
+		}
 	}
 }
 

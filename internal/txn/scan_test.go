@@ -17,6 +17,23 @@ import (
 // address is a cell of the model.
 type address struct{ row, column string }
 
+// bufferedWrite is one write of a transaction.
+type bufferedWrite struct {
+	k      txn.Key
+	value  []byte
+	remove bool
+}
+
+func buffer(tx *txn.Txn, list []bufferedWrite) {
+	for _, w := range list {
+		if w.remove {
+			tx.Delete(w.k)
+		} else {
+			tx.Set(w.k, w.value)
+		}
+	}
+}
+
 // TestScanAgainstModel compares scans with a map: rows of any bytes, both directions, limits, bounds, columns, buffered
 // writes, and tablets that split between the pages' requests.
 func TestScanAgainstModel(t *testing.T) {
@@ -30,15 +47,10 @@ func TestScanAgainstModel(t *testing.T) {
 		id := w.AddTable(name, slices.DeleteFunc(rapid.SliceOfN(bytesOf, 0, 4).Draw(t, "splits"), func(k string) bool { return k == "" })...)
 		columns := []string{"", "x", "y\x00"}
 		model := map[address]string{}
-		type write struct {
-			k      txn.Key
-			value  []byte
-			remove bool
-		}
-		draw := func(label string, n int) (list []write) {
+		draw := func(label string, n int) (list []bufferedWrite) {
 			for i := range rapid.IntRange(0, n).Draw(t, label) {
 				a := address{bytesOf.Draw(t, "row"), rapid.SampledFrom(columns).Draw(t, "column")}
-				w := write{k: txn.Key{Table: name, Row: a.row, Column: a.column}, value: []byte(fmt.Sprint(label, i))}
+				w := bufferedWrite{k: txn.Key{Table: name, Row: a.row, Column: a.column}, value: []byte(fmt.Sprint(label, i))}
 				if w.remove = rapid.IntRange(0, 3).Draw(t, "delete") == 0; w.remove {
 					delete(model, a)
 				} else {
@@ -47,15 +59,6 @@ func TestScanAgainstModel(t *testing.T) {
 				list = append(list, w)
 			}
 			return list
-		}
-		buffer := func(tx *txn.Txn, list []write) {
-			for _, w := range list {
-				if w.remove {
-					tx.Delete(w.k)
-				} else {
-					tx.Set(w.k, w.value)
-				}
-			}
 		}
 		stored := draw("stored", 12)
 		if _, err := c.Run(w.ctx, txn.Options{}, func(_ context.Context, tx *txn.Txn) error {
