@@ -19,6 +19,7 @@ type OraclePort = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 // Transport is a node's own txn.Transport: operations go by pointer into the tablets' mailboxes, which is where they are
 // batched; nothing is copied or marshalled.
 type Transport struct {
+	txn.Admin
 	router *Router
 	meta   *Meta
 	oracle *OraclePort
@@ -30,8 +31,8 @@ var _ txn.Transport = (*Transport)(nil)
 
 // NewTransport wires a node's transport.
 func NewTransport(router *Router, meta *Meta, oracle *OraclePort, self mvcc.Worker,
-	status func(context.Context) (*pb.NodeStatusResponse, error)) *Transport {
-	return &Transport{router: router, meta: meta, oracle: oracle, self: self, status: status}
+	status func(context.Context) (*pb.NodeStatusResponse, error), admin txn.Admin) *Transport {
+	return &Transport{Admin: admin, router: router, meta: meta, oracle: oracle, self: self, status: status}
 }
 
 // overloadedRetry is the hint in refusals of a full queue.

@@ -50,6 +50,7 @@ type Node struct {
 	client   *txn.Client
 	db       *percolator.DB
 	notify   *notifications
+	jobs     []job
 	servers  *servers
 
 	oraclePort atomic.Pointer[oracle.Port]
@@ -115,6 +116,9 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.startNotifications(ctx, registry); err != nil {
 		return err
 	}
+	if err := n.startJobs(); err != nil {
+		return err
+	}
 	return n.serve(ctx)
 }
 
@@ -136,7 +140,7 @@ func (n *Node) openStore() error {
 }
 
 func (n *Node) transport() *cluster.Transport {
-	return cluster.NewTransport(n.router, n.meta, n.oracle.Port(), n.worker(), n.status)
+	return cluster.NewTransport(n.router, n.meta, n.oracle.Port(), n.worker(), n.status, &admin{n: n})
 }
 
 // worker is who this process is in locks.
@@ -168,6 +172,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	if n.servers != nil {
 		n.servers.drain(ctx)
 	}
+	errs = append(errs, n.stopJobs(ctx))
 	if n.notify != nil {
 		n.host.setHint(nil)
 		errs = append(errs, n.notify.stop(ctx))

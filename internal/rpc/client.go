@@ -209,6 +209,29 @@ func (c *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error)
 	return ask(ctx, c, pb.PercolatorClient.NodeStatus, &pb.NodeStatusRequest{})
 }
 
+// Observers lists the catalogue's observers.
+func (c *Client) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
+	resp, err := ask(ctx, c, pb.PercolatorClient.Observers, &pb.ObserversRequest{})
+	return resp.GetObservers(), err
+}
+
+// ControlObserver pauses, resumes, limits or retires an observer.
+func (c *Client) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
+	resp, err := ask(ctx, c, pb.PercolatorClient.ControlObserver, req)
+	return resp.GetInfo(), err
+}
+
+// Backfill starts, reads or cancels an observer's back-fill.
+func (c *Client) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Backfill, error) {
+	resp, err := ask(ctx, c, pb.PercolatorClient.Backfill, req)
+	return resp.GetBackfill(), err
+}
+
+// HoldHistory keeps history from being collected, for a while.
+func (c *Client) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	return ask(ctx, c, pb.PercolatorClient.HoldHistory, req)
+}
+
 // Worker is this process: node 0, and a number of its own.
 func (c *Client) Worker() mvcc.Worker { return c.worker }
 

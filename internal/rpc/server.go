@@ -173,3 +173,27 @@ func (s *service) NodeStatus(ctx context.Context, _ *pb.NodeStatusRequest) (*pb.
 	st, err := s.transport.NodeStatus(ctx)
 	return st, toStatus(err)
 }
+
+// Observers lists the catalogue's observers.
+func (s *service) Observers(ctx context.Context, _ *pb.ObserversRequest) (*pb.ObserversResponse, error) {
+	list, err := s.transport.Observers(ctx)
+	return &pb.ObserversResponse{Observers: list}, toStatus(err)
+}
+
+// ControlObserver pauses, resumes, limits or retires an observer.
+func (s *service) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
+	info, err := s.transport.ControlObserver(ctx, req)
+	return &pb.ControlObserverResponse{Info: info}, toStatus(err)
+}
+
+// Backfill starts, reads or cancels an observer's back-fill.
+func (s *service) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.BackfillResponse, error) {
+	b, err := s.transport.Backfill(ctx, req)
+	return &pb.BackfillResponse{Backfill: b}, toStatus(err)
+}
+
+// HoldHistory keeps history from being collected, for a while.
+func (s *service) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	resp, err := s.transport.HoldHistory(ctx, req)
+	return resp, toStatus(err)
+}

@@ -33,7 +33,43 @@ type Transport interface {
 	NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error)
 	// Worker is who this process is in the locks it writes.
 	Worker() mvcc.Worker
+	Admin
 	Close() error
+}
+
+// Admin is what a cluster's operator asks of meta. Refusals are a ServerError.
+type Admin interface {
+	// Observers lists the catalogue's observers with what waits for them.
+	Observers(ctx context.Context) ([]*pb.ObserverState, error)
+	// ControlObserver pauses, resumes, limits or retires an observer; it returns when all honour it.
+	ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error)
+	// Backfill starts, reads or cancels an observer's back-fill; nil if there was none.
+	Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Backfill, error)
+	// HoldHistory is a capped lease on history at a timestamp and later (design section 4, invariant 11).
+	HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error)
+}
+
+// NoAdmin refuses everything: for transports that have no meta to ask.
+type NoAdmin struct{}
+
+var errNoAdmin = &ServerError{Code: pb.Error_CODE_UNAVAILABLE, Message: "nothing here administers the cluster"}
+
+// Observers implements Admin.
+func (NoAdmin) Observers(context.Context) ([]*pb.ObserverState, error) { return nil, errNoAdmin }
+
+// ControlObserver implements Admin.
+func (NoAdmin) ControlObserver(context.Context, *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
+	return nil, errNoAdmin
+}
+
+// Backfill implements Admin.
+func (NoAdmin) Backfill(context.Context, *pb.BackfillRequest) (*pb.Backfill, error) {
+	return nil, errNoAdmin
+}
+
+// HoldHistory implements Admin.
+func (NoAdmin) HoldHistory(context.Context, *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	return nil, errNoAdmin
 }
 
 // ServerError is what a Transport's administrative methods return when the node refused. (Send returns a pb.Error in

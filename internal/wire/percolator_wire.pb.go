@@ -33,6 +33,8 @@ type Command struct {
 	Split         *Split                 `protobuf:"bytes,4,opt,name=split,proto3" json:"split,omitempty"`
 	Catalogue     *v1.Catalogue          `protobuf:"bytes,5,opt,name=catalogue,proto3" json:"catalogue,omitempty"`
 	RaiseMark     uint64                 `protobuf:"varint,6,opt,name=raise_mark,json=raiseMark,proto3" json:"raise_mark,omitempty"`
+	Bound         uint64                 `protobuf:"varint,7,opt,name=bound,proto3" json:"bound,omitempty"`         // raise the bound to it: reads and prewrites below are refused
+	Safepoint     uint64                 `protobuf:"varint,8,opt,name=safepoint,proto3" json:"safepoint,omitempty"` // raise the safepoint to it: later entries may hold deletions that rely on it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -105,6 +107,20 @@ func (x *Command) GetCatalogue() *v1.Catalogue {
 func (x *Command) GetRaiseMark() uint64 {
 	if x != nil {
 		return x.RaiseMark
+	}
+	return 0
+}
+
+func (x *Command) GetBound() uint64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *Command) GetSafepoint() uint64 {
+	if x != nil {
+		return x.Safepoint
 	}
 	return 0
 }
@@ -303,7 +319,7 @@ var File_percolator_wire_proto protoreflect.FileDescriptor
 
 const file_percolator_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x15percolator_wire.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\xf3\x01\n" +
+	"\x15percolator_wire.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\xa7\x02\n" +
 	"\aCommand\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bproposal\x18\x02 \x01(\x04R\bproposal\x121\n" +
@@ -311,7 +327,9 @@ const file_percolator_wire_proto_rawDesc = "" +
 	"\x05split\x18\x04 \x01(\v2\x16.percolator.wire.SplitR\x05split\x126\n" +
 	"\tcatalogue\x18\x05 \x01(\v2\x18.percolator.v1.CatalogueR\tcatalogue\x12\x1d\n" +
 	"\n" +
-	"raise_mark\x18\x06 \x01(\x04R\traiseMark\"H\n" +
+	"raise_mark\x18\x06 \x01(\x04R\traiseMark\x12\x14\n" +
+	"\x05bound\x18\a \x01(\x04R\x05bound\x12\x1c\n" +
+	"\tsafepoint\x18\b \x01(\x04R\tsafepoint\"H\n" +
 	"\x06Effect\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x16\n" +

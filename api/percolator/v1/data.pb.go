@@ -232,7 +232,7 @@ func (x Error_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Error_Code.Descriptor instead.
 func (Error_Code) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57, 0}
 }
 
 type Cell struct {
@@ -1018,7 +1018,7 @@ func (x *Span) GetHasEnd() bool {
 
 type GetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	At            uint64                 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	At            uint64                 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"` // 0: the tablet takes a fresh timestamp, which becomes the reader's own
 	Cells         []*Cell                `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1163,6 +1163,7 @@ func (x *ReadResult) GetLock() *LockInfo {
 type GetResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Results       []*ReadResult          `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // in order; if fewer than asked for, at least one: ask for the rest
+	At            uint64                 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`          // the timestamp taken, if the request had none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1202,6 +1203,13 @@ func (x *GetResponse) GetResults() []*ReadResult {
 		return x.Results
 	}
 	return nil
+}
+
+func (x *GetResponse) GetAt() uint64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
 }
 
 type ScanRequest struct {
@@ -1919,6 +1927,7 @@ func (x *HeartbeatRequest) GetExpiry() uint64 {
 type NotifyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ts            uint64                 `protobuf:"varint,1,opt,name=ts,proto3" json:"ts,omitempty"`
+	Replay        bool                   `protobuf:"varint,3,opt,name=replay,proto3" json:"replay,omitempty"` // run once whatever is acknowledged; ts must be fresh. Strong columns too, and parked entries
 	Cells         []*Cell                `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1959,6 +1968,13 @@ func (x *NotifyRequest) GetTs() uint64 {
 		return x.Ts
 	}
 	return 0
+}
+
+func (x *NotifyRequest) GetReplay() bool {
+	if x != nil {
+		return x.Replay
+	}
+	return false
 }
 
 func (x *NotifyRequest) GetCells() []*Cell {
@@ -2932,6 +2948,7 @@ type PendingResponse struct {
 	Intents       uint64                 `protobuf:"varint,4,opt,name=intents,proto3" json:"intents,omitempty"`
 	NotifyWritten uint64                 `protobuf:"varint,5,opt,name=notify_written,json=notifyWritten,proto3" json:"notify_written,omitempty"` // N entries applied since the leader began
 	Unlinked      uint64                 `protobuf:"varint,6,opt,name=unlinked,proto3" json:"unlinked,omitempty"`                                // notifications and intents that wait for an observer that nobody has linked
+	Observers     []*ObserverPending     `protobuf:"bytes,7,rep,name=observers,proto3" json:"observers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3008,6 +3025,219 @@ func (x *PendingResponse) GetUnlinked() uint64 {
 	return 0
 }
 
+func (x *PendingResponse) GetObservers() []*ObserverPending {
+	if x != nil {
+		return x.Observers
+	}
+	return nil
+}
+
+// One observer's work in one tablet.
+type ObserverPending struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Notifications uint64                 `protobuf:"varint,2,opt,name=notifications,proto3" json:"notifications,omitempty"` // N entries that are not parked, whether or not anybody may run them
+	Parked        uint64                 `protobuf:"varint,3,opt,name=parked,proto3" json:"parked,omitempty"`
+	Intents       uint64                 `protobuf:"varint,4,opt,name=intents,proto3" json:"intents,omitempty"`
+	OldestTs      uint64                 `protobuf:"varint,5,opt,name=oldest_ts,json=oldestTs,proto3" json:"oldest_ts,omitempty"` // of the entries that are not parked, to the second at worst; 0: there is none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserverPending) Reset() {
+	*x = ObserverPending{}
+	mi := &file_percolator_v1_data_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserverPending) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserverPending) ProtoMessage() {}
+
+func (x *ObserverPending) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserverPending.ProtoReflect.Descriptor instead.
+func (*ObserverPending) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ObserverPending) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ObserverPending) GetNotifications() uint64 {
+	if x != nil {
+		return x.Notifications
+	}
+	return 0
+}
+
+func (x *ObserverPending) GetParked() uint64 {
+	if x != nil {
+		return x.Parked
+	}
+	return 0
+}
+
+func (x *ObserverPending) GetIntents() uint64 {
+	if x != nil {
+		return x.Intents
+	}
+	return 0
+}
+
+func (x *ObserverPending) GetOldestTs() uint64 {
+	if x != nil {
+		return x.OldestTs
+	}
+	return 0
+}
+
+// One step of history collection (design section 4, invariant 11); exactly one field is set.
+type CollectRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`         // raise the bound to at least this: answered once it is applied
+	Confirm       uint64                 `protobuf:"varint,2,opt,name=confirm,proto3" json:"confirm,omitempty"`     // is everything that began below this, at most the bound, settled here?
+	Safepoint     uint64                 `protobuf:"varint,3,opt,name=safepoint,proto3" json:"safepoint,omitempty"` // raise the safepoint to at least this, at most the bound: collection may rely on it from then on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectRequest) Reset() {
+	*x = CollectRequest{}
+	mi := &file_percolator_v1_data_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectRequest) ProtoMessage() {}
+
+func (x *CollectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectRequest.ProtoReflect.Descriptor instead.
+func (*CollectRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *CollectRequest) GetBound() uint64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *CollectRequest) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
+}
+
+func (x *CollectRequest) GetSafepoint() uint64 {
+	if x != nil {
+		return x.Safepoint
+	}
+	return 0
+}
+
+type CollectResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`
+	Safepoint     uint64                 `protobuf:"varint,2,opt,name=safepoint,proto3" json:"safepoint,omitempty"`
+	Confirmed     bool                   `protobuf:"varint,3,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
+	Unsettled     []*LockInfo            `protobuf:"bytes,4,rep,name=unsettled,proto3" json:"unsettled,omitempty"` // confirm: some of the locks and intents that are in the way
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectResponse) Reset() {
+	*x = CollectResponse{}
+	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectResponse) ProtoMessage() {}
+
+func (x *CollectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectResponse.ProtoReflect.Descriptor instead.
+func (*CollectResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *CollectResponse) GetBound() uint64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *CollectResponse) GetSafepoint() uint64 {
+	if x != nil {
+		return x.Safepoint
+	}
+	return 0
+}
+
+func (x *CollectResponse) GetConfirmed() bool {
+	if x != nil {
+		return x.Confirmed
+	}
+	return false
+}
+
+func (x *CollectResponse) GetUnsettled() []*LockInfo {
+	if x != nil {
+		return x.Unsettled
+	}
+	return nil
+}
+
 // Splits the tablet before the row (of start_table..end_table's table).
 type SplitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3020,7 +3250,7 @@ type SplitRequest struct {
 
 func (x *SplitRequest) Reset() {
 	*x = SplitRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[42]
+	mi := &file_percolator_v1_data_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3032,7 +3262,7 @@ func (x *SplitRequest) String() string {
 func (*SplitRequest) ProtoMessage() {}
 
 func (x *SplitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[42]
+	mi := &file_percolator_v1_data_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3045,7 +3275,7 @@ func (x *SplitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitRequest.ProtoReflect.Descriptor instead.
 func (*SplitRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SplitRequest) GetTable() uint32 {
@@ -3079,7 +3309,7 @@ type SplitResponse struct {
 
 func (x *SplitResponse) Reset() {
 	*x = SplitResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[43]
+	mi := &file_percolator_v1_data_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3091,7 +3321,7 @@ func (x *SplitResponse) String() string {
 func (*SplitResponse) ProtoMessage() {}
 
 func (x *SplitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[43]
+	mi := &file_percolator_v1_data_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3104,7 +3334,7 @@ func (x *SplitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitResponse.ProtoReflect.Descriptor instead.
 func (*SplitResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SplitResponse) GetLeft() *TabletDescriptor {
@@ -3127,13 +3357,14 @@ type Catalogue struct {
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Observers     []*ObserverInfo        `protobuf:"bytes,2,rep,name=observers,proto3" json:"observers,omitempty"`
 	DroppedTables []uint32               `protobuf:"varint,3,rep,packed,name=dropped_tables,json=droppedTables,proto3" json:"dropped_tables,omitempty"` // their tablets take no new reads and writes
+	DroppedTs     []uint64               `protobuf:"varint,4,rep,packed,name=dropped_ts,json=droppedTs,proto3" json:"dropped_ts,omitempty"`             // oracle time of each drop, in the order of dropped_tables; 0: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Catalogue) Reset() {
 	*x = Catalogue{}
-	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	mi := &file_percolator_v1_data_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3145,7 +3376,7 @@ func (x *Catalogue) String() string {
 func (*Catalogue) ProtoMessage() {}
 
 func (x *Catalogue) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	mi := &file_percolator_v1_data_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3158,7 +3389,7 @@ func (x *Catalogue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Catalogue.ProtoReflect.Descriptor instead.
 func (*Catalogue) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Catalogue) GetVersion() uint64 {
@@ -3182,6 +3413,13 @@ func (x *Catalogue) GetDroppedTables() []uint32 {
 	return nil
 }
 
+func (x *Catalogue) GetDroppedTs() []uint64 {
+	if x != nil {
+		return x.DroppedTs
+	}
+	return nil
+}
+
 type ObserverInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3189,14 +3427,16 @@ type ObserverInfo struct {
 	TableName     string                 `protobuf:"bytes,3,opt,name=table_name,json=tableName,proto3" json:"table_name,omitempty"`
 	Column        []byte                 `protobuf:"bytes,4,opt,name=column,proto3" json:"column,omitempty"`
 	Weak          bool                   `protobuf:"varint,5,opt,name=weak,proto3" json:"weak,omitempty"`
-	Retired       bool                   `protobuf:"varint,6,opt,name=retired,proto3" json:"retired,omitempty"`
+	Retired       bool                   `protobuf:"varint,6,opt,name=retired,proto3" json:"retired,omitempty"` // its work is being removed; the entry goes when that is done
+	Paused        bool                   `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
+	Limit         uint32                 `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"` // most runs at once in one process; 0: as registered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ObserverInfo) Reset() {
 	*x = ObserverInfo{}
-	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3208,7 +3448,7 @@ func (x *ObserverInfo) String() string {
 func (*ObserverInfo) ProtoMessage() {}
 
 func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3221,7 +3461,7 @@ func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverInfo.ProtoReflect.Descriptor instead.
 func (*ObserverInfo) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ObserverInfo) GetName() string {
@@ -3266,6 +3506,20 @@ func (x *ObserverInfo) GetRetired() bool {
 	return false
 }
 
+func (x *ObserverInfo) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *ObserverInfo) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 type SetCatalogueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Catalogue     *Catalogue             `protobuf:"bytes,1,opt,name=catalogue,proto3" json:"catalogue,omitempty"`
@@ -3275,7 +3529,7 @@ type SetCatalogueRequest struct {
 
 func (x *SetCatalogueRequest) Reset() {
 	*x = SetCatalogueRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3287,7 +3541,7 @@ func (x *SetCatalogueRequest) String() string {
 func (*SetCatalogueRequest) ProtoMessage() {}
 
 func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3300,7 +3554,7 @@ func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCatalogueRequest.ProtoReflect.Descriptor instead.
 func (*SetCatalogueRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SetCatalogueRequest) GetCatalogue() *Catalogue {
@@ -3321,7 +3575,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[47]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3333,7 +3587,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[47]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3346,7 +3600,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MarkRequest) GetRaiseTo() uint64 {
@@ -3366,7 +3620,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3632,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3645,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MarkResponse) GetTerm() uint64 {
@@ -3416,7 +3670,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3682,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3695,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
 }
 
 type StatusResponse struct {
@@ -3458,13 +3712,19 @@ type StatusResponse struct {
 	Mutations        uint64                 `protobuf:"varint,10,opt,name=mutations,proto3" json:"mutations,omitempty"`
 	Batches          uint64                 `protobuf:"varint,11,opt,name=batches,proto3" json:"batches,omitempty"`
 	Proposals        uint64                 `protobuf:"varint,12,opt,name=proposals,proto3" json:"proposals,omitempty"`
+	Bound            uint64                 `protobuf:"varint,13,opt,name=bound,proto3" json:"bound,omitempty"`
+	Safepoint        uint64                 `protobuf:"varint,14,opt,name=safepoint,proto3" json:"safepoint,omitempty"`
+	Garbage          uint64                 `protobuf:"varint,15,opt,name=garbage,proto3" json:"garbage,omitempty"`                      // about how many entries wait to be collected; 0: nothing does
+	Collected        uint64                 `protobuf:"varint,16,opt,name=collected,proto3" json:"collected,omitempty"`                  // entries deleted by collection since the leader began
+	SizeBytes        uint64                 `protobuf:"varint,17,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"` // about what the tablet's rows take on disk
+	Load             uint64                 `protobuf:"varint,18,opt,name=load,proto3" json:"load,omitempty"`                            // operations per second, lately
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3476,7 +3736,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3489,7 +3749,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StatusResponse) GetTablet() *TabletDescriptor {
@@ -3576,6 +3836,48 @@ func (x *StatusResponse) GetProposals() uint64 {
 	return 0
 }
 
+func (x *StatusResponse) GetBound() uint64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetSafepoint() uint64 {
+	if x != nil {
+		return x.Safepoint
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetGarbage() uint64 {
+	if x != nil {
+		return x.Garbage
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetCollected() uint64 {
+	if x != nil {
+		return x.Collected
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetLoad() uint64 {
+	if x != nil {
+		return x.Load
+	}
+	return 0
+}
+
 type MutationResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Status        Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=percolator.v1.Status" json:"status,omitempty"`
@@ -3588,7 +3890,7 @@ type MutationResult struct {
 
 func (x *MutationResult) Reset() {
 	*x = MutationResult{}
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3902,7 @@ func (x *MutationResult) String() string {
 func (*MutationResult) ProtoMessage() {}
 
 func (x *MutationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3915,7 @@ func (x *MutationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MutationResult.ProtoReflect.Descriptor instead.
 func (*MutationResult) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MutationResult) GetStatus() Status {
@@ -3674,6 +3976,7 @@ type TabletRequest struct {
 	//	*TabletRequest_SetCatalogue
 	//	*TabletRequest_Mark
 	//	*TabletRequest_Status
+	//	*TabletRequest_Collect
 	Op            isTabletRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3681,7 +3984,7 @@ type TabletRequest struct {
 
 func (x *TabletRequest) Reset() {
 	*x = TabletRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3693,7 +3996,7 @@ func (x *TabletRequest) String() string {
 func (*TabletRequest) ProtoMessage() {}
 
 func (x *TabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3706,7 +4009,7 @@ func (x *TabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletRequest.ProtoReflect.Descriptor instead.
 func (*TabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TabletRequest) GetTabletId() uint64 {
@@ -3935,6 +4238,15 @@ func (x *TabletRequest) GetStatus() *StatusRequest {
 	return nil
 }
 
+func (x *TabletRequest) GetCollect() *CollectRequest {
+	if x != nil {
+		if x, ok := x.Op.(*TabletRequest_Collect); ok {
+			return x.Collect
+		}
+	}
+	return nil
+}
+
 type isTabletRequest_Op interface {
 	isTabletRequest_Op()
 }
@@ -4027,6 +4339,10 @@ type TabletRequest_Status struct {
 	Status *StatusRequest `protobuf:"bytes,31,opt,name=status,proto3,oneof"`
 }
 
+type TabletRequest_Collect struct {
+	Collect *CollectRequest `protobuf:"bytes,32,opt,name=collect,proto3,oneof"`
+}
+
 func (*TabletRequest_Get) isTabletRequest_Op() {}
 
 func (*TabletRequest_Scan) isTabletRequest_Op() {}
@@ -4071,6 +4387,8 @@ func (*TabletRequest_Mark) isTabletRequest_Op() {}
 
 func (*TabletRequest_Status) isTabletRequest_Op() {}
 
+func (*TabletRequest_Collect) isTabletRequest_Op() {}
+
 type TabletResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Error *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"` // set: nothing else is
@@ -4087,6 +4405,7 @@ type TabletResponse struct {
 	//	*TabletResponse_Split
 	//	*TabletResponse_Mark
 	//	*TabletResponse_Status
+	//	*TabletResponse_Collect
 	Result        isTabletResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4094,7 +4413,7 @@ type TabletResponse struct {
 
 func (x *TabletResponse) Reset() {
 	*x = TabletResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4106,7 +4425,7 @@ func (x *TabletResponse) String() string {
 func (*TabletResponse) ProtoMessage() {}
 
 func (x *TabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4119,7 +4438,7 @@ func (x *TabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletResponse.ProtoReflect.Descriptor instead.
 func (*TabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TabletResponse) GetError() *Error {
@@ -4235,6 +4554,15 @@ func (x *TabletResponse) GetStatus() *StatusResponse {
 	return nil
 }
 
+func (x *TabletResponse) GetCollect() *CollectResponse {
+	if x != nil {
+		if x, ok := x.Result.(*TabletResponse_Collect); ok {
+			return x.Collect
+		}
+	}
+	return nil
+}
+
 type isTabletResponse_Result interface {
 	isTabletResponse_Result()
 }
@@ -4283,6 +4611,10 @@ type TabletResponse_Status struct {
 	Status *StatusResponse `protobuf:"bytes,20,opt,name=status,proto3,oneof"`
 }
 
+type TabletResponse_Collect struct {
+	Collect *CollectResponse `protobuf:"bytes,21,opt,name=collect,proto3,oneof"`
+}
+
 func (*TabletResponse_Get) isTabletResponse_Result() {}
 
 func (*TabletResponse_Scan) isTabletResponse_Result() {}
@@ -4305,6 +4637,8 @@ func (*TabletResponse_Mark) isTabletResponse_Result() {}
 
 func (*TabletResponse_Status) isTabletResponse_Result() {}
 
+func (*TabletResponse_Collect) isTabletResponse_Result() {}
+
 // Why an operation was not answered with a result.
 type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4319,7 +4653,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4331,7 +4665,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4344,7 +4678,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Error) GetCode() Error_Code {
@@ -4460,9 +4794,10 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\tcommit_ts\x18\x04 \x01(\x04R\bcommitTs\x12\x19\n" +
 	"\bstart_ts\x18\x05 \x01(\x04R\astartTs\x12\x18\n" +
 	"\adeleted\x18\x06 \x01(\bR\adeleted\x12+\n" +
-	"\x04lock\x18\a \x01(\v2\x17.percolator.v1.LockInfoR\x04lock\"B\n" +
+	"\x04lock\x18\a \x01(\v2\x17.percolator.v1.LockInfoR\x04lock\"R\n" +
 	"\vGetResponse\x123\n" +
-	"\aresults\x18\x01 \x03(\v2\x19.percolator.v1.ReadResultR\aresults\"\xf3\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x19.percolator.v1.ReadResultR\aresults\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x04R\x02at\"\xf3\x01\n" +
 	"\vScanRequest\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x04R\x02at\x12'\n" +
 	"\x04span\x18\x02 \x01(\v2\x13.percolator.v1.SpanR\x04span\x12\x18\n" +
@@ -4518,9 +4853,10 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x10HeartbeatRequest\x12-\n" +
 	"\aprimary\x18\x01 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x19\n" +
 	"\bstart_ts\x18\x02 \x01(\x04R\astartTs\x12\x16\n" +
-	"\x06expiry\x18\x03 \x01(\x04R\x06expiry\"J\n" +
+	"\x06expiry\x18\x03 \x01(\x04R\x06expiry\"b\n" +
 	"\rNotifyRequest\x12\x0e\n" +
-	"\x02ts\x18\x01 \x01(\x04R\x02ts\x12)\n" +
+	"\x02ts\x18\x01 \x01(\x04R\x02ts\x12\x16\n" +
+	"\x06replay\x18\x03 \x01(\bR\x06replay\x12)\n" +
 	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\"R\n" +
 	"\x12ClearNotifyRequest\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x13\n" +
@@ -4586,25 +4922,43 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x0fHistoryResponse\x125\n" +
 	"\aentries\x18\x01 \x03(\v2\x1b.percolator.v1.HistoryEntryR\aentries\",\n" +
 	"\x0ePendingRequest\x12\x1a\n" +
-	"\bunlinked\x18\x01 \x03(\tR\bunlinked\"\xc2\x01\n" +
+	"\bunlinked\x18\x01 \x03(\tR\bunlinked\"\x80\x02\n" +
 	"\x0fPendingResponse\x12$\n" +
 	"\rnotifications\x18\x01 \x01(\x04R\rnotifications\x12\x16\n" +
 	"\x06parked\x18\x02 \x01(\x04R\x06parked\x12\x14\n" +
 	"\x05locks\x18\x03 \x01(\x04R\x05locks\x12\x18\n" +
 	"\aintents\x18\x04 \x01(\x04R\aintents\x12%\n" +
 	"\x0enotify_written\x18\x05 \x01(\x04R\rnotifyWritten\x12\x1a\n" +
-	"\bunlinked\x18\x06 \x01(\x04R\bunlinked\"Z\n" +
+	"\bunlinked\x18\x06 \x01(\x04R\bunlinked\x12<\n" +
+	"\tobservers\x18\a \x03(\v2\x1e.percolator.v1.ObserverPendingR\tobservers\"\x9a\x01\n" +
+	"\x0fObserverPending\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
+	"\rnotifications\x18\x02 \x01(\x04R\rnotifications\x12\x16\n" +
+	"\x06parked\x18\x03 \x01(\x04R\x06parked\x12\x18\n" +
+	"\aintents\x18\x04 \x01(\x04R\aintents\x12\x1b\n" +
+	"\toldest_ts\x18\x05 \x01(\x04R\boldestTs\"^\n" +
+	"\x0eCollectRequest\x12\x14\n" +
+	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x18\n" +
+	"\aconfirm\x18\x02 \x01(\x04R\aconfirm\x12\x1c\n" +
+	"\tsafepoint\x18\x03 \x01(\x04R\tsafepoint\"\x9a\x01\n" +
+	"\x0fCollectResponse\x12\x14\n" +
+	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x1c\n" +
+	"\tsafepoint\x18\x02 \x01(\x04R\tsafepoint\x12\x1c\n" +
+	"\tconfirmed\x18\x03 \x01(\bR\tconfirmed\x125\n" +
+	"\tunsettled\x18\x04 \x03(\v2\x17.percolator.v1.LockInfoR\tunsettled\"Z\n" +
 	"\fSplitRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\x12\"\n" +
 	"\rnew_tablet_id\x18\x03 \x01(\x04R\vnewTabletId\"{\n" +
 	"\rSplitResponse\x123\n" +
 	"\x04left\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04left\x125\n" +
-	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\x87\x01\n" +
+	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xa6\x01\n" +
 	"\tCatalogue\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x129\n" +
 	"\tobservers\x18\x02 \x03(\v2\x1b.percolator.v1.ObserverInfoR\tobservers\x12%\n" +
-	"\x0edropped_tables\x18\x03 \x03(\rR\rdroppedTables\"\x9d\x01\n" +
+	"\x0edropped_tables\x18\x03 \x03(\rR\rdroppedTables\x12\x1d\n" +
+	"\n" +
+	"dropped_ts\x18\x04 \x03(\x04R\tdroppedTs\"\xcb\x01\n" +
 	"\fObserverInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\rR\x05table\x12\x1d\n" +
@@ -4612,7 +4966,9 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"table_name\x18\x03 \x01(\tR\ttableName\x12\x16\n" +
 	"\x06column\x18\x04 \x01(\fR\x06column\x12\x12\n" +
 	"\x04weak\x18\x05 \x01(\bR\x04weak\x12\x18\n" +
-	"\aretired\x18\x06 \x01(\bR\aretired\"M\n" +
+	"\aretired\x18\x06 \x01(\bR\aretired\x12\x16\n" +
+	"\x06paused\x18\a \x01(\bR\x06paused\x12\x14\n" +
+	"\x05limit\x18\b \x01(\rR\x05limit\"M\n" +
 	"\x13SetCatalogueRequest\x126\n" +
 	"\tcatalogue\x18\x01 \x01(\v2\x18.percolator.v1.CatalogueR\tcatalogue\"(\n" +
 	"\vMarkRequest\x12\x19\n" +
@@ -4620,7 +4976,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\fMarkResponse\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x12\n" +
 	"\x04mark\x18\x02 \x01(\x04R\x04mark\"\x0f\n" +
-	"\rStatusRequest\"\x89\x03\n" +
+	"\rStatusRequest\"\xa8\x04\n" +
 	"\x0eStatusResponse\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x12\x12\n" +
@@ -4636,13 +4992,20 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\tmutations\x18\n" +
 	" \x01(\x04R\tmutations\x12\x18\n" +
 	"\abatches\x18\v \x01(\x04R\abatches\x12\x1c\n" +
-	"\tproposals\x18\f \x01(\x04R\tproposals\"\xc1\x01\n" +
+	"\tproposals\x18\f \x01(\x04R\tproposals\x12\x14\n" +
+	"\x05bound\x18\r \x01(\x04R\x05bound\x12\x1c\n" +
+	"\tsafepoint\x18\x0e \x01(\x04R\tsafepoint\x12\x18\n" +
+	"\agarbage\x18\x0f \x01(\x04R\agarbage\x12\x1c\n" +
+	"\tcollected\x18\x10 \x01(\x04R\tcollected\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x11 \x01(\x04R\tsizeBytes\x12\x12\n" +
+	"\x04load\x18\x12 \x01(\x04R\x04load\"\xc1\x01\n" +
 	"\x0eMutationResult\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
 	"\x05locks\x18\x03 \x03(\v2\x17.percolator.v1.LockInfoR\x05locks\x124\n" +
 	"\vconflict_at\x18\x04 \x01(\v2\x13.percolator.v1.CellR\n" +
-	"conflictAt\"\xa3\v\n" +
+	"conflictAt\"\xde\v\n" +
 	"\rTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +
@@ -4671,8 +5034,9 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x05split\x18\x1c \x01(\v2\x1b.percolator.v1.SplitRequestH\x00R\x05split\x12I\n" +
 	"\rset_catalogue\x18\x1d \x01(\v2\".percolator.v1.SetCatalogueRequestH\x00R\fsetCatalogue\x120\n" +
 	"\x04mark\x18\x1e \x01(\v2\x1a.percolator.v1.MarkRequestH\x00R\x04mark\x126\n" +
-	"\x06status\x18\x1f \x01(\v2\x1c.percolator.v1.StatusRequestH\x00R\x06statusB\x04\n" +
-	"\x02op\"\xaa\x05\n" +
+	"\x06status\x18\x1f \x01(\v2\x1c.percolator.v1.StatusRequestH\x00R\x06status\x129\n" +
+	"\acollect\x18  \x01(\v2\x1d.percolator.v1.CollectRequestH\x00R\acollectB\x04\n" +
+	"\x02op\"\xe6\x05\n" +
 	"\x0eTabletResponse\x12*\n" +
 	"\x05error\x18\x01 \x01(\v2\x14.percolator.v1.ErrorR\x05error\x12.\n" +
 	"\x03get\x18\n" +
@@ -4686,7 +5050,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\apending\x18\x11 \x01(\v2\x1e.percolator.v1.PendingResponseH\x00R\apending\x124\n" +
 	"\x05split\x18\x12 \x01(\v2\x1c.percolator.v1.SplitResponseH\x00R\x05split\x121\n" +
 	"\x04mark\x18\x13 \x01(\v2\x1b.percolator.v1.MarkResponseH\x00R\x04mark\x127\n" +
-	"\x06status\x18\x14 \x01(\v2\x1d.percolator.v1.StatusResponseH\x00R\x06statusB\b\n" +
+	"\x06status\x18\x14 \x01(\v2\x1d.percolator.v1.StatusResponseH\x00R\x06status\x12:\n" +
+	"\acollect\x18\x15 \x01(\v2\x1e.percolator.v1.CollectResponseH\x00R\acollectB\b\n" +
 	"\x06result\"\x90\x04\n" +
 	"\x05Error\x12-\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x19.percolator.v1.Error.CodeR\x04code\x12\x18\n" +
@@ -4744,7 +5109,7 @@ func file_percolator_v1_data_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_percolator_v1_data_proto_goTypes = []any{
 	(Kind)(0),                     // 0: percolator.v1.Kind
 	(Status)(0),                   // 1: percolator.v1.Status
@@ -4791,19 +5156,22 @@ var file_percolator_v1_data_proto_goTypes = []any{
 	(*HistoryResponse)(nil),       // 42: percolator.v1.HistoryResponse
 	(*PendingRequest)(nil),        // 43: percolator.v1.PendingRequest
 	(*PendingResponse)(nil),       // 44: percolator.v1.PendingResponse
-	(*SplitRequest)(nil),          // 45: percolator.v1.SplitRequest
-	(*SplitResponse)(nil),         // 46: percolator.v1.SplitResponse
-	(*Catalogue)(nil),             // 47: percolator.v1.Catalogue
-	(*ObserverInfo)(nil),          // 48: percolator.v1.ObserverInfo
-	(*SetCatalogueRequest)(nil),   // 49: percolator.v1.SetCatalogueRequest
-	(*MarkRequest)(nil),           // 50: percolator.v1.MarkRequest
-	(*MarkResponse)(nil),          // 51: percolator.v1.MarkResponse
-	(*StatusRequest)(nil),         // 52: percolator.v1.StatusRequest
-	(*StatusResponse)(nil),        // 53: percolator.v1.StatusResponse
-	(*MutationResult)(nil),        // 54: percolator.v1.MutationResult
-	(*TabletRequest)(nil),         // 55: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),        // 56: percolator.v1.TabletResponse
-	(*Error)(nil),                 // 57: percolator.v1.Error
+	(*ObserverPending)(nil),       // 45: percolator.v1.ObserverPending
+	(*CollectRequest)(nil),        // 46: percolator.v1.CollectRequest
+	(*CollectResponse)(nil),       // 47: percolator.v1.CollectResponse
+	(*SplitRequest)(nil),          // 48: percolator.v1.SplitRequest
+	(*SplitResponse)(nil),         // 49: percolator.v1.SplitResponse
+	(*Catalogue)(nil),             // 50: percolator.v1.Catalogue
+	(*ObserverInfo)(nil),          // 51: percolator.v1.ObserverInfo
+	(*SetCatalogueRequest)(nil),   // 52: percolator.v1.SetCatalogueRequest
+	(*MarkRequest)(nil),           // 53: percolator.v1.MarkRequest
+	(*MarkResponse)(nil),          // 54: percolator.v1.MarkResponse
+	(*StatusRequest)(nil),         // 55: percolator.v1.StatusRequest
+	(*StatusResponse)(nil),        // 56: percolator.v1.StatusResponse
+	(*MutationResult)(nil),        // 57: percolator.v1.MutationResult
+	(*TabletRequest)(nil),         // 58: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),        // 59: percolator.v1.TabletResponse
+	(*Error)(nil),                 // 60: percolator.v1.Error
 }
 var file_percolator_v1_data_proto_depIdxs = []int32{
 	0,   // 0: percolator.v1.Write.kind:type_name -> percolator.v1.Kind
@@ -4864,55 +5232,59 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	8,   // 55: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
 	9,   // 56: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
 	41,  // 57: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	10,  // 58: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	10,  // 59: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	48,  // 60: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	47,  // 61: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	10,  // 62: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	1,   // 63: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	7,   // 64: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	3,   // 65: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	14,  // 66: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	17,  // 67: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	20,  // 68: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	21,  // 69: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	22,  // 70: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	23,  // 71: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	24,  // 72: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	25,  // 73: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	26,  // 74: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	27,  // 75: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	28,  // 76: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	29,  // 77: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	31,  // 78: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	32,  // 79: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	35,  // 80: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	37,  // 81: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	40,  // 82: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	43,  // 83: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	45,  // 84: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	49,  // 85: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	50,  // 86: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	52,  // 87: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	57,  // 88: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	16,  // 89: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	19,  // 90: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	54,  // 91: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	34,  // 92: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	36,  // 93: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	39,  // 94: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	42,  // 95: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	44,  // 96: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	46,  // 97: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	51,  // 98: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	53,  // 99: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	2,   // 100: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	10,  // 101: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	102, // [102:102] is the sub-list for method output_type
-	102, // [102:102] is the sub-list for method input_type
-	102, // [102:102] is the sub-list for extension type_name
-	102, // [102:102] is the sub-list for extension extendee
-	0,   // [0:102] is the sub-list for field type_name
+	45,  // 58: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	7,   // 59: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	10,  // 60: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	10,  // 61: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	51,  // 62: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	50,  // 63: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	10,  // 64: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	1,   // 65: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	7,   // 66: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	3,   // 67: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	14,  // 68: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	17,  // 69: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	20,  // 70: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	21,  // 71: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	22,  // 72: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	23,  // 73: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	24,  // 74: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	25,  // 75: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	26,  // 76: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	27,  // 77: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	28,  // 78: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	29,  // 79: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	31,  // 80: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	32,  // 81: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	35,  // 82: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	37,  // 83: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	40,  // 84: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	43,  // 85: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	48,  // 86: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	52,  // 87: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	53,  // 88: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	55,  // 89: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	46,  // 90: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	60,  // 91: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	16,  // 92: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	19,  // 93: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	57,  // 94: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	34,  // 95: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	36,  // 96: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	39,  // 97: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	42,  // 98: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	44,  // 99: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	49,  // 100: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	54,  // 101: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	56,  // 102: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	47,  // 103: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	2,   // 104: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	10,  // 105: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	106, // [106:106] is the sub-list for method output_type
+	106, // [106:106] is the sub-list for method input_type
+	106, // [106:106] is the sub-list for extension type_name
+	106, // [106:106] is the sub-list for extension extendee
+	0,   // [0:106] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
@@ -4920,7 +5292,7 @@ func file_percolator_v1_data_proto_init() {
 	if File_percolator_v1_data_proto != nil {
 		return
 	}
-	file_percolator_v1_data_proto_msgTypes[52].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[55].OneofWrappers = []any{
 		(*TabletRequest_Get)(nil),
 		(*TabletRequest_Scan)(nil),
 		(*TabletRequest_Prewrite)(nil),
@@ -4943,8 +5315,9 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletRequest_SetCatalogue)(nil),
 		(*TabletRequest_Mark)(nil),
 		(*TabletRequest_Status)(nil),
+		(*TabletRequest_Collect)(nil),
 	}
-	file_percolator_v1_data_proto_msgTypes[53].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[56].OneofWrappers = []any{
 		(*TabletResponse_Get)(nil),
 		(*TabletResponse_Scan)(nil),
 		(*TabletResponse_Mutation)(nil),
@@ -4956,6 +5329,7 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletResponse_Split)(nil),
 		(*TabletResponse_Mark)(nil),
 		(*TabletResponse_Status)(nil),
+		(*TabletResponse_Collect)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4963,7 +5337,7 @@ func file_percolator_v1_data_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_data_proto_rawDesc), len(file_percolator_v1_data_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   55,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

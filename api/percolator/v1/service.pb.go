@@ -21,6 +21,55 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type BackfillRequest_Action int32
+
+const (
+	BackfillRequest_ACTION_READ   BackfillRequest_Action = 0
+	BackfillRequest_ACTION_START  BackfillRequest_Action = 1 // one that runs already goes on
+	BackfillRequest_ACTION_CANCEL BackfillRequest_Action = 2
+)
+
+// Enum value maps for BackfillRequest_Action.
+var (
+	BackfillRequest_Action_name = map[int32]string{
+		0: "ACTION_READ",
+		1: "ACTION_START",
+		2: "ACTION_CANCEL",
+	}
+	BackfillRequest_Action_value = map[string]int32{
+		"ACTION_READ":   0,
+		"ACTION_START":  1,
+		"ACTION_CANCEL": 2,
+	}
+)
+
+func (x BackfillRequest_Action) Enum() *BackfillRequest_Action {
+	p := new(BackfillRequest_Action)
+	*p = x
+	return p
+}
+
+func (x BackfillRequest_Action) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BackfillRequest_Action) Descriptor() protoreflect.EnumDescriptor {
+	return file_percolator_v1_service_proto_enumTypes[0].Descriptor()
+}
+
+func (BackfillRequest_Action) Type() protoreflect.EnumType {
+	return &file_percolator_v1_service_proto_enumTypes[0]
+}
+
+func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BackfillRequest_Action.Descriptor instead.
+func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26, 0}
+}
+
 type Operation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -966,6 +1015,10 @@ type NodeStatusResponse struct {
 	LogBatches    uint64                 `protobuf:"varint,13,opt,name=log_batches,json=logBatches,proto3" json:"log_batches,omitempty"`    // synced Badger Txns
 	LogRequests   uint64                 `protobuf:"varint,14,opt,name=log_requests,json=logRequests,proto3" json:"log_requests,omitempty"` // appends and applies they held
 	Addresses     []string               `protobuf:"bytes,15,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	History       *HistoryStatus         `protobuf:"bytes,16,opt,name=history,proto3" json:"history,omitempty"`
+	DiskFree      uint64                 `protobuf:"varint,17,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`            // bytes
+	DiskUsed      uint64                 `protobuf:"varint,18,opt,name=disk_used,json=diskUsed,proto3" json:"disk_used,omitempty"`            // bytes, of the node's directory
+	WriteBlocked  string                 `protobuf:"bytes,19,opt,name=write_blocked,json=writeBlocked,proto3" json:"write_blocked,omitempty"` // why the node takes no writes; empty: it does
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1105,6 +1158,627 @@ func (x *NodeStatusResponse) GetAddresses() []string {
 	return nil
 }
 
+func (x *NodeStatusResponse) GetHistory() *HistoryStatus {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+func (x *NodeStatusResponse) GetDiskFree() uint64 {
+	if x != nil {
+		return x.DiskFree
+	}
+	return 0
+}
+
+func (x *NodeStatusResponse) GetDiskUsed() uint64 {
+	if x != nil {
+		return x.DiskUsed
+	}
+	return 0
+}
+
+func (x *NodeStatusResponse) GetWriteBlocked() string {
+	if x != nil {
+		return x.WriteBlocked
+	}
+	return ""
+}
+
+type ObserversRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserversRequest) Reset() {
+	*x = ObserversRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserversRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserversRequest) ProtoMessage() {}
+
+func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserversRequest.ProtoReflect.Descriptor instead.
+func (*ObserversRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{21}
+}
+
+type ObserversResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Observers     []*ObserverState       `protobuf:"bytes,1,rep,name=observers,proto3" json:"observers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserversResponse) Reset() {
+	*x = ObserversResponse{}
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserversResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserversResponse) ProtoMessage() {}
+
+func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserversResponse.ProtoReflect.Descriptor instead.
+func (*ObserversResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ObserversResponse) GetObservers() []*ObserverState {
+	if x != nil {
+		return x.Observers
+	}
+	return nil
+}
+
+// One observer of the cluster.
+type ObserverState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Info          *ObserverInfo          `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	Linked        bool                   `protobuf:"varint,2,opt,name=linked,proto3" json:"linked,omitempty"`               // a process that this node knows runs it
+	Notifications uint64                 `protobuf:"varint,3,opt,name=notifications,proto3" json:"notifications,omitempty"` // waiting or running
+	Parked        uint64                 `protobuf:"varint,4,opt,name=parked,proto3" json:"parked,omitempty"`
+	Intents       uint64                 `protobuf:"varint,5,opt,name=intents,proto3" json:"intents,omitempty"`
+	OldestTs      uint64                 `protobuf:"varint,6,opt,name=oldest_ts,json=oldestTs,proto3" json:"oldest_ts,omitempty"` // of those that wait; 0: none
+	Status        *ObserverStatus        `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`                      // of this node's runs; unset: not linked here
+	Backfill      *Backfill              `protobuf:"bytes,8,opt,name=backfill,proto3" json:"backfill,omitempty"`                  // the last one; unset: there was none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserverState) Reset() {
+	*x = ObserverState{}
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserverState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserverState) ProtoMessage() {}
+
+func (x *ObserverState) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserverState.ProtoReflect.Descriptor instead.
+func (*ObserverState) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ObserverState) GetInfo() *ObserverInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *ObserverState) GetLinked() bool {
+	if x != nil {
+		return x.Linked
+	}
+	return false
+}
+
+func (x *ObserverState) GetNotifications() uint64 {
+	if x != nil {
+		return x.Notifications
+	}
+	return 0
+}
+
+func (x *ObserverState) GetParked() uint64 {
+	if x != nil {
+		return x.Parked
+	}
+	return 0
+}
+
+func (x *ObserverState) GetIntents() uint64 {
+	if x != nil {
+		return x.Intents
+	}
+	return 0
+}
+
+func (x *ObserverState) GetOldestTs() uint64 {
+	if x != nil {
+		return x.OldestTs
+	}
+	return 0
+}
+
+func (x *ObserverState) GetStatus() *ObserverStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *ObserverState) GetBackfill() *Backfill {
+	if x != nil {
+		return x.Backfill
+	}
+	return nil
+}
+
+type ControlObserverRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Paused        *bool                  `protobuf:"varint,2,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
+	Limit         *uint32                `protobuf:"varint,3,opt,name=limit,proto3,oneof" json:"limit,omitempty"` // most runs at once in one process; 0: as registered
+	Retire        bool                   `protobuf:"varint,4,opt,name=retire,proto3" json:"retire,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ControlObserverRequest) Reset() {
+	*x = ControlObserverRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControlObserverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControlObserverRequest) ProtoMessage() {}
+
+func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
+func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ControlObserverRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ControlObserverRequest) GetPaused() bool {
+	if x != nil && x.Paused != nil {
+		return *x.Paused
+	}
+	return false
+}
+
+func (x *ControlObserverRequest) GetLimit() uint32 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *ControlObserverRequest) GetRetire() bool {
+	if x != nil {
+		return x.Retire
+	}
+	return false
+}
+
+type ControlObserverResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Info          *ObserverInfo          `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ControlObserverResponse) Reset() {
+	*x = ControlObserverResponse{}
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControlObserverResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControlObserverResponse) ProtoMessage() {}
+
+func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
+func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+type BackfillRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // the observer's
+	Action        BackfillRequest_Action `protobuf:"varint,2,opt,name=action,proto3,enum=percolator.v1.BackfillRequest_Action" json:"action,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackfillRequest) Reset() {
+	*x = BackfillRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackfillRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackfillRequest) ProtoMessage() {}
+
+func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
+func (*BackfillRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *BackfillRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BackfillRequest) GetAction() BackfillRequest_Action {
+	if x != nil {
+		return x.Action
+	}
+	return BackfillRequest_ACTION_READ
+}
+
+type BackfillResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Backfill      *Backfill              `protobuf:"bytes,1,opt,name=backfill,proto3" json:"backfill,omitempty"` // unset: there was none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackfillResponse) Reset() {
+	*x = BackfillResponse{}
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackfillResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackfillResponse) ProtoMessage() {}
+
+func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
+func (*BackfillResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *BackfillResponse) GetBackfill() *Backfill {
+	if x != nil {
+		return x.Backfill
+	}
+	return nil
+}
+
+type Backfill struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Ts            uint64                 `protobuf:"varint,2,opt,name=ts,proto3" json:"ts,omitempty"`                         // start: rows that exist at it are marked
+	Rows          uint64                 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`                     // marked so far
+	NextRow       []byte                 `protobuf:"bytes,4,opt,name=next_row,json=nextRow,proto3" json:"next_row,omitempty"` // rows before it are done
+	Done          bool                   `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`
+	Cancelled     bool                   `protobuf:"varint,6,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // why it does not go on, if it does not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backfill) Reset() {
+	*x = Backfill{}
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backfill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backfill) ProtoMessage() {}
+
+func (x *Backfill) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
+func (*Backfill) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Backfill) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Backfill) GetTs() uint64 {
+	if x != nil {
+		return x.Ts
+	}
+	return 0
+}
+
+func (x *Backfill) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *Backfill) GetNextRow() []byte {
+	if x != nil {
+		return x.NextRow
+	}
+	return nil
+}
+
+func (x *Backfill) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *Backfill) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
+}
+
+func (x *Backfill) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type HoldHistoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Holder        string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`             // any text that no other process uses; a later request of the same holder replaces the earlier
+	Oldest        uint64                 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`            // nothing readable at this timestamp or later is collected; 0: give the hold back
+	TtlMs         uint32                 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // the hold's end, unless repeated; capped
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldHistoryRequest) Reset() {
+	*x = HoldHistoryRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldHistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldHistoryRequest) ProtoMessage() {}
+
+func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
+func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *HoldHistoryRequest) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *HoldHistoryRequest) GetOldest() uint64 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *HoldHistoryRequest) GetTtlMs() uint32 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+type HoldHistoryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`              // reads below it are refused already
+	TtlMs         uint32                 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // as granted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldHistoryResponse) Reset() {
+	*x = HoldHistoryResponse{}
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldHistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldHistoryResponse) ProtoMessage() {}
+
+func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
+func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *HoldHistoryResponse) GetBound() uint64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *HoldHistoryResponse) GetTtlMs() uint32 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
 type ObserverStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1118,13 +1792,20 @@ type ObserverStatus struct {
 	Parked        uint64                 `protobuf:"varint,9,opt,name=parked,proto3" json:"parked,omitempty"`
 	Skipped       uint64                 `protobuf:"varint,10,opt,name=skipped,proto3" json:"skipped,omitempty"` // found clean
 	Running       uint32                 `protobuf:"varint,11,opt,name=running,proto3" json:"running,omitempty"`
+	Unavailable   uint64                 `protobuf:"varint,12,opt,name=unavailable,proto3" json:"unavailable,omitempty"`
+	Collapsed     uint64                 `protobuf:"varint,13,opt,name=collapsed,proto3" json:"collapsed,omitempty"`
+	Queued        uint32                 `protobuf:"varint,14,opt,name=queued,proto3" json:"queued,omitempty"`
+	Waiting       uint32                 `protobuf:"varint,15,opt,name=waiting,proto3" json:"waiting,omitempty"` // for a backoff
+	Stuck         uint32                 `protobuf:"varint,16,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	Paused        bool                   `protobuf:"varint,17,opt,name=paused,proto3" json:"paused,omitempty"`
+	Limit         uint32                 `protobuf:"varint,18,opt,name=limit,proto3" json:"limit,omitempty"` // most runs at once, in force
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1817,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1830,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -1229,6 +1910,148 @@ func (x *ObserverStatus) GetRunning() uint32 {
 	return 0
 }
 
+func (x *ObserverStatus) GetUnavailable() uint64 {
+	if x != nil {
+		return x.Unavailable
+	}
+	return 0
+}
+
+func (x *ObserverStatus) GetCollapsed() uint64 {
+	if x != nil {
+		return x.Collapsed
+	}
+	return 0
+}
+
+func (x *ObserverStatus) GetQueued() uint32 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *ObserverStatus) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *ObserverStatus) GetStuck() uint32 {
+	if x != nil {
+		return x.Stuck
+	}
+	return 0
+}
+
+func (x *ObserverStatus) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *ObserverStatus) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// History collection, as the node that leads meta sees it.
+type HistoryStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`                         // the least of all tablets
+	Safepoint     uint64                 `protobuf:"varint,2,opt,name=safepoint,proto3" json:"safepoint,omitempty"`                 // the least of all tablets
+	Target        uint64                 `protobuf:"varint,3,opt,name=target,proto3" json:"target,omitempty"`                       // the bound that is being published or confirmed; 0: none
+	BlockedBy     string                 `protobuf:"bytes,4,opt,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"` // what keeps the bound or its confirmation back; empty: nothing
+	Collected     uint64                 `protobuf:"varint,5,opt,name=collected,proto3" json:"collected,omitempty"`                 // entries deleted since the leaders began
+	Holds         uint32                 `protobuf:"varint,6,opt,name=holds,proto3" json:"holds,omitempty"`                         // live holds
+	OldestHold    uint64                 `protobuf:"varint,7,opt,name=oldest_hold,json=oldestHold,proto3" json:"oldest_hold,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryStatus) Reset() {
+	*x = HistoryStatus{}
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryStatus) ProtoMessage() {}
+
+func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
+func (*HistoryStatus) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *HistoryStatus) GetBound() uint64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *HistoryStatus) GetSafepoint() uint64 {
+	if x != nil {
+		return x.Safepoint
+	}
+	return 0
+}
+
+func (x *HistoryStatus) GetTarget() uint64 {
+	if x != nil {
+		return x.Target
+	}
+	return 0
+}
+
+func (x *HistoryStatus) GetBlockedBy() string {
+	if x != nil {
+		return x.BlockedBy
+	}
+	return ""
+}
+
+func (x *HistoryStatus) GetCollected() uint64 {
+	if x != nil {
+		return x.Collected
+	}
+	return 0
+}
+
+func (x *HistoryStatus) GetHolds() uint32 {
+	if x != nil {
+		return x.Holds
+	}
+	return 0
+}
+
+func (x *HistoryStatus) GetOldestHold() uint64 {
+	if x != nil {
+		return x.OldestHold
+	}
+	return 0
+}
+
 var File_percolator_v1_service_proto protoreflect.FileDescriptor
 
 const file_percolator_v1_service_proto_rawDesc = "" +
@@ -1284,7 +2107,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x12SplitTabletRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\"\x13\n" +
-	"\x11NodeStatusRequest\"\xa1\x04\n" +
+	"\x11NodeStatusRequest\"\xb8\x05\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -1304,7 +2127,56 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\vlog_batches\x18\r \x01(\x04R\n" +
 	"logBatches\x12!\n" +
 	"\flog_requests\x18\x0e \x01(\x04R\vlogRequests\x12\x1c\n" +
-	"\taddresses\x18\x0f \x03(\tR\taddresses\"\x9a\x02\n" +
+	"\taddresses\x18\x0f \x03(\tR\taddresses\x126\n" +
+	"\ahistory\x18\x10 \x01(\v2\x1c.percolator.v1.HistoryStatusR\ahistory\x12\x1b\n" +
+	"\tdisk_free\x18\x11 \x01(\x04R\bdiskFree\x12\x1b\n" +
+	"\tdisk_used\x18\x12 \x01(\x04R\bdiskUsed\x12#\n" +
+	"\rwrite_blocked\x18\x13 \x01(\tR\fwriteBlocked\"\x12\n" +
+	"\x10ObserversRequest\"O\n" +
+	"\x11ObserversResponse\x12:\n" +
+	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"\xb9\x02\n" +
+	"\rObserverState\x12/\n" +
+	"\x04info\x18\x01 \x01(\v2\x1b.percolator.v1.ObserverInfoR\x04info\x12\x16\n" +
+	"\x06linked\x18\x02 \x01(\bR\x06linked\x12$\n" +
+	"\rnotifications\x18\x03 \x01(\x04R\rnotifications\x12\x16\n" +
+	"\x06parked\x18\x04 \x01(\x04R\x06parked\x12\x18\n" +
+	"\aintents\x18\x05 \x01(\x04R\aintents\x12\x1b\n" +
+	"\toldest_ts\x18\x06 \x01(\x04R\boldestTs\x125\n" +
+	"\x06status\x18\a \x01(\v2\x1d.percolator.v1.ObserverStatusR\x06status\x123\n" +
+	"\bbackfill\x18\b \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\"\x91\x01\n" +
+	"\x16ControlObserverRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\x06paused\x18\x02 \x01(\bH\x00R\x06paused\x88\x01\x01\x12\x19\n" +
+	"\x05limit\x18\x03 \x01(\rH\x01R\x05limit\x88\x01\x01\x12\x16\n" +
+	"\x06retire\x18\x04 \x01(\bR\x06retireB\t\n" +
+	"\a_pausedB\b\n" +
+	"\x06_limit\"J\n" +
+	"\x17ControlObserverResponse\x12/\n" +
+	"\x04info\x18\x01 \x01(\v2\x1b.percolator.v1.ObserverInfoR\x04info\"\xa4\x01\n" +
+	"\x0fBackfillRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
+	"\x06action\x18\x02 \x01(\x0e2%.percolator.v1.BackfillRequest.ActionR\x06action\">\n" +
+	"\x06Action\x12\x0f\n" +
+	"\vACTION_READ\x10\x00\x12\x10\n" +
+	"\fACTION_START\x10\x01\x12\x11\n" +
+	"\rACTION_CANCEL\x10\x02\"G\n" +
+	"\x10BackfillResponse\x123\n" +
+	"\bbackfill\x18\x01 \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\"\xa5\x01\n" +
+	"\bBackfill\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\x04R\x04rows\x12\x19\n" +
+	"\bnext_row\x18\x04 \x01(\fR\anextRow\x12\x12\n" +
+	"\x04done\x18\x05 \x01(\bR\x04done\x12\x1c\n" +
+	"\tcancelled\x18\x06 \x01(\bR\tcancelled\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"[\n" +
+	"\x12HoldHistoryRequest\x12\x16\n" +
+	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
+	"\x06oldest\x18\x02 \x01(\x04R\x06oldest\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\"B\n" +
+	"\x13HoldHistoryResponse\x12\x14\n" +
+	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x15\n" +
+	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\"\xd0\x03\n" +
 	"\x0eObserverStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x16\n" +
@@ -1317,7 +2189,24 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x06parked\x18\t \x01(\x04R\x06parked\x12\x18\n" +
 	"\askipped\x18\n" +
 	" \x01(\x04R\askipped\x12\x18\n" +
-	"\arunning\x18\v \x01(\rR\arunning2\xa6\x06\n" +
+	"\arunning\x18\v \x01(\rR\arunning\x12 \n" +
+	"\vunavailable\x18\f \x01(\x04R\vunavailable\x12\x1c\n" +
+	"\tcollapsed\x18\r \x01(\x04R\tcollapsed\x12\x16\n" +
+	"\x06queued\x18\x0e \x01(\rR\x06queued\x12\x18\n" +
+	"\awaiting\x18\x0f \x01(\rR\awaiting\x12\x14\n" +
+	"\x05stuck\x18\x10 \x01(\rR\x05stuck\x12\x16\n" +
+	"\x06paused\x18\x11 \x01(\bR\x06paused\x12\x14\n" +
+	"\x05limit\x18\x12 \x01(\rR\x05limit\"\xcf\x01\n" +
+	"\rHistoryStatus\x12\x14\n" +
+	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x1c\n" +
+	"\tsafepoint\x18\x02 \x01(\x04R\tsafepoint\x12\x16\n" +
+	"\x06target\x18\x03 \x01(\x04R\x06target\x12\x1d\n" +
+	"\n" +
+	"blocked_by\x18\x04 \x01(\tR\tblockedBy\x12\x1c\n" +
+	"\tcollected\x18\x05 \x01(\x04R\tcollected\x12\x14\n" +
+	"\x05holds\x18\x06 \x01(\rR\x05holds\x12\x1f\n" +
+	"\voldest_hold\x18\a \x01(\x04R\n" +
+	"oldestHold2\xfb\b\n" +
 	"\n" +
 	"Percolator\x12P\n" +
 	"\n" +
@@ -1333,7 +2222,11 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"WorkerDead\x12 .percolator.v1.WorkerDeadRequest\x1a!.percolator.v1.WorkerDeadResponse\x12N\n" +
 	"\vSplitTablet\x12!.percolator.v1.SplitTabletRequest\x1a\x1c.percolator.v1.SplitResponse\x12Q\n" +
 	"\n" +
-	"NodeStatus\x12 .percolator.v1.NodeStatusRequest\x1a!.percolator.v1.NodeStatusResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"NodeStatus\x12 .percolator.v1.NodeStatusRequest\x1a!.percolator.v1.NodeStatusResponse\x12N\n" +
+	"\tObservers\x12\x1f.percolator.v1.ObserversRequest\x1a .percolator.v1.ObserversResponse\x12`\n" +
+	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
+	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12T\n" +
+	"\vHoldHistory\x12!.percolator.v1.HoldHistoryRequest\x1a\".percolator.v1.HoldHistoryResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_service_proto_rawDescOnce sync.Once
@@ -1347,74 +2240,104 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_percolator_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_percolator_v1_service_proto_goTypes = []any{
-	(*Operation)(nil),           // 0: percolator.v1.Operation
-	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
-	(*OperationResult)(nil),     // 2: percolator.v1.OperationResult
-	(*OperationResults)(nil),    // 3: percolator.v1.OperationResults
-	(*TimestampsRequest)(nil),   // 4: percolator.v1.TimestampsRequest
-	(*TimestampsResponse)(nil),  // 5: percolator.v1.TimestampsResponse
-	(*LocateRequest)(nil),       // 6: percolator.v1.LocateRequest
-	(*LocateResponse)(nil),      // 7: percolator.v1.LocateResponse
-	(*Table)(nil),               // 8: percolator.v1.Table
-	(*CreateTableRequest)(nil),  // 9: percolator.v1.CreateTableRequest
-	(*CreateTableResponse)(nil), // 10: percolator.v1.CreateTableResponse
-	(*DropTableRequest)(nil),    // 11: percolator.v1.DropTableRequest
-	(*DropTableResponse)(nil),   // 12: percolator.v1.DropTableResponse
-	(*TablesRequest)(nil),       // 13: percolator.v1.TablesRequest
-	(*TablesResponse)(nil),      // 14: percolator.v1.TablesResponse
-	(*CatalogueRequest)(nil),    // 15: percolator.v1.CatalogueRequest
-	(*WorkerDeadRequest)(nil),   // 16: percolator.v1.WorkerDeadRequest
-	(*WorkerDeadResponse)(nil),  // 17: percolator.v1.WorkerDeadResponse
-	(*SplitTabletRequest)(nil),  // 18: percolator.v1.SplitTabletRequest
-	(*NodeStatusRequest)(nil),   // 19: percolator.v1.NodeStatusRequest
-	(*NodeStatusResponse)(nil),  // 20: percolator.v1.NodeStatusResponse
-	(*ObserverStatus)(nil),      // 21: percolator.v1.ObserverStatus
-	(*TabletRequest)(nil),       // 22: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 23: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 24: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 25: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 26: percolator.v1.StatusResponse
-	(*Catalogue)(nil),           // 27: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 28: percolator.v1.SplitResponse
+	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
+	(*Operation)(nil),               // 1: percolator.v1.Operation
+	(*OperationBatch)(nil),          // 2: percolator.v1.OperationBatch
+	(*OperationResult)(nil),         // 3: percolator.v1.OperationResult
+	(*OperationResults)(nil),        // 4: percolator.v1.OperationResults
+	(*TimestampsRequest)(nil),       // 5: percolator.v1.TimestampsRequest
+	(*TimestampsResponse)(nil),      // 6: percolator.v1.TimestampsResponse
+	(*LocateRequest)(nil),           // 7: percolator.v1.LocateRequest
+	(*LocateResponse)(nil),          // 8: percolator.v1.LocateResponse
+	(*Table)(nil),                   // 9: percolator.v1.Table
+	(*CreateTableRequest)(nil),      // 10: percolator.v1.CreateTableRequest
+	(*CreateTableResponse)(nil),     // 11: percolator.v1.CreateTableResponse
+	(*DropTableRequest)(nil),        // 12: percolator.v1.DropTableRequest
+	(*DropTableResponse)(nil),       // 13: percolator.v1.DropTableResponse
+	(*TablesRequest)(nil),           // 14: percolator.v1.TablesRequest
+	(*TablesResponse)(nil),          // 15: percolator.v1.TablesResponse
+	(*CatalogueRequest)(nil),        // 16: percolator.v1.CatalogueRequest
+	(*WorkerDeadRequest)(nil),       // 17: percolator.v1.WorkerDeadRequest
+	(*WorkerDeadResponse)(nil),      // 18: percolator.v1.WorkerDeadResponse
+	(*SplitTabletRequest)(nil),      // 19: percolator.v1.SplitTabletRequest
+	(*NodeStatusRequest)(nil),       // 20: percolator.v1.NodeStatusRequest
+	(*NodeStatusResponse)(nil),      // 21: percolator.v1.NodeStatusResponse
+	(*ObserversRequest)(nil),        // 22: percolator.v1.ObserversRequest
+	(*ObserversResponse)(nil),       // 23: percolator.v1.ObserversResponse
+	(*ObserverState)(nil),           // 24: percolator.v1.ObserverState
+	(*ControlObserverRequest)(nil),  // 25: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil), // 26: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),         // 27: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),        // 28: percolator.v1.BackfillResponse
+	(*Backfill)(nil),                // 29: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),      // 30: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil),     // 31: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),          // 32: percolator.v1.ObserverStatus
+	(*HistoryStatus)(nil),           // 33: percolator.v1.HistoryStatus
+	(*TabletRequest)(nil),           // 34: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),          // 35: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),        // 36: percolator.v1.TabletDescriptor
+	(*Worker)(nil),                  // 37: percolator.v1.Worker
+	(*StatusResponse)(nil),          // 38: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),            // 39: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),               // 40: percolator.v1.Catalogue
+	(*SplitResponse)(nil),           // 41: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	22, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
-	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	23, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
-	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	24, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
-	8,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
-	8,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	25, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	26, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	21, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	1,  // 10: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 11: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 12: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	9,  // 13: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	11, // 14: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	13, // 15: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	15, // 16: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	16, // 17: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	18, // 18: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	19, // 19: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	3,  // 20: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 21: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 22: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	10, // 23: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	12, // 24: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	14, // 25: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	27, // 26: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	17, // 27: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	28, // 28: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	20, // 29: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	20, // [20:30] is the sub-list for method output_type
-	10, // [10:20] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	34, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	1,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
+	35, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	3,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
+	36, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	9,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
+	9,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
+	37, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	38, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	32, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	33, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	24, // 11: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	39, // 12: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	32, // 13: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	29, // 14: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	39, // 15: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	0,  // 16: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	29, // 17: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	2,  // 18: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	5,  // 19: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	7,  // 20: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 21: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 22: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 23: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 24: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 25: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 26: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 27: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	22, // 28: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	25, // 29: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	27, // 30: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
+	30, // 31: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	4,  // 32: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	6,  // 33: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	8,  // 34: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 35: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 36: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 37: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	40, // 38: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 39: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	41, // 40: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 41: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	23, // 42: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	26, // 43: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	28, // 44: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
+	31, // 45: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	32, // [32:46] is the sub-list for method output_type
+	18, // [18:32] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -1423,18 +2346,20 @@ func file_percolator_v1_service_proto_init() {
 		return
 	}
 	file_percolator_v1_data_proto_init()
+	file_percolator_v1_service_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   22,
+			NumEnums:      1,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_percolator_v1_service_proto_goTypes,
 		DependencyIndexes: file_percolator_v1_service_proto_depIdxs,
+		EnumInfos:         file_percolator_v1_service_proto_enumTypes,
 		MessageInfos:      file_percolator_v1_service_proto_msgTypes,
 	}.Build()
 	File_percolator_v1_service_proto = out.File

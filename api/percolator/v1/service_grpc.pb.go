@@ -19,16 +19,20 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Percolator_Operations_FullMethodName   = "/percolator.v1.Percolator/Operations"
-	Percolator_Timestamps_FullMethodName   = "/percolator.v1.Percolator/Timestamps"
-	Percolator_Locate_FullMethodName       = "/percolator.v1.Percolator/Locate"
-	Percolator_CreateTable_FullMethodName  = "/percolator.v1.Percolator/CreateTable"
-	Percolator_DropTable_FullMethodName    = "/percolator.v1.Percolator/DropTable"
-	Percolator_Tables_FullMethodName       = "/percolator.v1.Percolator/Tables"
-	Percolator_GetCatalogue_FullMethodName = "/percolator.v1.Percolator/GetCatalogue"
-	Percolator_WorkerDead_FullMethodName   = "/percolator.v1.Percolator/WorkerDead"
-	Percolator_SplitTablet_FullMethodName  = "/percolator.v1.Percolator/SplitTablet"
-	Percolator_NodeStatus_FullMethodName   = "/percolator.v1.Percolator/NodeStatus"
+	Percolator_Operations_FullMethodName      = "/percolator.v1.Percolator/Operations"
+	Percolator_Timestamps_FullMethodName      = "/percolator.v1.Percolator/Timestamps"
+	Percolator_Locate_FullMethodName          = "/percolator.v1.Percolator/Locate"
+	Percolator_CreateTable_FullMethodName     = "/percolator.v1.Percolator/CreateTable"
+	Percolator_DropTable_FullMethodName       = "/percolator.v1.Percolator/DropTable"
+	Percolator_Tables_FullMethodName          = "/percolator.v1.Percolator/Tables"
+	Percolator_GetCatalogue_FullMethodName    = "/percolator.v1.Percolator/GetCatalogue"
+	Percolator_WorkerDead_FullMethodName      = "/percolator.v1.Percolator/WorkerDead"
+	Percolator_SplitTablet_FullMethodName     = "/percolator.v1.Percolator/SplitTablet"
+	Percolator_NodeStatus_FullMethodName      = "/percolator.v1.Percolator/NodeStatus"
+	Percolator_Observers_FullMethodName       = "/percolator.v1.Percolator/Observers"
+	Percolator_ControlObserver_FullMethodName = "/percolator.v1.Percolator/ControlObserver"
+	Percolator_Backfill_FullMethodName        = "/percolator.v1.Percolator/Backfill"
+	Percolator_HoldHistory_FullMethodName     = "/percolator.v1.Percolator/HoldHistory"
 )
 
 // PercolatorClient is the client API for Percolator service.
@@ -51,6 +55,14 @@ type PercolatorClient interface {
 	WorkerDead(ctx context.Context, in *WorkerDeadRequest, opts ...grpc.CallOption) (*WorkerDeadResponse, error)
 	SplitTablet(ctx context.Context, in *SplitTabletRequest, opts ...grpc.CallOption) (*SplitResponse, error)
 	NodeStatus(ctx context.Context, in *NodeStatusRequest, opts ...grpc.CallOption) (*NodeStatusResponse, error)
+	// The observers of the catalogue, with what waits for them and what this node runs of them.
+	Observers(ctx context.Context, in *ObserversRequest, opts ...grpc.CallOption) (*ObserversResponse, error)
+	// Pauses, resumes, limits or retires an observer, cluster-wide; answers when every tablet and this node's observers honour it.
+	ControlObserver(ctx context.Context, in *ControlObserverRequest, opts ...grpc.CallOption) (*ControlObserverResponse, error)
+	// Starts, reads or cancels a back-fill: every existing row of the observed column is marked changed, once.
+	Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error)
+	// Keeps history from being collected above a timestamp, for a while (a capped lease, advisory).
+	HoldHistory(ctx context.Context, in *HoldHistoryRequest, opts ...grpc.CallOption) (*HoldHistoryResponse, error)
 }
 
 type percolatorClient struct {
@@ -164,6 +176,46 @@ func (c *percolatorClient) NodeStatus(ctx context.Context, in *NodeStatusRequest
 	return out, nil
 }
 
+func (c *percolatorClient) Observers(ctx context.Context, in *ObserversRequest, opts ...grpc.CallOption) (*ObserversResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ObserversResponse)
+	err := c.cc.Invoke(ctx, Percolator_Observers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *percolatorClient) ControlObserver(ctx context.Context, in *ControlObserverRequest, opts ...grpc.CallOption) (*ControlObserverResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ControlObserverResponse)
+	err := c.cc.Invoke(ctx, Percolator_ControlObserver_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *percolatorClient) Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BackfillResponse)
+	err := c.cc.Invoke(ctx, Percolator_Backfill_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *percolatorClient) HoldHistory(ctx context.Context, in *HoldHistoryRequest, opts ...grpc.CallOption) (*HoldHistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HoldHistoryResponse)
+	err := c.cc.Invoke(ctx, Percolator_HoldHistory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PercolatorServer is the server API for Percolator service.
 // All implementations must embed UnimplementedPercolatorServer
 // for forward compatibility.
@@ -184,6 +236,14 @@ type PercolatorServer interface {
 	WorkerDead(context.Context, *WorkerDeadRequest) (*WorkerDeadResponse, error)
 	SplitTablet(context.Context, *SplitTabletRequest) (*SplitResponse, error)
 	NodeStatus(context.Context, *NodeStatusRequest) (*NodeStatusResponse, error)
+	// The observers of the catalogue, with what waits for them and what this node runs of them.
+	Observers(context.Context, *ObserversRequest) (*ObserversResponse, error)
+	// Pauses, resumes, limits or retires an observer, cluster-wide; answers when every tablet and this node's observers honour it.
+	ControlObserver(context.Context, *ControlObserverRequest) (*ControlObserverResponse, error)
+	// Starts, reads or cancels a back-fill: every existing row of the observed column is marked changed, once.
+	Backfill(context.Context, *BackfillRequest) (*BackfillResponse, error)
+	// Keeps history from being collected above a timestamp, for a while (a capped lease, advisory).
+	HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error)
 	mustEmbedUnimplementedPercolatorServer()
 }
 
@@ -223,6 +283,18 @@ func (UnimplementedPercolatorServer) SplitTablet(context.Context, *SplitTabletRe
 }
 func (UnimplementedPercolatorServer) NodeStatus(context.Context, *NodeStatusRequest) (*NodeStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method NodeStatus not implemented")
+}
+func (UnimplementedPercolatorServer) Observers(context.Context, *ObserversRequest) (*ObserversResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Observers not implemented")
+}
+func (UnimplementedPercolatorServer) ControlObserver(context.Context, *ControlObserverRequest) (*ControlObserverResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ControlObserver not implemented")
+}
+func (UnimplementedPercolatorServer) Backfill(context.Context, *BackfillRequest) (*BackfillResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Backfill not implemented")
+}
+func (UnimplementedPercolatorServer) HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method HoldHistory not implemented")
 }
 func (UnimplementedPercolatorServer) mustEmbedUnimplementedPercolatorServer() {}
 func (UnimplementedPercolatorServer) testEmbeddedByValue()                    {}
@@ -414,6 +486,78 @@ func _Percolator_NodeStatus_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Percolator_Observers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ObserversRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PercolatorServer).Observers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Percolator_Observers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PercolatorServer).Observers(ctx, req.(*ObserversRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Percolator_ControlObserver_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ControlObserverRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PercolatorServer).ControlObserver(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Percolator_ControlObserver_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PercolatorServer).ControlObserver(ctx, req.(*ControlObserverRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Percolator_Backfill_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BackfillRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PercolatorServer).Backfill(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Percolator_Backfill_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PercolatorServer).Backfill(ctx, req.(*BackfillRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Percolator_HoldHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HoldHistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PercolatorServer).HoldHistory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Percolator_HoldHistory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PercolatorServer).HoldHistory(ctx, req.(*HoldHistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Percolator_ServiceDesc is the grpc.ServiceDesc for Percolator service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -456,6 +600,22 @@ var Percolator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "NodeStatus",
 			Handler:    _Percolator_NodeStatus_Handler,
+		},
+		{
+			MethodName: "Observers",
+			Handler:    _Percolator_Observers_Handler,
+		},
+		{
+			MethodName: "ControlObserver",
+			Handler:    _Percolator_ControlObserver_Handler,
+		},
+		{
+			MethodName: "Backfill",
+			Handler:    _Percolator_Backfill_Handler,
+		},
+		{
+			MethodName: "HoldHistory",
+			Handler:    _Percolator_HoldHistory_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -24,6 +24,7 @@ type Fault struct {
 
 // Process is one process's Transport.
 type Process struct {
+	txn.NoAdmin
 	cluster *Cluster
 	worker  mvcc.Worker
 	hook    atomic.Pointer[func(*pb.TabletRequest) Fault]
