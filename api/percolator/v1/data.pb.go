@@ -232,7 +232,7 @@ func (x Error_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Error_Code.Descriptor instead.
 func (Error_Code) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58, 0}
 }
 
 type Cell struct {
@@ -3358,6 +3358,7 @@ type Catalogue struct {
 	Observers     []*ObserverInfo        `protobuf:"bytes,2,rep,name=observers,proto3" json:"observers,omitempty"`
 	DroppedTables []uint32               `protobuf:"varint,3,rep,packed,name=dropped_tables,json=droppedTables,proto3" json:"dropped_tables,omitempty"` // their tablets take no new reads and writes
 	DroppedTs     []uint64               `protobuf:"varint,4,rep,packed,name=dropped_ts,json=droppedTs,proto3" json:"dropped_ts,omitempty"`             // oracle time of each drop, in the order of dropped_tables; 0: not known
+	Gone          []*TableRange          `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`                                                // dropped tables of which nothing is left: no longer in dropped_tables, refused all the same
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3420,6 +3421,66 @@ func (x *Catalogue) GetDroppedTs() []uint64 {
 	return nil
 }
 
+func (x *Catalogue) GetGone() []*TableRange {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
+}
+
+// The table ids first to last, both included.
+type TableRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last          uint32                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TableRange) Reset() {
+	*x = TableRange{}
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TableRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TableRange) ProtoMessage() {}
+
+func (x *TableRange) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TableRange.ProtoReflect.Descriptor instead.
+func (*TableRange) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *TableRange) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *TableRange) GetLast() uint32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
 type ObserverInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3436,7 +3497,7 @@ type ObserverInfo struct {
 
 func (x *ObserverInfo) Reset() {
 	*x = ObserverInfo{}
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3448,7 +3509,7 @@ func (x *ObserverInfo) String() string {
 func (*ObserverInfo) ProtoMessage() {}
 
 func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3461,7 +3522,7 @@ func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverInfo.ProtoReflect.Descriptor instead.
 func (*ObserverInfo) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ObserverInfo) GetName() string {
@@ -3529,7 +3590,7 @@ type SetCatalogueRequest struct {
 
 func (x *SetCatalogueRequest) Reset() {
 	*x = SetCatalogueRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3541,7 +3602,7 @@ func (x *SetCatalogueRequest) String() string {
 func (*SetCatalogueRequest) ProtoMessage() {}
 
 func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3554,7 +3615,7 @@ func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCatalogueRequest.ProtoReflect.Descriptor instead.
 func (*SetCatalogueRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SetCatalogueRequest) GetCatalogue() *Catalogue {
@@ -3575,7 +3636,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +3648,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3600,7 +3661,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MarkRequest) GetRaiseTo() uint64 {
@@ -3620,7 +3681,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +3693,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +3706,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MarkResponse) GetTerm() uint64 {
@@ -3670,7 +3731,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3682,7 +3743,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3695,7 +3756,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
 }
 
 type StatusResponse struct {
@@ -3724,7 +3785,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3736,7 +3797,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3749,7 +3810,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StatusResponse) GetTablet() *TabletDescriptor {
@@ -3890,7 +3951,7 @@ type MutationResult struct {
 
 func (x *MutationResult) Reset() {
 	*x = MutationResult{}
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3902,7 +3963,7 @@ func (x *MutationResult) String() string {
 func (*MutationResult) ProtoMessage() {}
 
 func (x *MutationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3915,7 +3976,7 @@ func (x *MutationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MutationResult.ProtoReflect.Descriptor instead.
 func (*MutationResult) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MutationResult) GetStatus() Status {
@@ -3984,7 +4045,7 @@ type TabletRequest struct {
 
 func (x *TabletRequest) Reset() {
 	*x = TabletRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3996,7 +4057,7 @@ func (x *TabletRequest) String() string {
 func (*TabletRequest) ProtoMessage() {}
 
 func (x *TabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4070,7 @@ func (x *TabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletRequest.ProtoReflect.Descriptor instead.
 func (*TabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TabletRequest) GetTabletId() uint64 {
@@ -4413,7 +4474,7 @@ type TabletResponse struct {
 
 func (x *TabletResponse) Reset() {
 	*x = TabletResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4425,7 +4486,7 @@ func (x *TabletResponse) String() string {
 func (*TabletResponse) ProtoMessage() {}
 
 func (x *TabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4438,7 +4499,7 @@ func (x *TabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletResponse.ProtoReflect.Descriptor instead.
 func (*TabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TabletResponse) GetError() *Error {
@@ -4653,7 +4714,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4665,7 +4726,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4678,7 +4739,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Error) GetCode() Error_Code {
@@ -4952,13 +5013,18 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\rnew_tablet_id\x18\x03 \x01(\x04R\vnewTabletId\"{\n" +
 	"\rSplitResponse\x123\n" +
 	"\x04left\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04left\x125\n" +
-	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xa6\x01\n" +
+	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xd5\x01\n" +
 	"\tCatalogue\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x129\n" +
 	"\tobservers\x18\x02 \x03(\v2\x1b.percolator.v1.ObserverInfoR\tobservers\x12%\n" +
 	"\x0edropped_tables\x18\x03 \x03(\rR\rdroppedTables\x12\x1d\n" +
 	"\n" +
-	"dropped_ts\x18\x04 \x03(\x04R\tdroppedTs\"\xcb\x01\n" +
+	"dropped_ts\x18\x04 \x03(\x04R\tdroppedTs\x12-\n" +
+	"\x04gone\x18\x05 \x03(\v2\x19.percolator.v1.TableRangeR\x04gone\"6\n" +
+	"\n" +
+	"TableRange\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\xcb\x01\n" +
 	"\fObserverInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\rR\x05table\x12\x1d\n" +
@@ -5109,7 +5175,7 @@ func file_percolator_v1_data_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_percolator_v1_data_proto_goTypes = []any{
 	(Kind)(0),                     // 0: percolator.v1.Kind
 	(Status)(0),                   // 1: percolator.v1.Status
@@ -5162,16 +5228,17 @@ var file_percolator_v1_data_proto_goTypes = []any{
 	(*SplitRequest)(nil),          // 48: percolator.v1.SplitRequest
 	(*SplitResponse)(nil),         // 49: percolator.v1.SplitResponse
 	(*Catalogue)(nil),             // 50: percolator.v1.Catalogue
-	(*ObserverInfo)(nil),          // 51: percolator.v1.ObserverInfo
-	(*SetCatalogueRequest)(nil),   // 52: percolator.v1.SetCatalogueRequest
-	(*MarkRequest)(nil),           // 53: percolator.v1.MarkRequest
-	(*MarkResponse)(nil),          // 54: percolator.v1.MarkResponse
-	(*StatusRequest)(nil),         // 55: percolator.v1.StatusRequest
-	(*StatusResponse)(nil),        // 56: percolator.v1.StatusResponse
-	(*MutationResult)(nil),        // 57: percolator.v1.MutationResult
-	(*TabletRequest)(nil),         // 58: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),        // 59: percolator.v1.TabletResponse
-	(*Error)(nil),                 // 60: percolator.v1.Error
+	(*TableRange)(nil),            // 51: percolator.v1.TableRange
+	(*ObserverInfo)(nil),          // 52: percolator.v1.ObserverInfo
+	(*SetCatalogueRequest)(nil),   // 53: percolator.v1.SetCatalogueRequest
+	(*MarkRequest)(nil),           // 54: percolator.v1.MarkRequest
+	(*MarkResponse)(nil),          // 55: percolator.v1.MarkResponse
+	(*StatusRequest)(nil),         // 56: percolator.v1.StatusRequest
+	(*StatusResponse)(nil),        // 57: percolator.v1.StatusResponse
+	(*MutationResult)(nil),        // 58: percolator.v1.MutationResult
+	(*TabletRequest)(nil),         // 59: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),        // 60: percolator.v1.TabletResponse
+	(*Error)(nil),                 // 61: percolator.v1.Error
 }
 var file_percolator_v1_data_proto_depIdxs = []int32{
 	0,   // 0: percolator.v1.Write.kind:type_name -> percolator.v1.Kind
@@ -5236,55 +5303,56 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	7,   // 59: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
 	10,  // 60: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
 	10,  // 61: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	51,  // 62: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	50,  // 63: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	10,  // 64: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	1,   // 65: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	7,   // 66: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	3,   // 67: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	14,  // 68: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	17,  // 69: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	20,  // 70: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	21,  // 71: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	22,  // 72: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	23,  // 73: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	24,  // 74: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	25,  // 75: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	26,  // 76: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	27,  // 77: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	28,  // 78: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	29,  // 79: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	31,  // 80: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	32,  // 81: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	35,  // 82: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	37,  // 83: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	40,  // 84: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	43,  // 85: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	48,  // 86: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	52,  // 87: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	53,  // 88: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	55,  // 89: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	46,  // 90: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	60,  // 91: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	16,  // 92: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	19,  // 93: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	57,  // 94: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	34,  // 95: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	36,  // 96: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	39,  // 97: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	42,  // 98: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	44,  // 99: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	49,  // 100: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	54,  // 101: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	56,  // 102: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	47,  // 103: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	2,   // 104: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	10,  // 105: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	106, // [106:106] is the sub-list for method output_type
-	106, // [106:106] is the sub-list for method input_type
-	106, // [106:106] is the sub-list for extension type_name
-	106, // [106:106] is the sub-list for extension extendee
-	0,   // [0:106] is the sub-list for field type_name
+	52,  // 62: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	51,  // 63: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	50,  // 64: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	10,  // 65: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	1,   // 66: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	7,   // 67: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	3,   // 68: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	14,  // 69: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	17,  // 70: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	20,  // 71: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	21,  // 72: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	22,  // 73: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	23,  // 74: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	24,  // 75: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	25,  // 76: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	26,  // 77: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	27,  // 78: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	28,  // 79: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	29,  // 80: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	31,  // 81: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	32,  // 82: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	35,  // 83: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	37,  // 84: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	40,  // 85: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	43,  // 86: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	48,  // 87: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	53,  // 88: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	54,  // 89: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	56,  // 90: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	46,  // 91: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	61,  // 92: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	16,  // 93: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	19,  // 94: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	58,  // 95: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	34,  // 96: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	36,  // 97: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	39,  // 98: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	42,  // 99: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	44,  // 100: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	49,  // 101: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	55,  // 102: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	57,  // 103: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	47,  // 104: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	2,   // 105: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	10,  // 106: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	107, // [107:107] is the sub-list for method output_type
+	107, // [107:107] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
@@ -5292,7 +5360,7 @@ func file_percolator_v1_data_proto_init() {
 	if File_percolator_v1_data_proto != nil {
 		return
 	}
-	file_percolator_v1_data_proto_msgTypes[55].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[56].OneofWrappers = []any{
 		(*TabletRequest_Get)(nil),
 		(*TabletRequest_Scan)(nil),
 		(*TabletRequest_Prewrite)(nil),
@@ -5317,7 +5385,7 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletRequest_Status)(nil),
 		(*TabletRequest_Collect)(nil),
 	}
-	file_percolator_v1_data_proto_msgTypes[56].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[57].OneofWrappers = []any{
 		(*TabletResponse_Get)(nil),
 		(*TabletResponse_Scan)(nil),
 		(*TabletResponse_Mutation)(nil),
@@ -5337,7 +5405,7 @@ func file_percolator_v1_data_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_data_proto_rawDesc), len(file_percolator_v1_data_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   58,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

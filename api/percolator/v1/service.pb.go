@@ -1729,8 +1729,9 @@ func (x *HoldHistoryRequest) GetTtlMs() uint32 {
 
 type HoldHistoryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`              // reads below it are refused already
-	TtlMs         uint32                 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // as granted
+	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`                          // reads below it are refused already
+	TtlMs         uint32                 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`             // as granted
+	HistoryMs     uint64                 `protobuf:"varint,3,opt,name=history_ms,json=historyMs,proto3" json:"history_ms,omitempty"` // how long history is kept without a hold
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1775,6 +1776,13 @@ func (x *HoldHistoryResponse) GetBound() uint64 {
 func (x *HoldHistoryResponse) GetTtlMs() uint32 {
 	if x != nil {
 		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *HoldHistoryResponse) GetHistoryMs() uint64 {
+	if x != nil {
+		return x.HistoryMs
 	}
 	return 0
 }
@@ -2173,10 +2181,12 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x12HoldHistoryRequest\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\x04R\x06oldest\x12\x15\n" +
-	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\"B\n" +
+	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\"a\n" +
 	"\x13HoldHistoryResponse\x12\x14\n" +
 	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x15\n" +
-	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\"\xd0\x03\n" +
+	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x12\x1d\n" +
+	"\n" +
+	"history_ms\x18\x03 \x01(\x04R\thistoryMs\"\xd0\x03\n" +
 	"\x0eObserverStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x16\n" +
