@@ -19,11 +19,13 @@
 //	  filed     resolve                     the content that the page is filed under; set when that changes
 //	  cluster   resolve                     "HASH page" or "HASH stub" of a member of a cluster of duplicates
 //	  canon     resolve   strong: relink    canonical URL; absent if it is the URL itself
-//	  rank      rank                        on a canonical URL: how many pages link to its cluster
+//	  rank      rank                        see below, of the URL itself, duplicate or not; absent for BaseRank
+//	  doc       publish   strong: export    on a canonical page with content: see Document; absent elsewhere
 //	  refile    -         weak: refile      the page's content changed
 //	  resolve   -         weak: resolve     a page on its way or its cluster's canonical page changed
 //	  reinvert  -         weak: reinvert    the canonical page of a link's target changed
-//	  rerank    -         weak: rank        a link was hung here or taken down
+//	  rerank    -         weak: rank        a page links here or no longer does, or passes on another share
+//	  publish   -         weak: publish     title, text, rank, canonical URL or anchors of the page changed
 //	links     TARGET SOURCE              which pages link to a URL (not: to its cluster)
 //	  from      process
 //	stubs     TARGET STUB                which stubs redirect to a URL
@@ -50,6 +52,13 @@
 //   - Redirects that end in a loop: the least URL of the loop.
 //   - Redirects that go on for longer: the URL itself, as if it were no stub.
 //
-// Every link hangs, with its anchor texts, on the canonical URL of its target. The rank of a canonical URL is the number
-// of distinct pages whose links hang there: those that link to any member of its cluster.
+// Every link hangs, with its anchor texts, on the canonical URL of its target.
+//
+// # What is exported
+//
+// A page that is its own canonical URL and has content has a doc; no other URL has one. It is written, once the page's
+// other cells are, whenever the page's content (title, text), its rank, its anchors or the number of pages that link to its
+// cluster changed, or when it became canonical; it is deleted when the page stopped being canonical or is gone. A strong
+// observer of doc therefore sees every change of what a search shows, of deletions the delete. Duplicates are not part of
+// it: they are the rows of members with prefix Hash, looked up when they are shown.
 package schema

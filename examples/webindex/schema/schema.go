@@ -28,10 +28,12 @@ const (
 	Cluster  = "cluster"
 	Canon    = "canon"
 	Rank     = "rank"
+	Doc      = "doc"      // observed by package export
 	Refile   = "refile"   // weak
 	Resolve  = "resolve"  // weak
 	Reinvert = "reinvert" // weak
 	Rerank   = "rerank"   // weak
+	Publish  = "publish"  // weak
 )
 
 // The columns of clusters.

@@ -1,0 +1,53 @@
+package schema
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Document is the value of the column doc: what a canonical page's entry in a full-text index is made of, as a version.
+// Two equal values mean the same title, text, anchors and rank, so that who has exported one need not export the other.
+type Document struct {
+	Hash    string // of the page's bytes, and so of title and text; also the row of its cluster, and the prefix of its members
+	Rank    int    // see Rank
+	Linking int    // pages that link to the page or to a duplicate of it
+	Anchors string // digest of the anchor texts that hang on the page
+}
+
+// Encode is the cell's value.
+func (d Document) Encode() []byte {
+	return []byte(Row(d.Hash, strconv.Itoa(d.Rank), strconv.Itoa(d.Linking), d.Anchors))
+}
+
+// DecodeDocument undoes Encode.
+func DecodeDocument(value []byte) (Document, error) {
+	parts := Parts(string(value))
+	if len(parts) != 4 {
+		return Document{}, fmt.Errorf("schema: a document of %d parts: %q", len(parts), value)
+	}
+	rank, err := strconv.Atoi(parts[1])
+	if err != nil {
+		return Document{}, fmt.Errorf("schema: rank of a document: %w", err)
+	}
+	linking, err := strconv.Atoi(parts[2])
+	if err != nil {
+		return Document{}, fmt.Errorf("schema: links of a document: %w", err)
+	}
+	return Document{Hash: parts[0], Rank: rank, Linking: linking, Anchors: parts[3]}, nil
+}
+
+// RankOf is the rank that a cell of the column rank says: thousandths, BaseRank for an absent cell.
+func RankOf(value []byte) (int, error) {
+	if len(value) == 0 {
+		return BaseRank, nil
+	}
+	rank, err := strconv.Atoi(strings.TrimSpace(string(value)))
+	if err != nil {
+		return 0, fmt.Errorf("schema: rank: %w", err)
+	}
+	return rank, nil
+}
+
+// BaseRank is the rank, in thousandths, of a URL that no page links to; its cell is absent. The average is about 1000.
+const BaseRank = 150
