@@ -38,8 +38,9 @@ type Loader struct {
 }
 
 type load struct {
-	ctx context.Context
-	fn  func(context.Context, *Tx) error
+	ctx  context.Context
+	fn   func(context.Context, *Tx) error
+	then func(error) // nil: a failure is kept for Close
 }
 
 // Loader starts a loader. It must be closed.
@@ -62,7 +63,10 @@ func (db *DB) Loader(cfg LoaderConfig) *Loader {
 
 func (l *Loader) work() {
 	for job := range l.queue {
-		if err := l.db.Transact(job.ctx, job.fn, l.opts...); err != nil {
+		err := l.db.Transact(job.ctx, job.fn, l.opts...)
+		if job.then != nil {
+			job.then(err)
+		} else if err != nil {
 			l.fail(err)
 		}
 	}
@@ -80,6 +84,12 @@ func (l *Loader) fail(err error) {
 // Load queues fn, to be run as Transact does, under ctx. It blocks while the queue is full, and returns when fn is
 // queued: its failure is reported by Close. It returns ctx's error if ctx ends first, ErrClosed after Close.
 func (l *Loader) Load(ctx context.Context, fn func(context.Context, *Tx) error) error {
+	return l.LoadThen(ctx, fn, nil)
+}
+
+// LoadThen is Load for those who must know how each transaction ended: then is called once with its outcome, on the
+// worker, which it holds up, and Close reports nothing of it. then is not called if LoadThen returns an error.
+func (l *Loader) LoadThen(ctx context.Context, fn func(context.Context, *Tx) error, then func(error)) error {
 	l.closing.RLock()
 	defer l.closing.RUnlock()
 	if l.closed {
@@ -89,7 +99,7 @@ func (l *Loader) Load(ctx context.Context, fn func(context.Context, *Tx) error) 
 		return err
 	}
 	select {
-	case l.queue <- load{ctx, fn}:
+	case l.queue <- load{ctx, fn, then}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -241,3 +241,9 @@ func (c *Client) ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved boo
 	live, err := c.resolver.resolve(ctx, []mvcc.LockInfo{l}, 0, false)
 	return err == nil && !live, err
 }
+
+// Decided is what this client knows of a transaction whose locks it has resolved: its commit timestamp, 0 if it was
+// rolled back. The memory is bounded: known is false also for what was forgotten.
+func (c *Client) Decided(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, known bool) {
+	return c.resolver.decision(startTS)
+}
