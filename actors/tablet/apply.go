@@ -158,6 +158,7 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 			}
 		}
 	}
+	t.applyNotes(p.notes)
 	t.overlay.drop(p.number, p.muts)
 	for _, h := range p.holds {
 		t.release(h)

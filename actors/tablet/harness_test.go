@@ -19,6 +19,7 @@ import (
 // rig is a store with its log actor and tablets, and a host that a test can look into.
 type rig struct {
 	pipeline int
+	indexed  int
 	tb       testing.TB
 	system   *actor.ActorSystem
 	store    *store.Store
@@ -71,7 +72,7 @@ func (r *rig) Failed(id uint64, err error) {
 func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 
 func (r *rig) spawn(id uint64) {
-	cfg := Config{Pipeline: r.pipeline, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Pipeline: r.pipeline, Indexed: r.indexed, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
 	r.mu.Lock()
 	defer r.mu.Unlock() // held until the port is there: whoever hears that the tablet leads may ask for it
 	p, err := Spawn(r.system, r.store, r.logs, r.readers, id, r, cfg)

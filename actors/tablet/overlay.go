@@ -171,26 +171,6 @@ func (v evalView) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
 	return v.Snap.RolledBack(c, start)
 }
 
-func (v evalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
-	if m, ok := v.tablet.overlay.get(mvcc.GroupNotify, c, 0); ok {
-		if m.Delete {
-			return mvcc.Notify{}, false, nil
-		}
-		return *m.Notify, true, nil
-	}
-	return v.Snap.Notification(c)
-}
-
-func (v evalView) Intent(c mvcc.Cell, start mvcc.Timestamp) (mvcc.Intent, bool, error) {
-	if m, ok := v.tablet.overlay.get(mvcc.GroupIntent, c, start); ok {
-		if m.Delete {
-			return mvcc.Intent{}, false, nil
-		}
-		return *m.Intent, true, nil
-	}
-	return v.Snap.Intent(c, start)
-}
-
 func (v evalView) Raw(c mvcc.Cell) ([]byte, bool, error) {
 	if m, ok := v.tablet.overlay.get(mvcc.GroupRaw, c, 0); ok {
 		return m.Value, !m.Delete, nil

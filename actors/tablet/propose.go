@@ -15,6 +15,7 @@ type proposal struct {
 	number  uint64
 	command *wire.Command
 	muts    []mvcc.Mutation // what command.Effects say, in the overlay's terms
+	notes   []notifyChange  // what they do to the notify index
 	replies []reply
 	holds   []*onePhase // reservations to release when it is visible or lost
 	bytes   int
@@ -88,7 +89,13 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 		}
 		p = e.proposal
 	}
-	e.overlay.add(p.number, muts)
+	for i := range muts { // one by one: the next one's change is counted from this one
+		if err := e.note(p, &muts[i]); err != nil {
+			e.fail(err)
+			return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id, err)
+		}
+		e.overlay.add(p.number, muts[i:i+1])
+	}
 	p.muts = append(p.muts, muts...)
 	p.command.Effects = append(p.command.Effects, f.wires...)
 	p.bytes += f.bytes
@@ -190,6 +197,6 @@ func (t *Tablet) stepDown(cause error) {
 	t.parked, t.parkedReads, t.pendingReads, t.split, t.matched = nil, nil, nil, nil, 0
 	t.onePhase = map[mvcc.Timestamp]*onePhase{}
 	t.releases++
-	t.overlay, t.locks = newOverlay(), newLockTable()
+	t.overlay, t.locks, t.notify = newOverlay(), newLockTable(), newNotifyIndex()
 	t.catalogue = t.appliedCatalogue
 }

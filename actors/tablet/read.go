@@ -79,7 +79,7 @@ func (t *Tablet) dispatch(b *readBatch) {
 	c := capture{
 		tablet: t, term: t.term, epoch: t.descriptor.Epoch, descriptor: t.descriptor, catalogue: t.catalogue,
 		locks: t.locks.view(), releases: t.releases, bound: t.bound, safepoint: t.safepoint, notifies: t.counters.notifies,
-		snap: b.snap,
+		notify: t.notifyViews(b.calls), snap: b.snap,
 	}
 	reads := b.calls[:0:0]
 	for _, call := range b.calls {
@@ -130,6 +130,7 @@ type capture struct {
 	releases         uint64
 	bound, safepoint mvcc.Timestamp
 	notifies         uint64
+	notify           map[columnKey]notifyView // the columns that these reads look at
 	snap             *store.Snap
 }
 

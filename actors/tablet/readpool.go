@@ -11,9 +11,12 @@ import (
 
 // ReadPool is the node's read workers: they answer reads off the tablets' goroutines. All tablets share one pool.
 type ReadPool struct {
-	jobs chan *readJob
+	jobs chan job
 	done sync.WaitGroup
 }
+
+// job is a piece of reading: it must not wait for a tablet.
+type job interface{ run() }
 
 // readJob is a part of a read batch, with what it is answered from.
 type readJob struct {
@@ -23,7 +26,7 @@ type readJob struct {
 
 // NewReadPool starts n workers; Close joins them.
 func NewReadPool(n int) *ReadPool {
-	p := &ReadPool{jobs: make(chan *readJob, 256)}
+	p := &ReadPool{jobs: make(chan job, 256)}
 	for range n {
 		p.done.Go(func() {
 			for j := range p.jobs {
@@ -35,7 +38,7 @@ func NewReadPool(n int) *ReadPool {
 }
 
 // submit may wait for a free worker: workers never wait for a tablet.
-func (p *ReadPool) submit(j *readJob) { p.jobs <- j }
+func (p *ReadPool) submit(j job) { p.jobs <- j }
 
 // Close ends the workers after the jobs that are there. No tablet may submit any more.
 func (p *ReadPool) Close() {

@@ -101,6 +101,7 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 	for _, c := range gone {
 		t.locks.tree.Delete(lockEntry{cell: c})
 	}
+	t.notify = newNotifyIndex() // nothing is in flight
 	t.host.SplitApplied(s.Left, s.Right)
 	if t.split != nil {
 		t.endSplit()

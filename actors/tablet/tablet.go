@@ -45,11 +45,17 @@ type Config struct {
 	// Pipeline is how many proposals may be in flight before mutations wait for the next batch; default 1.
 	Pipeline int
 	MaxWait  time.Duration // how long an operation without a deadline may wait inside the tablet; default 10 s
+	// Indexed is how many entries of the notify group, and of the intent group, are kept in memory for each observed
+	// column; default DefaultIndexed. A column with more is counted only, and walked on disk, until it is worked off.
+	Indexed int
 	Logger   *slog.Logger
 }
 
 // DefaultPipeline is the default of Config.Pipeline.
 const DefaultPipeline = 1
+
+// DefaultIndexed is the default of Config.Indexed: some 10 MB of memory for a full column.
+const DefaultIndexed = 32 << 10
 
 // Tablet is one replica of a tablet. All fields are the actor's own, except those that say otherwise.
 type Tablet struct {
@@ -77,6 +83,7 @@ type Tablet struct {
 	batch    *actorkit.Batcher[*Call]
 	locks    *lockTable
 	overlay  *overlay
+	notify   *notifyIndex
 	inflight []*proposal // proposed, not yet visible, in order
 	proposed uint64      // number of the last proposal
 
@@ -108,9 +115,12 @@ func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *
 	if cfg.Pipeline <= 0 {
 		cfg.Pipeline = DefaultPipeline
 	}
+	if cfg.Indexed <= 0 {
+		cfg.Indexed = DefaultIndexed
+	}
 	t := &Tablet{
 		cfg: cfg, host: host, store: st, logs: logs, reader: readers, id: id, root: system.Root,
-		batch: actorkit.NewBatcher[*Call](cfg.Batch), locks: newLockTable(), overlay: newOverlay(),
+		batch: actorkit.NewBatcher[*Call](cfg.Batch), locks: newLockTable(), overlay: newOverlay(), notify: newNotifyIndex(),
 		onePhase: map[mvcc.Timestamp]*onePhase{},
 	}
 	if err := t.open(); err != nil {
@@ -164,6 +174,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onGranted(m)
 	case *blockedReads:
 		t.onBlockedReads(m)
+	case *counted:
+		t.onCounted(m)
 	case *sweep:
 		t.onSweep()
 	case *actor.Started:

@@ -1,8 +1,6 @@
 package tablet
 
 import (
-	"slices"
-
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -112,65 +110,6 @@ func (w *walk) intended() error {
 		w.out.Entries = append(w.out.Entries, &pb.WalkEntry{Cell: wire.CellPB(i.Cell), Ts: uint64(i.StartTS), Intent: wire.IntentPB(&i.Intent)})
 	}
 	return nil
-}
-
-// answerPending counts what WaitIdle waits for, and apart from it what nobody can run.
-func answerPending(v readView, req *pb.PendingRequest) (*pb.TabletResponse, error) {
-	out := &pb.PendingResponse{NotifyWritten: v.notifies}
-	for key := range v.catalogue.columns {
-		notifications, parked, intents, err := v.pending(key)
-		if err != nil {
-			return nil, err
-		}
-		out.Parked += parked
-		if slices.Contains(req.GetUnlinked(), v.catalogue.names[key]) {
-			out.Unlinked += notifications + intents
-			continue
-		}
-		out.Notifications += notifications
-		out.Intents += intents
-	}
-	v.locks.tree.Scan(func(e lockEntry) bool {
-		if v.catalogue.observed(e.cell.Table, e.cell.Column) != mvcc.NotObserved {
-			out.Locks++
-		}
-		return true
-	})
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: out}}, nil
-}
-
-// maxPending bounds how many entries of one column are counted: who waits for none needs no exact number of many.
-const maxPending = 2048
-
-// pending counts the entries of one observed column, those to be waited for up to maxPending.
-func (v readView) pending(key columnKey) (notifications, parked, intents uint64, err error) {
-	span, ok := wire.Clip(v.descriptor, mvcc.Span{Table: key.table})
-	if !ok {
-		return 0, 0, 0, nil
-	}
-	for n, err := range v.Notifies(key.table, key.column, span.Start, false) {
-		if err != nil {
-			return 0, 0, 0, err
-		}
-		if !span.Contains(n.Cell.Row) || notifications >= maxPending {
-			break
-		}
-		if n.Notify.ParkedTS != 0 {
-			parked++
-		} else {
-			notifications++
-		}
-	}
-	for i, err := range v.Intents(key.table, key.column, span.Start) {
-		if err != nil {
-			return 0, 0, 0, err
-		}
-		if !span.Contains(i.Cell.Row) || intents >= maxPending {
-			break
-		}
-		intents++
-	}
-	return notifications, parked, intents, nil
 }
 
 // columnsOf lists the observed columns of a table.

@@ -1,0 +1,226 @@
+package tablet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+var observedColumns = []*pb.ObserverInfo{
+	{Name: "strong", Table: 16, Column: []byte("c")},
+	{Name: "weak", Table: 16, Column: []byte("w"), Weak: true},
+}
+
+func observe(r *rig, tablet uint64) {
+	r.tb.Helper()
+	r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{
+		Catalogue: &pb.Catalogue{Version: 1, Observers: observedColumns},
+	}}})
+}
+
+func weakCell(row string) *pb.Cell { return &pb.Cell{Table: 16, Row: []byte(row), Column: []byte("w")} }
+
+// checkIndex compares what the index says with what is on disk: counts, and walks.
+func checkIndex(r *rig, tablet uint64, when string) (entries int) {
+	r.tb.Helper()
+	got := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}}).GetPending()
+	d := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus().Tablet
+	span := mvcc.Span{Table: 16, Start: string(d.StartRow), End: string(d.EndRow), HasEnd: !d.EndUnbounded}
+	snap := r.store.Snap()
+	defer snap.Close()
+	for i, o := range observedColumns {
+		key := observerKey(o)
+		var want tally
+		var walked []string
+		if err := eachNotify(snap, key, span, func(n store.CellNotify) bool {
+			want.countNotify(&n.Notify, 1)
+			walked = append(walked, fmt.Sprint("N ", n.Cell.Row, n.Notify.TS, n.Notify.ParkedTS))
+			return true
+		}); err != nil {
+			r.tb.Fatal(err)
+		}
+		if err := eachIntent(snap, key, span, func(n store.CellIntent) bool {
+			want.intents++
+			walked = append(walked, fmt.Sprint("I ", n.Cell.Row, n.StartTS))
+			return true
+		}); err != nil {
+			r.tb.Fatal(err)
+		}
+		entries += len(walked)
+		expected := &pb.ObserverPending{
+			Name: o.Name, Notifications: uint64(want.pending), Parked: uint64(want.parked), Intents: uint64(want.intents), OldestTs: uint64(want.ages.oldest()),
+		}
+		if !proto.Equal(got.Observers[i], expected) {
+			r.tb.Fatalf("%s: tablet %d counts %v, the store has %v", when, tablet, got.Observers[i], expected)
+		}
+		var through []string
+		for _, g := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
+			w := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{Group: uint32(g), Table: 16, Column: o.Column}}}).GetWalk()
+			for _, e := range w.Entries {
+				if g == mvcc.GroupNotify {
+					through = append(through, fmt.Sprint("N ", string(e.Cell.Row), e.Notify.Ts, e.Notify.ParkedTs))
+				} else {
+					through = append(through, fmt.Sprint("I ", string(e.Cell.Row), e.Ts))
+				}
+			}
+		}
+		if fmt.Sprint(through) != fmt.Sprint(walked) {
+			r.tb.Fatalf("%s: %s: a walk gave\n%v, the store has\n%v", when, o.Name, through, walked)
+		}
+	}
+	return entries
+}
+
+// notifyWork makes random changes to the notify and intent groups: all the ways in which an entry comes and goes.
+type notifyWork struct {
+	r    *rig
+	rng  *rand.Rand
+	open []mvcc.Timestamp // transactions with an intent prewritten
+}
+
+func (w *notifyWork) row() string { return fmt.Sprintf("r%02d", w.rng.IntN(24)) }
+
+// base puts transactions a few seconds apart, so that there are several ages.
+func (w *notifyWork) base() mvcc.Timestamp {
+	w.r.now.Add(uint64(mvcc.TimestampAt(int64(w.rng.IntN(1500)))))
+	return w.r.take(1)
+}
+
+func (w *notifyWork) step(tablet func(row string) uint64) {
+	row := w.row()
+	at := w.base()
+	send := func(req *pb.TabletRequest) { w.r.do(tablet(row), req) }
+	switch w.rng.IntN(6) {
+	case 0:
+		send(&pb.TabletRequest{Op: &pb.TabletRequest_Notify{Notify: &pb.NotifyRequest{Ts: uint64(at), Cells: []*pb.Cell{weakCell(row), weakCell(row)}}}})
+	case 1:
+		send(onePhaseOf(at, put(row, "v")))
+	case 2:
+		cell := []*pb.Cell{weakCell(row), cellOf(row)}[w.rng.IntN(2)]
+		send(&pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{ClearNotify: &pb.ClearNotifyRequest{Cell: cell, UpTo: uint64(at)}}})
+	case 3:
+		w.fail(send, row, at)
+	case 4:
+		row = "r05" // all intents are in one row, so that a split leaves transactions in one tablet
+		send(&pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
+			StartTs: uint64(at), Primary: cellOf("r00"), Expiry: uint64(mvcc.MaxTimestamp - 1), Worker: &pb.Worker{}, Intents: []*pb.Cell{weakCell(row)},
+		}}})
+		w.open = append(w.open, at)
+	case 5:
+		w.end(send)
+	}
+}
+
+// fail counts a failure of the row's first entry, and parks it at times.
+func (w *notifyWork) fail(send func(*pb.TabletRequest), row string, at mvcc.Timestamp) {
+	snap := w.r.store.Snap()
+	n, there, err := snap.Notification(mvcc.Cell{Table: 16, Row: row, Column: "w"})
+	snap.Close()
+	if err != nil || !there {
+		return
+	}
+	f := &pb.FailNotifyRequest{Cell: weakCell(row), Ts: uint64(n.TS), Attempts: n.Attempts + 1, Error: "failed"}
+	if w.rng.IntN(2) == 0 {
+		f.ParkedTs = uint64(at)
+	}
+	send(&pb.TabletRequest{Op: &pb.TabletRequest_FailNotify{FailNotify: f}})
+}
+
+// end commits or rolls back one of the open transactions.
+func (w *notifyWork) end(send func(*pb.TabletRequest)) {
+	if len(w.open) == 0 {
+		return
+	}
+	start := w.open[0]
+	w.open = w.open[1:]
+	var commit mvcc.Timestamp
+	if w.rng.IntN(2) == 0 {
+		commit = w.r.take(1)
+	}
+	w.r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{ResolveLock: &pb.ResolveLockRequest{
+		StartTs: uint64(start), CommitTs: uint64(commit), Intents: []*pb.Cell{weakCell("r05")},
+	}}})
+}
+
+// TestNotifyIndexIsTheStore: whatever is done, the index counts and lists what is on disk; with room for all entries, and
+// with so little that it must walk the disk, also after a split and after the replica was opened anew.
+func TestNotifyIndexIsTheStore(t *testing.T) {
+	for _, indexed := range []int{0, 3} {
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprintf("indexed=%d/seed=%d", indexed, seed), func(t *testing.T) {
+				r := newRig(t, store.Options{InMemory: true})
+				r.now.Store(uint64(mvcc.TimestampAt(1_000_000)))
+				reopen(t, r, 2, indexed)
+				observe(r, 2)
+				w := &notifyWork{r: r, rng: rand.New(rand.NewPCG(seed, 7))}
+				left := func(string) uint64 { return 2 }
+				most := 0
+				for i := range 150 {
+					w.step(left)
+					most = max(most, checkIndex(r, 2, fmt.Sprintf("step %d", i)))
+				}
+				if most < 10 {
+					t.Fatalf("never more than %d entries: the workload tests nothing", most)
+				}
+				reopen(t, r, 2, indexed)
+				checkIndex(r, 2, "opened anew")
+				r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{Table: 16, Row: []byte("r12"), NewTabletId: 3}}})
+				r.awaitLeader()
+				side := func(row string) uint64 {
+					if row < "r12" {
+						return 2
+					}
+					return 3
+				}
+				for i := range 50 {
+					checkIndex(r, 2, fmt.Sprintf("after the split, step %d", i))
+					checkIndex(r, 3, fmt.Sprintf("after the split, step %d", i))
+					w.step(side)
+				}
+			})
+		}
+	}
+}
+
+// TestAgesGetCoarser: the oldest stays within a bucket of the truth, in a bounded number of buckets.
+func TestAgesGetCoarser(t *testing.T) {
+	var a, b ages
+	for i := range int64(20_000) {
+		a.add(mvcc.TimestampAt(5_000_000+i*1000), 1)
+	}
+	b.add(mvcc.TimestampAt(4_000_500), 1)
+	a.merge(&b)
+	if len(a.buckets) > maxAges || a.double == 0 {
+		t.Fatalf("%d buckets of %d ms", len(a.buckets), a.width())
+	}
+	if got := a.oldest().Millis(); got > 4_000_500 || got < 4_000_500-a.width() {
+		t.Fatalf("the oldest is said to be %d, and is 4000500", got)
+	}
+	a.add(mvcc.TimestampAt(4_000_500), -1)
+	for i := range int64(20_000) {
+		a.add(mvcc.TimestampAt(5_000_000+i*1000), -1)
+	}
+	if a.oldest() != 0 || len(a.buckets) != 0 {
+		t.Fatalf("%d left, %d buckets", a.oldest(), len(a.buckets))
+	}
+}
+
+// reopen opens a replica anew from its store, with this much room in its index.
+func reopen(t *testing.T, r *rig, tablet uint64, indexed int) {
+	t.Helper()
+	if err := r.system.Root.StopFuture(r.port(tablet).PID()).Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.logs.Barrier(); err != nil {
+		t.Fatal(err)
+	}
+	r.indexed = indexed
+	r.spawn(tablet)
+	r.awaitLeader()
+}
