@@ -86,7 +86,7 @@ func commitIntent(v View, c Cell, start, commitTS Timestamp, e *effects) error {
 		return err
 	}
 	e.dropIntent(c, start)
-	return e.notify(v, c, commitTS)
+	return e.notifyWeak(v, c, commitTS)
 }
 
 // ResolveLock applies a decision that the caller has read at the primary: roll forward at CommitTS, or, with CommitTS 0,

@@ -9,24 +9,50 @@ import (
 // maxNotifyError is how many bytes of a failed run's error are kept.
 const maxNotifyError = 1 << 10
 
-// NotifyCells marks cells of weak columns dirty at once (§2.4, invariant 12). It conflicts with nothing and may be
-// repeated: an entry never goes back.
+// NotifyCells marks cells of weak columns dirty at once (§2.4, invariant 12), or, as a replay, cells of any observed
+// column. It conflicts with nothing and may be repeated: an entry never goes back.
 //
-//   - StatusOK: every cell has an N entry of TS or newer. StatusNotifyOnly: the column at ConflictAt is not weak.
+//   - StatusOK: every cell has an N entry of TS or newer. StatusNotifyOnly: the column at ConflictAt is not weak; not
+//     observed, if it is a replay.
 func NotifyCells(v View, r NotifyRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.TS); err != nil {
 		return Result{}, nil, err
 	}
 	var e effects
 	for _, c := range r.Cells {
-		if !weak(v, c) {
+		mark, may := e.notify, weak(v, c)
+		if r.Replay {
+			mark, may = e.replay, c.Class == ClassData && v.Observed(c.Table, c.Column) != NotObserved
+		}
+		if !may {
 			return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil, nil
 		}
-		if err := e.notify(v, c, r.TS); err != nil {
+		if err := mark(v, c, r.TS); err != nil {
 			return Result{}, nil, err
 		}
 	}
 	return Result{CommitTS: r.TS}, e.list, nil
+}
+
+// replay marks the cell to be run for once more; what has failed or was parked before counts anew. An entry that is as
+// new stands for a change after the replay was asked for, or for the replay itself: its run covers both, and a late copy
+// must not unpark what has failed since.
+func (e *effects) replay(v View, c Cell, ts Timestamp) error {
+	old, ok, err := v.Notification(c)
+	if err != nil || (ok && old.TS >= ts) {
+		return err
+	}
+	e.list = append(e.list, Mutation{Group: GroupNotify, Cell: c, Notify: &Notify{TS: ts, Replay: true}})
+	return nil
+}
+
+// notifyWeak marks the cell for a transaction that has committed. When the observer was retired meanwhile nobody wants to
+// know, and an entry that nobody clears would wait for a later observer of the column.
+func (e *effects) notifyWeak(v View, c Cell, ts Timestamp) error {
+	if !weak(v, c) {
+		return nil
+	}
+	return e.notify(v, c, ts)
 }
 
 // ClearNotify removes the cell's N entry unless it is newer than UpTo: a change after the run that clears is not

@@ -97,7 +97,7 @@ func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp, lim Limits) (
 		}
 	}
 	for _, c := range r.Notifies {
-		if err := e.notify(v, c, commitTS); err != nil {
+		if err := e.notifyWeak(v, c, commitTS); err != nil {
 			return Result{}, nil, err
 		}
 	}

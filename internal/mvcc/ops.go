@@ -120,10 +120,12 @@ type HeartbeatRequest struct {
 	Expiry  Timestamp
 }
 
-// NotifyRequest writes N entries directly: a transaction of weak notifications alone (invariant 12).
+// NotifyRequest writes N entries directly: a transaction of weak notifications alone (invariant 12), or a replay.
 type NotifyRequest struct {
 	TS    Timestamp
 	Cells []Cell
+	// Replay makes the observer run once whatever it has acknowledged before TS: strong columns too, and parked entries.
+	Replay bool
 }
 
 // ClearNotifyRequest removes the N entry if N.ts ≤ UpTo (invariant 12).

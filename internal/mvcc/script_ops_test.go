@@ -63,7 +63,7 @@ func (s *script) heartbeat() string {
 }
 
 func (s *script) notify() string {
-	return s.answer(NotifyCells(s.view, NotifyRequest{TS: s.ts("ts"), Cells: s.cells("cells")}))
+	return s.answer(NotifyCells(s.view, NotifyRequest{TS: s.ts("ts"), Cells: s.cells("cells"), Replay: s.td.HasArg("replay")}))
 }
 
 func (s *script) clearNotify() string {

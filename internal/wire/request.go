@@ -56,7 +56,7 @@ func Heartbeat(r *pb.HeartbeatRequest) mvcc.HeartbeatRequest {
 
 // NotifyCells converts a NotifyRequest.
 func NotifyCells(r *pb.NotifyRequest) mvcc.NotifyRequest {
-	return mvcc.NotifyRequest{TS: mvcc.Timestamp(r.GetTs()), Cells: Cells(r.GetCells())}
+	return mvcc.NotifyRequest{TS: mvcc.Timestamp(r.GetTs()), Cells: Cells(r.GetCells()), Replay: r.GetReplay()}
 }
 
 // ClearNotify converts a ClearNotifyRequest.
