@@ -39,6 +39,8 @@ const (
 	rowNextTable  = "next/table"
 	rowNextTablet = "next/tablet"
 	rowCatalogue  = "catalogue"
+	rowCollection = "collect"
+	rowLeases     = "holds"
 	prefixTable   = "table/"
 	prefixDropped = "dropped/"
 	prefixTablet  = "tablet/"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -129,9 +128,9 @@ func (m *Meta) DropTable(ctx context.Context, name string) error {
 		}
 		// In one step with the catalogue: a name that is gone and observers that are not would refuse those of a new table
 		// of the same name.
-		c.DroppedTables = append(c.DroppedTables, t.Id)
+		c.DroppedTables, c.DroppedTs = append(c.DroppedTables, t.Id), append(droppedTS(c), 0) // DateDrops fills it in
 		c.Observers = slices.DeleteFunc(c.Observers, func(o *pb.ObserverInfo) bool { return o.Table == t.Id })
-		dropped := change{row: prefixDropped + strconv.FormatUint(uint64(t.Id), 10), value: value}
+		dropped := change{row: droppedRow(t.Id), value: value}
 		return []change{{row: prefixTable + name, old: value}, dropped}, nil
 	})
 }

@@ -1,6 +1,8 @@
 package tablet
 
 import (
+	"slices"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -37,6 +39,13 @@ func newCatalogue(message *pb.Catalogue) *catalogue {
 		c.dropped[mvcc.TableID(id)] = true
 	}
 	return c
+}
+
+// isDropped reports whether the table has been dropped, also if nothing is left of it.
+func (c *catalogue) isDropped(id mvcc.TableID) bool {
+	return c.dropped[id] || slices.ContainsFunc(c.message.GetGone(), func(r *pb.TableRange) bool {
+		return r.First <= uint32(id) && uint32(id) <= r.Last
+	})
 }
 
 func (c *catalogue) version() uint64 { return c.message.GetVersion() }

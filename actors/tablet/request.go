@@ -126,14 +126,14 @@ func (t *Tablet) checkRequest(req *pb.TabletRequest) *pb.TabletResponse {
 // dropped reports whether the request wants to read or write a dropped table. Its tablets go on answering what ends
 // transactions (design section 2).
 func (t *Tablet) dropped(req *pb.TabletRequest) bool {
-	if len(t.catalogue.dropped) == 0 {
+	if len(t.catalogue.dropped) == 0 && len(t.catalogue.message.GetGone()) == 0 {
 		return false
 	}
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_Get:
 		return t.droppedCells(op.Get.GetCells())
 	case *pb.TabletRequest_Scan:
-		return t.catalogue.dropped[mvcc.TableID(op.Scan.GetSpan().GetTable())]
+		return t.catalogue.isDropped(mvcc.TableID(op.Scan.GetSpan().GetTable()))
 	case *pb.TabletRequest_Prewrite:
 		return t.droppedWrites(op.Prewrite.GetWrites()) || t.droppedCells(op.Prewrite.GetIntents())
 	case *pb.TabletRequest_OnePhase:
@@ -145,11 +145,11 @@ func (t *Tablet) dropped(req *pb.TabletRequest) bool {
 }
 
 func (t *Tablet) droppedCells(cells []*pb.Cell) bool {
-	return slices.ContainsFunc(cells, func(c *pb.Cell) bool { return t.catalogue.dropped[mvcc.TableID(c.GetTable())] })
+	return slices.ContainsFunc(cells, func(c *pb.Cell) bool { return t.catalogue.isDropped(mvcc.TableID(c.GetTable())) })
 }
 
 func (t *Tablet) droppedWrites(writes []*pb.CellWrite) bool {
-	return slices.ContainsFunc(writes, func(w *pb.CellWrite) bool { return t.catalogue.dropped[mvcc.TableID(w.GetCell().GetTable())] })
+	return slices.ContainsFunc(writes, func(w *pb.CellWrite) bool { return t.catalogue.isDropped(mvcc.TableID(w.GetCell().GetTable())) })
 }
 
 // check collects the first reason to refuse a request.

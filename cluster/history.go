@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Bounds of leases on history: how many processes hold one, their names in bytes, and how long one lasts.
+const (
+	maxLeases   = 1024
+	maxHolder   = 128
+	maxLeaseTTL = time.Minute
+)
+
+// Collection reads how far the collection of history has come, and the leases on it. Neither is nil.
+func (m *Meta) Collection(ctx context.Context) (*wire.Collection, *wire.Leases, error) {
+	c, _, err := m.collection(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, _, err := m.leases(ctx)
+	return c, l, err
+}
+
+func (m *Meta) collection(ctx context.Context) (*wire.Collection, []byte, error) {
+	value, err := m.get(ctx, rowCollection)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &wire.Collection{}
+	return c, value, decode(rowCollection, value, c)
+}
+
+func (m *Meta) leases(ctx context.Context) (*wire.Leases, []byte, error) {
+	value, err := m.get(ctx, rowLeases)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &wire.Leases{}
+	return l, value, decode(rowLeases, value, l)
+}
+
+// SaveCollection replaces the record from, as it was read, by to, which gets the next version. With seen it also demands
+// that the leases are still those: a lease that was granted meanwhile must be looked at before a bound is chosen. False
+// if another was faster.
+func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection, seen *wire.Leases) (bool, error) {
+	_, old, err := m.collection(ctx)
+	if err != nil {
+		return false, err
+	}
+	now := &wire.Collection{}
+	if err := decode(rowCollection, old, now); err != nil || now.Version != from.Version {
+		return false, err
+	}
+	to.Version = from.Version + 1
+	value, err := encode(to)
+	if err != nil {
+		return false, err
+	}
+	changes := []change{{row: rowCollection, old: old, value: value}}
+	if seen != nil {
+		_, have, err := m.leases(ctx)
+		if err != nil {
+			return false, err
+		}
+		want, err := encode(seen)
+		if err != nil || !slices.Equal(have, want) {
+			return false, err
+		}
+		changes = append(changes, change{row: rowLeases, old: have, value: have})
+	}
+	return m.swap(ctx, changes...)
+}
+
+// HoldHistory grants, renews or (with oldest 0) ends a lease on history. now is a fresh oracle timestamp: leases end by
+// oracle time, so that they outlive a restart and no clock but the oracle's matters. The answer's bound is exact: what is
+// at or above it stays readable as long as the lease is in force.
+func (m *Meta) HoldHistory(ctx context.Context, now mvcc.Timestamp, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	if req.Holder == "" || len(req.Holder) > maxHolder {
+		return nil, refuse(pb.Error_CODE_INVALID, "a holder's name has 1 to %d bytes, not %d", maxHolder, len(req.Holder))
+	}
+	ttl := min(time.Duration(req.TtlMs)*time.Millisecond, maxLeaseTTL)
+	lease := &wire.Lease{Holder: req.Holder, Oldest: min(req.Oldest, uint64(now)), Expires: uint64(mvcc.TimestampAt(now.Millis() + ttl.Milliseconds()))}
+	var bound uint64
+	err := retry(ctx, func() (bool, error) {
+		c, collect, err := m.collection(ctx)
+		if err != nil {
+			return false, err
+		}
+		leases, old, err := m.leases(ctx)
+		if err != nil {
+			return false, err
+		}
+		leases.Leases = slices.DeleteFunc(leases.Leases, func(l *wire.Lease) bool {
+			return l.Holder == req.Holder || l.Expires <= uint64(now)
+		})
+		if lease.Oldest != 0 && ttl > 0 {
+			leases.Leases = append(leases.Leases, lease)
+		}
+		if len(leases.Leases) > maxLeases {
+			return false, refuse(pb.Error_CODE_OVERLOADED, "%d processes hold history; at most %d", len(leases.Leases)-1, maxLeases)
+		}
+		value, err := encode(leases)
+		if err != nil {
+			return false, err
+		}
+		bound = c.Target
+		// In one step with the record of collection: no bound is chosen without this lease unless the answer names it.
+		return m.swap(ctx, change{row: rowLeases, old: old, value: value}, change{row: rowCollection, old: collect, value: collect})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.HoldHistoryResponse{Bound: bound, TtlMs: uint32(ttl.Milliseconds())}, nil
+}
