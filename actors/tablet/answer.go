@@ -13,10 +13,10 @@ const (
 )
 
 // answer evaluates one read. wait means that it met a reservation and must be asked again later.
-func answer(v readView, req *pb.TabletRequest) (r *pb.TabletResponse, wait bool, err error) {
-	switch op := req.Op.(type) {
+func answer(v readView, call *Call) (r *pb.TabletResponse, wait bool, err error) {
+	switch op := call.Req.Op.(type) {
 	case *pb.TabletRequest_Get:
-		return answerGet(v, op.Get)
+		return answerGet(v, call, op.Get)
 	case *pb.TabletRequest_Scan:
 		return answerScan(v, wire.Scan(op.Scan))
 	case *pb.TabletRequest_RawGet:
@@ -30,16 +30,17 @@ func answer(v readView, req *pb.TabletRequest) (r *pb.TabletResponse, wait bool,
 	case *pb.TabletRequest_History:
 		r, err = answerHistory(v, op.History)
 	default:
-		r = failure(pb.Error_CODE_INVALID, "%T is not a read", req.Op)
+		r = failure(pb.Error_CODE_INVALID, "%T is not a read", call.Req.Op)
 	}
 	return r, false, err
 }
 
-func answerGet(v readView, req *pb.GetRequest) (*pb.TabletResponse, bool, error) {
+func answerGet(v readView, call *Call, req *pb.GetRequest) (*pb.TabletResponse, bool, error) {
+	at := v.readAt(call, req)
 	results := make([]*pb.ReadResult, len(req.Cells))
 	bytes := 0
 	for i, c := range req.Cells {
-		r, err := mvcc.Get(v, wire.Cell(c), mvcc.Timestamp(req.At))
+		r, err := mvcc.Get(v, wire.Cell(c), at)
 		if err != nil {
 			return nil, false, err
 		}
@@ -52,7 +53,11 @@ func answerGet(v readView, req *pb.GetRequest) (*pb.TabletResponse, bool, error)
 		}
 		results[i] = wire.ReadResultPB(r)
 	}
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{Results: results}}}, false, nil
+	out := &pb.GetResponse{Results: results}
+	if req.At == 0 {
+		out.At = uint64(at)
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: out}}, false, nil
 }
 
 func answerScan(v readView, req mvcc.ScanRequest) (*pb.TabletResponse, bool, error) {

@@ -9,7 +9,7 @@
 // Invariants (design section 5):
 //  1. A read is answered only by the leader, after an entry of its own term is applied, from state that includes all up
 //     to the ReadIndex: the lock view is captured first, then the Badger Txn is opened, and its epoch and bound are
-//     checked inside it.
+//     checked inside it. A first read asks for its timestamp before all that.
 //  2. A mutation is evaluated and proposed in one actor turn, against applied state plus the effects of every proposal in
 //     flight. An answer waits until all that its evaluation could have read is applied.
 //  3. The applied index is written in the Txn of the effects.

@@ -181,7 +181,7 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	waiting := [][]*Call{t.batch.Take(), t.held, t.parked, t.parkedReads}
+	waiting := [][]*Call{t.batch.Take(), t.held, t.parked, t.parkedReads, t.firstReads}
 	for _, b := range t.pendingReads {
 		waiting = append(waiting, b.calls)
 	}
@@ -193,7 +193,7 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	t.held = nil
+	t.held, t.firstReads = nil, nil
 	t.parked, t.parkedReads, t.pendingReads, t.split, t.matched = nil, nil, nil, nil, 0
 	t.onePhase = map[mvcc.Timestamp]*onePhase{}
 	t.releases++

@@ -61,7 +61,7 @@ func (j *readJob) run() {
 	view := readView{Snap: snap, capture: j.capture}
 	var blocked []*Call
 	for _, call := range j.calls {
-		response, wait, err := j.answer(view, call.Req)
+		response, wait, err := j.answer(view, call)
 		switch {
 		case invalid(err) != nil:
 			call.Reply(invalid(err))
@@ -81,14 +81,14 @@ func (j *readJob) run() {
 }
 
 // answer is the function answer, but a panic costs its own read only, not the process.
-func (j *readJob) answer(v readView, req *pb.TabletRequest) (r *pb.TabletResponse, wait bool, err error) {
+func (j *readJob) answer(v readView, call *Call) (r *pb.TabletResponse, wait bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			j.tablet.cfg.Logger.Error("a read panicked", "tablet", j.tablet.id, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("%w: %v", ErrPanic, p)
 		}
 	}()
-	return answer(v, req)
+	return answer(v, call)
 }
 
 // check looks inside the Txn whether the range and the bound are still those of the capture: a split that came in between

@@ -92,6 +92,8 @@ type Tablet struct {
 	held         []*Call                      // mutations that wait for room in the pipeline
 	parked       []*Call                      // mutations that wait for reservations or for effects in flight
 	parkedReads  []*Call                      // reads that met a reservation
+	firstReads   []*Call                      // reads that need a timestamp
+	stamping     bool                         // one request for such timestamps is under way
 	pendingReads []*readBatch                 // waiting for their ReadIndex to be visible
 	readCounter  uint64
 	split        *splitting // a split is draining or in flight
@@ -176,6 +178,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onBlockedReads(m)
 	case *counted:
 		t.onCounted(m)
+	case *stamped:
+		t.onStamped(m)
 	case *sweep:
 		t.onSweep()
 	case *actor.Started:
@@ -224,6 +228,8 @@ func (t *Tablet) flush() {
 		switch refusal := t.refusal(call.Req); {
 		case refusal != nil:
 			call.Reply(refusal)
+		case needsTimestamp(call):
+			t.firstReads = append(t.firstReads, call)
 		case isRead(call.Req):
 			reads = append(reads, call)
 		default:
@@ -231,6 +237,7 @@ func (t *Tablet) flush() {
 		}
 	}
 	t.read(reads)
+	t.stamp()
 	if t.held = append(t.held, mutations...); len(t.inflight) < t.cfg.Pipeline {
 		t.mutateHeld()
 	}

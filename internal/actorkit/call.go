@@ -30,6 +30,8 @@ type Call[Q, A any] struct {
 	Deadline time.Time
 	// Bypass: not counted against the queue limit (commits, rollbacks: a full actor must be able to finish).
 	Bypass bool
+	// Note is the actor's own, for what it has found out about the call. Senders leave it 0.
+	Note uint64
 
 	answered atomic.Bool
 	bytes    int64 // admitted by the port

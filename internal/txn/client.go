@@ -80,25 +80,43 @@ func (c *Client) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 	return c.oracle.get(ctx)
 }
 
-// Begin starts a transaction. Nothing is retried.
+// Begin starts a transaction that reads what had committed by now. Nothing is retried.
 func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 	ts, err := c.Timestamp(ctx)
 	if err != nil {
 		return nil, err
 	}
+	t := c.newTxn(ctx, o)
+	t.at = ts
+	return t, nil
+}
+
+// BeginLazy starts a transaction that has its start timestamp from its first read, which the tablet takes for it in one
+// trip; or from Start, Scan or Commit if one of these comes first. ctx is for Txn.StartTS, which has none.
+func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
+	if c.closed.Load() {
+		return nil, ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return c.newTxn(ctx, o), nil
+}
+
+func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	c.stats.begun.Add(1)
 	// One allocation holds the transaction, room for its first writes and its reader.
-	t := &Txn{}
-	t.c, t.at, t.name = c, ts, o.Name
+	t := &Txn{ctx: ctx}
+	t.c, t.name = c, o.Name
 	if t.counted = c.stats.named(o.Name); t.counted != nil {
 		t.counted.begun.Add(1)
 	}
 	t.writes = t.room[:0]
-	return t, nil
+	return t
 }
 
-// Run runs fn in a transaction and commits it, again and again on conflicts, until ctx ends (invariant 5). It returns
-// the commit timestamp, or the start timestamp if there was nothing to write.
+// Run runs fn in a transaction of BeginLazy and commits it, again and again on conflicts, until ctx ends (invariant 5). It
+// returns the commit timestamp, or the start timestamp if there was nothing to write.
 func (c *Client) Run(ctx context.Context, o Options, fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	wait := backoff{base: c.cfg.BackoffBase, max: c.cfg.BackoffMax}
 	renamed := false // a table was looked up again
@@ -143,9 +161,9 @@ func (e *retryError) Error() string { return e.err.Error() }
 func (e *retryError) Unwrap() error { return e.err }
 
 func (c *Client) runOnce(ctx context.Context, o Options, fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
-	t, err := c.Begin(ctx, o)
+	t, err := c.BeginLazy(ctx, o)
 	if err != nil {
-		return 0, mayRetry(notCommitted(err))
+		return 0, notCommitted(err)
 	}
 	defer t.end() // also if fn panics
 	if err := fn(ctx, t); err != nil {

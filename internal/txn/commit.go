@@ -48,9 +48,12 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	switch {
 	case len(t.writes) == 0 && len(t.notifies) == 0:
 		t.c.stats.readOnly.Add(1)
-		return t.at, nil
+		return t.start(ctx)
 	case len(t.writes) == 0:
 		return t.commitNotifies(ctx)
+	}
+	if _, err := t.start(ctx); err != nil { // nothing was read
+		return 0, err
 	}
 	// onePhase finds out by itself whether everything is in one tablet, and sends nothing if it is not.
 	if !t.c.cfg.TwoPhaseOnly {

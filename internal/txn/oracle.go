@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -29,9 +30,11 @@ type timestamps struct {
 	mu     sync.Mutex
 	queue  []*timestampWait // who asked since the last request was sent, oldest first
 	spare  []*timestampWait // the queue's other backing array
-	last   mvcc.Timestamp   // the greatest timestamp seen
-	lastAt time.Time        // when it was seen
+	seenAt time.Time        // when basis was seen
 	closed bool
+
+	highest atomic.Uint64 // the greatest timestamp seen
+	basis   atomic.Uint64 // what estimate goes by; written under mu
 }
 
 // timestampWait is one caller. Its channel has room for the one answer it gets. A caller that goes away leaves it
@@ -153,11 +156,13 @@ func (o *timestamps) putBack(batch []*timestampWait, n int) {
 	o.spare = batch[:0]
 }
 
-// ask sends one request and refuses timestamps that are not above all seen.
+// ask sends one request and refuses timestamps that are not above all that was seen before it was sent. (What tablets take
+// for first reads meanwhile may be above its answer, and arrive before it.)
 func (o *timestamps) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
 	attempt, cancel := context.WithTimeout(ctx, timestampAttempt)
 	defer cancel()
 	o.c.stats.timestampRequests.Add(1)
+	floor := o.seen()
 	first, n, err := o.c.transport.Timestamps(attempt, count)
 	if err != nil {
 		return 0, 0, fmt.Errorf("percolator: oracle: %w", err)
@@ -165,36 +170,54 @@ func (o *timestamps) ask(ctx context.Context, count int) (mvcc.Timestamp, int, e
 	if n < 1 {
 		return 0, 0, fmt.Errorf("%w: the oracle gave no timestamp", ErrUnavailable)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	// Two oracles at once would be a fault of the cluster. What this process has seen it never goes back behind, so that
-	// at least its own transactions stay in order.
-	if first <= o.last {
-		o.c.stats.timestampsRefused.Add(1)
-		return 0, 0, fmt.Errorf("%w: the oracle gave %d after %d", ErrUnavailable, first, o.last)
+	if err := o.accept(first, first+mvcc.Timestamp(n-1), floor); err != nil {
+		return 0, 0, err
 	}
-	o.last, o.lastAt = first+mvcc.Timestamp(n-1), time.Now()
-	o.c.stats.timestamps.Add(uint64(n))
 	return first, n, nil
 }
 
-// estimate is about the oracle's time now: the greatest timestamp seen, moved on by the time since then on this
-// machine's monotonic clock. It never needs to be exact: expiries are set by it, decisions are not.
+// basisAge is how much newer a timestamp must be to become what estimate goes by: the clock need not be read for each.
+const basisAge = time.Second
+
+// accept takes note of the timestamps first to last, or refuses them: floor is the greatest that had been seen when they
+// were asked for.
+func (o *timestamps) accept(first, last, floor mvcc.Timestamp) error {
+	// Two oracles at once would be a fault of the cluster. What this process has seen it never goes back behind, so that
+	// at least its own transactions stay in order.
+	if first <= floor {
+		o.c.stats.timestampsRefused.Add(1)
+		return fmt.Errorf("%w: the oracle gave %d after %d", ErrUnavailable, first, floor)
+	}
+	o.c.stats.timestamps.Add(uint64(last - first + 1))
+	for {
+		seen := o.highest.Load()
+		if uint64(last) <= seen || o.highest.CompareAndSwap(seen, uint64(last)) {
+			break
+		}
+	}
+	if last.Millis() >= mvcc.Timestamp(o.basis.Load()).Millis()+basisAge.Milliseconds() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.basis.Store(uint64(last))
+		o.seenAt = time.Now()
+	}
+	return nil
+}
+
+// estimate is about the oracle's time now: a timestamp seen not long ago, moved on by the time since then on this machine's
+// monotonic clock. It never needs to be exact: expiries are set by it, decisions are not.
 func (o *timestamps) estimate() mvcc.Timestamp {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.last == 0 {
+	basis := mvcc.Timestamp(o.basis.Load())
+	if basis == 0 {
 		return 0
 	}
-	return mvcc.TimestampAt(o.last.Millis() + time.Since(o.lastAt).Milliseconds())
+	return mvcc.TimestampAt(basis.Millis() + time.Since(o.seenAt).Milliseconds())
 }
 
 // seen is the greatest timestamp seen.
-func (o *timestamps) seen() mvcc.Timestamp {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.last
-}
+func (o *timestamps) seen() mvcc.Timestamp { return mvcc.Timestamp(o.highest.Load()) }
 
 // stop turns everybody away: the client is closed.
 func (o *timestamps) stop() {

@@ -25,6 +25,7 @@ type readBatch struct {
 	results []mvcc.ReadResult // one a cell
 	need    int               // of cells: those after are guesses, not worth waiting for
 	origin  []int             // of each cell, its place in the caller's order
+	opens   *reader           // this batch is its first read, and takes its timestamp; nil: it has one
 
 	cellRoom   [1]mvcc.Cell
 	resultRoom [1]mvcc.ReadResult
@@ -60,7 +61,8 @@ func (b *readBatch) part(lo, hi int) *readBatch {
 	return &readBatch{cells: b.cells[lo:hi], results: b.results[lo:hi], need: need}
 }
 
-// readAll fills in the results, with one message per tablet in parallel. It waits for locks, or resolves them.
+// readAll fills in the results, with one message per tablet in parallel. It waits for locks, or resolves them. At 0 the
+// tablet takes the timestamp, and b.opens gets it.
 func (c *Client) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	var wait patience
 	return c.readTablets(ctx, at, b, &wait)
@@ -84,6 +86,13 @@ func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatc
 		parts = append(parts, b.part(lo, hi))
 		lo = hi
 	}
+	if at == 0 { // several tablets must read at one timestamp
+		var err error
+		if at, err = c.oracle.get(ctx); err != nil {
+			return err
+		}
+		b.opens.opened(at)
+	}
 	return parallel(len(parts), func(i int) error {
 		own := *wait
 		return c.readTablets(ctx, at, parts[i], &own)
@@ -94,7 +103,17 @@ func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatc
 func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc.Timestamp, b *readBatch, wait *patience) error {
 	c.stats.reads.Add(1)
 	c.stats.readCells.Add(uint64(len(b.cells)))
+	floor := c.oracle.seen()
 	resp, v, err := c.try(ctx, d, b.request(at))
+	if v == answered && at == 0 {
+		taken := mvcc.Timestamp(resp.GetGet().GetAt())
+		if err = c.oracle.accept(taken, taken, floor); err != nil {
+			v = unknown
+		} else {
+			at = taken
+			b.opens.opened(at)
+		}
+	}
 	switch v {
 	case answered:
 	case refused, busy:

@@ -19,10 +19,12 @@ type Reader interface {
 // reader reads the snapshot at one timestamp, through a cache.
 type reader struct {
 	c    *Client
-	at   mvcc.Timestamp
 	name string // what is learned for prefetching is kept under this name
+	// at is written once, under mu: by whoever makes the reader, or by the first read (start.go).
+	at mvcc.Timestamp
 
 	mu      sync.Mutex // guards what follows
+	opening opening
 	cache   readCache
 	guesses prefetchLog
 }
@@ -47,7 +49,7 @@ func (r *reader) read(ctx context.Context, cells []mvcc.Cell) ([]mvcc.ReadResult
 		return out, nil
 	}
 	b := newReadBatch(cells, missing)
-	if err := r.c.readAll(ctx, r.at, b); err != nil {
+	if err := r.readBatch(ctx, b); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -82,7 +84,7 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 		b.results = make([]mvcc.ReadResult, len(b.cells))
 		r.c.stats.prefetchAsked.Add(uint64(len(guessed)))
 	}
-	if err := r.c.readAll(ctx, r.at, b); err != nil {
+	if err := r.readBatch(ctx, b); err != nil {
 		return mvcc.ReadResult{}, err
 	}
 	r.mu.Lock()

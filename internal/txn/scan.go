@@ -221,10 +221,15 @@ func (r *reader) scan(ctx context.Context, spec ScanSpec, buffered func(mvcc.Spa
 		if span.HasEnd && span.Start >= span.End {
 			return
 		}
+		at, err := r.start(ctx)
+		if err != nil {
+			yield(mvcc.ReadCell{}, err)
+			return
+		}
 		// Sorted, and each once: the tablet and bufferedIn look columns up.
 		columns := slices.Compact(slices.Sorted(slices.Values(spec.Columns)))
 		m := merge{limit: spec.Limit, yield: yield}
-		m.pages = scanner{c: r.c, at: r.at, span: span, columns: columns, reverse: spec.Reverse}
+		m.pages = scanner{c: r.c, at: at, span: span, columns: columns, reverse: spec.Reverse}
 		if buffered != nil {
 			m.buffered = buffered(span, columns)
 			if spec.Reverse {

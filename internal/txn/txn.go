@@ -29,6 +29,8 @@ type Txn struct {
 	unresolved []unresolvedWrite
 	room       [2]pending
 	counted    *nameCounters // of the transaction's name; nil without one
+	// ctx is that of whoever began it. It is kept for StartTS alone, whose signature has none.
+	ctx context.Context
 }
 
 // pending is a buffered write.
@@ -45,8 +47,21 @@ type unresolvedWrite struct {
 	value []byte
 }
 
-// StartTS is the snapshot that the transaction reads.
-func (t *Txn) StartTS() mvcc.Timestamp { return t.at }
+// StartTS is the snapshot that the transaction reads. It asks the oracle if the transaction has not read anything yet; if
+// that fails, the transaction cannot commit, and StartTS is 0.
+func (t *Txn) StartTS() mvcc.Timestamp {
+	if t.ended.Load() {
+		return t.begun()
+	}
+	at, err := t.Start(t.ctx)
+	if err != nil {
+		t.fail(err)
+	}
+	return at
+}
+
+// Start is StartTS with a context and an error.
+func (t *Txn) Start(ctx context.Context) (mvcc.Timestamp, error) { return t.start(ctx) }
 
 // Set buffers a write; the value is copied.
 func (t *Txn) Set(k Key, value []byte) {

@@ -55,9 +55,13 @@ func (c *Cluster) get(r *pb.GetRequest) *pb.TabletResponse {
 	if mvcc.Timestamp(r.At) > c.last {
 		return refuse(pb.Error_CODE_FUTURE, "read in the future")
 	}
-	out := &pb.GetResponse{}
+	out, at := &pb.GetResponse{}, mvcc.Timestamp(r.At)
+	if at == 0 { // a first read: the tablet takes the timestamp
+		at = c.next(1)
+		out.At = uint64(at)
+	}
 	for _, cell := range r.Cells {
-		res, err := mvcc.Get(c.view, wire.Cell(cell), mvcc.Timestamp(r.At))
+		res, err := mvcc.Get(c.view, wire.Cell(cell), at)
 		if err != nil {
 			return failure(err)
 		}

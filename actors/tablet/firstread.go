@@ -1,0 +1,84 @@
+package tablet
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// A first read has no timestamp: the tablet asks the oracle for one on its behalf, and it becomes the start timestamp of
+// the reader's transaction. The oracle is asked before anything of the read is under way (invariant 10 of design section
+// 4): only with its answer does the read ask for its ReadIndex, and then locks and store are captured. One request is under
+// way at a time; the first reads that come meanwhile share the next one.
+
+// needsTimestamp: the call is a first read that has not been given a timestamp yet.
+func needsTimestamp(call *Call) bool {
+	op, ok := call.Req.Op.(*pb.TabletRequest_Get)
+	return !broken.LateStart && ok && op.Get.GetAt() == 0 && call.Note == 0
+}
+
+// readAt is what a Get reads at: the timestamp that it brings, or the one that was taken for it. It stays the same when the
+// read has to wait for a reservation and is tried again: otherwise each new reservation of a busy cell would stop it.
+func (v readView) readAt(call *Call, op *pb.GetRequest) mvcc.Timestamp {
+	if op.GetAt() != 0 {
+		return mvcc.Timestamp(op.GetAt())
+	}
+	if call.Note == 0 { // never but in the broken build
+		call.Note = v.takeLate()
+	}
+	return mvcc.Timestamp(call.Note)
+}
+
+// takeLate is how the broken build comes to a timestamp: after it has captured what it answers from.
+func (v readView) takeLate() uint64 {
+	taken := make(chan uint64, 1)
+	v.tablet.host.Timestamps(1, func(first mvcc.Timestamp, _ error) { taken <- uint64(first) })
+	return <-taken
+}
+
+// stamped is the oracle's answer for the first reads that asked together.
+type stamped struct {
+	calls []*Call
+	first mvcc.Timestamp
+	err   error
+}
+
+// Dead implements actorkit.Leftover.
+func (m *stamped) Dead() {
+	for _, call := range m.calls {
+		call.Dead()
+	}
+}
+
+// stamp asks for timestamps for the first reads that wait, unless a request is under way.
+func (t *Tablet) stamp() {
+	if t.stamping || len(t.firstReads) == 0 {
+		return
+	}
+	m := &stamped{calls: t.firstReads}
+	t.stamping, t.firstReads = true, nil
+	self, root := t.self, t.root
+	// Each gets one of its own: a start timestamp is a transaction's name in its locks.
+	t.host.Timestamps(len(m.calls), func(first mvcc.Timestamp, err error) {
+		m.first, m.err = first, err
+		root.Send(self, m)
+	})
+}
+
+// onStamped lets first reads go on as if they had brought their timestamps.
+func (t *Tablet) onStamped(m *stamped) {
+	t.stamping = false
+	t.inHand = append(t.inHand, m.calls...)
+	if m.err != nil {
+		for _, call := range m.calls {
+			call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "no timestamp to read at: %v; try again", m.err))
+		}
+	} else {
+		for i, call := range m.calls {
+			call.Note = uint64(m.first) + uint64(i)
+		}
+		t.read(t.stillOurs(m.calls))
+	}
+	t.stamp()
+	t.ready()
+}

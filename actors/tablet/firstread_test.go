@@ -1,0 +1,136 @@
+package tablet
+
+import (
+	"errors"
+	"testing"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// asking makes every request for timestamps wait until the test grants it.
+func (r *rig) asking() <-chan func(error) {
+	asked := make(chan func(error), 16)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) {
+		asked <- func(err error) {
+			if err != nil {
+				then(0, err)
+				return
+			}
+			then(r.take(n), nil)
+		}
+	}
+	return asked
+}
+
+// TestFirstReadAsksBeforeItReads: what commits after a first read has asked for its timestamp, and before it gets one, has a
+// lower timestamp; so the read sees it. Catches broken_late_start.
+func TestFirstReadAsksBeforeItReads(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	asked := r.asking()
+	read := r.start(2, getOf(0, "a"))
+	grant := <-asked
+	start := r.take(1)
+	r.do(2, prewriteOf(start, "a", "new"))
+	commit := r.take(1)
+	r.do(2, commitOf(start, commit, "a"))
+	grant(nil)
+	got := await(t, read).GetGet()
+	if got.At <= uint64(commit) {
+		t.Fatalf("the read is at %d; it must be above %d", got.At, commit)
+	}
+	if string(got.Results[0].Value) != "new" {
+		t.Errorf("LATE-START: a read at %d has not seen the commit at %d: %v", got.At, commit, got.Results[0])
+	}
+}
+
+// TestFirstReadsHaveTheirOwnTimestamps: a timestamp is a transaction's name, so no two first reads share one, also if they
+// shared the question; and a read that brings a timestamp keeps it.
+func TestFirstReadsHaveTheirOwnTimestamps(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	asked := r.asking()
+	reads := []<-chan result{r.start(2, getOf(0, "a"))}
+	grant := <-asked
+	for range 20 { // share the next question
+		reads = append(reads, r.start(2, getOf(0, "a", "b")))
+	}
+	r.until(2, "all have arrived", func(*pb.StatusResponse) bool { return r.port(2).Queued() >= len(reads) })
+	grant(nil)
+	seen := map[uint64]bool{}
+	for i, read := range reads {
+		if i == 1 {
+			(<-asked)(nil)
+		}
+		at := await(t, read).GetGet().At
+		if at == 0 || seen[at] {
+			t.Errorf("read %d: timestamp %d again", i, at)
+		}
+		seen[at] = true
+	}
+	select {
+	case <-asked:
+		t.Error("reads that came together asked more than once")
+	default:
+	}
+	if got := await(t, r.start(2, getOf(r.take(1), "a"))).GetGet(); got.At != 0 {
+		t.Errorf("a read that brought its timestamp was given %d", got.At)
+	}
+}
+
+// TestFirstReadKeepsItsTimestamp: a first read that meets a reservation is tried again at the timestamp that it has, else
+// the commits of a busy cell could hold it up for ever.
+func TestFirstReadKeepsItsTimestamp(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	asked := r.asking()
+	commit := r.start(2, onePhaseOf(r.take(1), put("a", "1")))
+	grantCommit := <-asked
+	read := r.start(2, getOf(0, "a"))
+	grantRead := <-asked
+	grantRead(nil)
+	at := uint64(r.now.Load())
+	r.until(2, "the read has met the reservation", func(s *pb.StatusResponse) bool { return s.Reads >= 1 })
+	grantCommit(nil)
+	if got := await(t, commit).GetMutation(); got.Status != pb.Status_STATUS_OK {
+		t.Fatalf("one-phase commit: %v", got)
+	}
+	got := await(t, read).GetGet()
+	if got.At != at || got.Results[0].Status != pb.Status_STATUS_OK || got.Results[0].Found {
+		t.Errorf("at %d, want %d, below the commit: %v", got.At, at, got.Results[0])
+	}
+}
+
+// TestFirstReadWithoutOracle: it is answered, and nothing is stuck behind it.
+func TestFirstReadWithoutOracle(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	asked := r.asking()
+	first := r.start(2, getOf(0, "a"))
+	grant := <-asked
+	second := r.start(2, getOf(0, "a"))
+	r.until(2, "both have arrived", func(*pb.StatusResponse) bool { return r.port(2).Queued() >= 2 })
+	grant(errors.New("no oracle"))
+	if a := <-first; a.Value.GetError().GetCode() != pb.Error_CODE_NOT_PROPOSED {
+		t.Errorf("answered %v, %v", a.Value, a.Err)
+	}
+	(<-asked)(nil)
+	await(t, second)
+}
+
+// TestFirstReadsAnsweredAtStop: both that wait for the oracle when the tablet stops, and those behind them.
+func TestFirstReadsAnsweredAtStop(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	asked := r.asking()
+	first := r.start(2, getOf(0, "a"))
+	grant := <-asked
+	second := r.start(2, getOf(0, "a"))
+	r.until(2, "both have arrived", func(*pb.StatusResponse) bool { return r.port(2).Queued() >= 2 })
+	_ = r.system.Root.StopFuture(r.port(2).PID()).Wait()
+	grant(nil)
+	for _, read := range []<-chan result{first, second} {
+		if a := <-read; a.Err == nil && a.Value.GetError() == nil {
+			t.Errorf("answered %v", a.Value)
+		}
+	}
+}

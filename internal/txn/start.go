@@ -1,0 +1,90 @@
+package txn
+
+import (
+	"context"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// A transaction needs its start timestamp before its first read, not before it begins. Asking the oracle for it first
+// would be a trip of its own, as long as the read itself; instead the first read carries no timestamp, and the tablet asks
+// for one on its behalf, together with all others of its batch, before it looks at anything. The answer says which one it
+// was. That it was requested before anything was read, and after the transaction had begun, is all that the proof of
+// order needs (§2.3, invariant 10 of design section 4).
+
+// opening is the state of a reader that has no timestamp yet.
+type opening struct {
+	taking bool          // a read that takes it is under way
+	taken  chan struct{} // closed when that read has ended; nil: nobody waits for it
+}
+
+// begun is the reader's timestamp, 0 if it has none yet.
+func (r *reader) begun() mvcc.Timestamp {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.at
+}
+
+// claim is the timestamp to read at. 0 makes the caller the one who takes it, and it must call opened; whoever comes
+// meanwhile waits here for that.
+func (r *reader) claim(ctx context.Context) (mvcc.Timestamp, error) {
+	for {
+		r.mu.Lock()
+		at, o := r.at, &r.opening
+		if at != 0 || !o.taking {
+			o.taking = at == 0
+			r.mu.Unlock()
+			return at, nil
+		}
+		if o.taken == nil {
+			o.taken = make(chan struct{})
+		}
+		taken := o.taken
+		r.mu.Unlock()
+		select {
+		case <-taken:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// opened ends what claim has begun: with the timestamp, or with 0 if there was none, and then the next may try. Only the
+// first call counts.
+func (r *reader) opened(at mvcc.Timestamp) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.opening.taking {
+		return
+	}
+	r.at, r.opening.taking = at, false
+	if r.opening.taken != nil {
+		close(r.opening.taken)
+		r.opening.taken = nil
+	}
+}
+
+// start is the reader's timestamp; the oracle is asked if there is none yet.
+func (r *reader) start(ctx context.Context) (mvcc.Timestamp, error) {
+	at, err := r.claim(ctx)
+	if at != 0 || err != nil {
+		return at, err
+	}
+	at, err = r.c.oracle.get(ctx)
+	r.opened(at)
+	return at, err
+}
+
+// readBatch reads at the reader's timestamp, or takes it on the way.
+func (r *reader) readBatch(ctx context.Context, b *readBatch) error {
+	at, err := r.claim(ctx)
+	if err != nil {
+		return err
+	}
+	if at != 0 {
+		return r.c.readAll(ctx, at, b)
+	}
+	b.opens = r
+	defer r.opened(0) // also if the read failed, or panicked, before it had one
+	return r.c.readAll(ctx, 0, b)
+}
