@@ -29,6 +29,7 @@ const (
 var layers = []layer{
 	{of: pb},
 	{of: "internal/broken"},
+	{of: "internal/sicheck"},
 	{of: "internal/broken/..."},
 	{of: "internal/version"},
 	{of: "internal/archtest"},
