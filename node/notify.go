@@ -65,7 +65,7 @@ func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) e
 func (n *Node) startScanners() error {
 	tune := n.cfg.Notifications
 	cfg := scanner.Config{
-		Targets: n.notify.dispatcher.Targets(), Dispatcher: n.notify.dispatcher, Places: places{n.router},
+		Targets: n.notify.dispatcher.Targets(), Paused: n.notify.dispatcher.Paused, Dispatcher: n.notify.dispatcher, Places: places{n.router},
 		Walker: scanner.NewWalker(n.client.Transport()), Resolver: n.client,
 		Hints: hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
 	}

@@ -66,6 +66,7 @@ func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) 
 	}
 	for _, o := range cfg.Observers {
 		l := &linked{spec: o.Spec, table: o.Table, logger: cfg.Logger, limit: o.Spec.Concurrency}
+		l.inForce.Store(int64(l.limit))
 		a.byTarget[notify.Target{Table: o.Table, Column: o.Spec.Column.Name}] = l
 		a.order = append(a.order, l)
 	}
@@ -85,6 +86,8 @@ func (a *dispatcherActor) Receive(c actor.Context) {
 		a.reported(m.run, m.out)
 	case *wake:
 		a.wake()
+	case *control:
+		a.control(m)
 	case *drain:
 		a.drain(m.idle)
 	case *actor.Stopping:
@@ -124,6 +127,8 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 		return a.collapse(e, d)
 	}
 	switch {
+	case obs.held.Load():
+		return notify.Paused
 	case !d.Held:
 		return notify.Refused
 	case len(obs.queue) >= a.cfg.Queue:
@@ -154,8 +159,12 @@ func (a *dispatcherActor) collapse(e *entry, d *notify.Dirty) notify.Admission {
 	return notify.Collapsed
 }
 
-// enqueue lets the entry wait for a slot.
+// enqueue lets the entry wait for a slot, if its observer may run.
 func (a *dispatcherActor) enqueue(e *entry) {
+	if e.obs.held.Load() {
+		a.forget(e)
+		return
+	}
 	e.state = queued
 	e.obs.queue = append(e.obs.queue, e)
 	e.obs.stats.queued.Add(1)
@@ -163,7 +172,7 @@ func (a *dispatcherActor) enqueue(e *entry) {
 
 // delay lets the entry wait for a backoff. Beyond the bound it is let go: it stays dirty, and a scan finds it again.
 func (a *dispatcherActor) delay(e *entry, d time.Duration) {
-	if len(a.draining) > 0 || len(a.waiting) >= a.cfg.Queue {
+	if len(a.draining) > 0 || e.obs.held.Load() || len(a.waiting) >= a.cfg.Queue {
 		a.forget(e)
 		return
 	}

@@ -43,7 +43,7 @@ type Config struct {
 	// Context is called once for each run to add values to its context: the database for percolator.DBFrom.
 	Context func(context.Context) context.Context
 
-	Workers int // most runs at once
+	Workers int // most runs at once, apart from one that each observer may always have
 	Queue   int // most cells of one observer that wait for a slot, and most that wait for their backoff
 	// MaxStuck is how many slots, taken by functions that ignore the end of their context, are replaced; default Workers.
 	MaxStuck int

@@ -16,11 +16,13 @@ type spec = percolator.ObserverSpec
 
 // Dispatcher runs a node's observers. Its methods may be used concurrently.
 type Dispatcher struct {
-	system  *actor.ActorSystem
-	port    *actorkit.Port[[]notify.Dirty, []notify.Admission]
-	linked  []*linked
-	cancel  context.CancelFunc // ends all runs' contexts
-	stopped chan struct{}      // closed when the actor has ended
+	system *actor.ActorSystem
+	port   *actorkit.Port[[]notify.Dirty, []notify.Admission]
+	linked []*linked
+	// byTarget does not change after the start.
+	byTarget map[notify.Target]*linked
+	cancel   context.CancelFunc // ends all runs' contexts
+	stopped  chan struct{}      // closed when the actor has ended
 }
 
 // Spawn starts a dispatcher. Errors: ErrInvalid, or the actor's name is taken.
@@ -34,7 +36,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Dispatcher, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	a := newDispatcherActor(ctx, cfg, d.stopped)
-	d.linked = a.order
+	d.linked, d.byTarget = a.order, a.byTarget
 	// One instance for good: a restart by the supervisor after a panic must not forget what runs.
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return a }), cfg.Name)
 	if err != nil {

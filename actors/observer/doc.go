@@ -15,8 +15,11 @@
 //     that do not answer, are not counted. Nothing is retried without a pause.
 //  5. In one process there is at most one run per cell; changes that come meanwhile are collapsed into the next run.
 //  6. Everything is bounded: runs at once by Workers and each observer's Concurrency, cells waiting by Queue, each run by
-//     its Deadline. A function that ignores its context holds its slot only: the slot is replaced, up to MaxStuck.
-//  7. Only observers registered in this process run here.
+//     its Deadline. A function that ignores its context holds its slot only: the slot is replaced, up to MaxStuck of all
+//     and the limit of its observer. When these are used up its observer stops, which its Stats show; every other one
+//     keeps at least one slot.
+//  7. Only observers registered in this process run here, and none while it is paused (Control): no run starts, what
+//     was queued is forgotten, and its memory and advisory locks with it.
 //
 // The dispatcher is an actor: it never waits. Invocation actors may block, because nothing else is ever sent to them.
 //

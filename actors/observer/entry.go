@@ -3,6 +3,7 @@ package observer
 import (
 	"container/heap"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -10,16 +11,20 @@ import (
 )
 
 // linked is one registered observer as the dispatcher keeps it. stats may be read by anyone, logger used by anyone; the
-// rest is the dispatcher's own after the start, spec and table do not change.
+// rest, but where it says otherwise, is the dispatcher's own after the start, spec and table do not change.
 type linked struct {
 	spec   spec
 	table  mvcc.TableID
 	logger *slog.Logger
 	stats  counters
 
-	// limit is how many runs may go on at once. It is a field, not the spec's, so that it can change while the node
-	// runs; 0 pauses the observer.
-	limit   int
+	// limit is how many runs may go on at once: the spec's, until Control says otherwise.
+	limit int
+	// held: paused or retired, so nothing new starts. Like inForce, the limit, and retired it is changed by the dispatcher
+	// alone and read by anyone.
+	held, retired atomic.Bool
+	inForce       atomic.Int64
+
 	queue   []*entry // cells that wait for a slot, first come first served
 	running int
 	stuck   int // of the running ones
@@ -99,6 +104,14 @@ func (h *waitHeap) Pop() any {
 	(*h)[last] = nil
 	*h = (*h)[:last]
 	return e
+}
+
+// restore makes a heap of it again after entries were taken out of the middle.
+func (h *waitHeap) restore() {
+	for i, e := range *h {
+		e.index = i
+	}
+	heap.Init(h)
 }
 
 var _ heap.Interface = (*waitHeap)(nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -99,6 +100,9 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	req := mvcc.FailNotifyRequest{Cell: r.cell, TS: n.TS, Attempts: out.attempts, Error: cause.Error()}
 	if int(out.attempts) >= r.obs.spec.MaxAttempts {
 		out.kind, req.ParkedTS = parked, start
+	}
+	if broken.ForgetAttempts {
+		req.Attempts = 0
 	}
 	if err := r.client.FailNotify(ctx, req); err != nil {
 		out.kind = failed

@@ -10,7 +10,7 @@ import (
 
 // schedule starts what may start and sets the timer for what waits. It ends every turn.
 func (a *dispatcherActor) schedule(c actor.Context) {
-	for len(a.draining) == 0 && a.running-min(a.stuck, a.cfg.MaxStuck) < a.cfg.Workers {
+	for len(a.draining) == 0 {
 		obs := a.turn()
 		if obs == nil {
 			break
@@ -29,11 +29,13 @@ func (a *dispatcherActor) schedule(c actor.Context) {
 	a.arm(c)
 }
 
-// turn is the next observer, round robin, that has a cell waiting and a slot free; nil if there is none.
+// turn is the next observer, round robin, that has a cell waiting and a slot free; nil if there is none. When the pool is
+// used up by runs that are slow or stuck, each observer may still have one: nobody's functions stop those of others.
 func (a *dispatcherActor) turn() *linked {
+	full := a.running-min(a.stuck, a.cfg.MaxStuck) >= a.cfg.Workers
 	for i := range a.order {
 		at := (a.next + i) % len(a.order)
-		if l := a.order[at]; len(l.queue) > 0 && l.free() {
+		if l := a.order[at]; len(l.queue) > 0 && l.free() && (!full || l.running == 0) {
 			a.next = at + 1
 			return l
 		}

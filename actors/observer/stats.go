@@ -28,6 +28,10 @@ type Stats struct {
 	Running int // runs going on, now
 	Stuck   int // of these, those whose function ignores its context's end
 
+	Paused  bool // by Control: nothing new starts
+	Retired bool // by Control: for good
+	Limit   int  // most runs at once, in force
+
 	Latency Latency // from the change's commit timestamp to the start timestamp of the run, by the oracle's clock
 }
 
@@ -73,7 +77,8 @@ func (l *linked) read() Stats {
 		Runs: c.runs.Load(), Commits: c.commits.Load(), Conflicts: c.conflicts.Load(), Unavailable: c.unavailable.Load(),
 		Failures: c.failures.Load(), Parked: c.parked.Load(), Skipped: c.skipped.Load(), Collapsed: c.collapsed.Load(),
 		Queued: int(c.queued.Load()), Waiting: int(c.waiting.Load()), Running: int(c.running.Load()),
-		Stuck: int(c.stuck.Load()), Latency: c.latency.read(),
+		Stuck: int(c.stuck.Load()), Paused: l.held.Load() && !l.retired.Load(), Retired: l.retired.Load(),
+		Limit: int(l.inForce.Load()), Latency: c.latency.read(),
 	}
 }
 

@@ -76,8 +76,11 @@ const (
 
 // Config of a node's scanners. Zero fields take the defaults.
 type Config struct {
-	Name       string          // prefix of the actors' names; "scanner"
-	Targets    []notify.Target // observed columns with an observer in this process
+	Name    string          // prefix of the actors' names; "scanner"
+	Targets []notify.Target // observed columns with an observer in this process
+	// Paused reports that nothing runs for the column now: its hints are dropped, and its dirty cells are not walked. The
+	// scans find them when that is over. It must not block; any goroutine may ask. nil: nothing is ever paused.
+	Paused     func(notify.Target) bool
 	Dispatcher Dispatcher
 	Places     Places
 	Walker     Walker
@@ -91,7 +94,7 @@ type Config struct {
 	Scanners  int // negative: none
 	Page      int // entries per walk request
 	Requests  int // walk requests per turn
-	Window    int // cells of one scanner that are with the dispatcher
+	Window    int // cells of one scanner and one column that are with the dispatcher
 	// Owner is the first of Scanners+1 owner numbers for advisory locks; 0 takes random ones.
 	Owner   uint64
 	Lease   time.Duration // of advisory locks; runs that last longer may be doubled
@@ -131,6 +134,9 @@ func (c Config) withDefaults() Config {
 		c.Young = DefaultYoung
 	}
 	positive(&c.Timeout, DefaultTimeout)
+	if c.Paused == nil {
+		c.Paused = func(notify.Target) bool { return false }
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -16,7 +16,9 @@
 //  3. A scanner that meets a row that another worker has locked jumps to a new random place, so that scanners do not
 //     clump like buses. It does so a bounded number of times, then pauses.
 //  4. Never a hot loop: a turn that finds nothing doubles the pause before the next, up to PaceMax; one that finds
-//     something pauses shortly. Requests of a turn, cells in flight per scanner, and waiting hints are bounded.
+//     something pauses shortly. Requests of a turn, cells in flight per scanner and column, and waiting hints are bounded.
+//  5. An observer that is slow or stuck keeps no scanner from the others' cells: a scanner that has Window of its cells in
+//     flight waits for it a moment only. Cells of a paused observer are neither hinted nor walked.
 //
 // Choice of the random key (fairness): the first page of the tablet's dirty cells is read; if it is all there is, its
 // entries are taken in order from a random one on, and all have the same chance to be first. If there are more, the walk

@@ -118,7 +118,7 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 			refused = append(refused, cells[i])
 		case notify.Full, notify.Stopped:
 			h.stats.hintsDropped.Add(1)
-		case notify.Collapsed, notify.Deferred, notify.Unlinked:
+		case notify.Collapsed, notify.Deferred, notify.Unlinked, notify.Paused:
 			h.stats.hintsPassed.Add(1)
 		}
 	}

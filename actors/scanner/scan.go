@@ -11,19 +11,23 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// maxTeleports bounds the jumps of one turn, offerCells the cells that are locked and offered in one message each.
+// maxTeleports bounds the jumps of one turn, offerCells the cells that are locked and offered in one message each, slotWait
+// how long a scanner waits for a slow observer to take more before it goes on to other places.
 const (
 	maxTeleports = 4
 	offerCells   = 16
+	slotWait     = 100 * time.Millisecond
 )
 
 // scan is one scanner: the paper's scanning thread (§2.4). It belongs to its actor.
 type scan struct {
-	cfg     Config
-	rng     *rand.Rand
-	locks   *holder
-	stats   *counters
-	slots   chan struct{} // a token for each cell that is with the dispatcher
+	cfg   Config
+	rng   *rand.Rand
+	locks *holder
+	stats *counters
+	// slots hold a token for each cell that is with the dispatcher, a channel for each target: an observer that is slow
+	// or stuck keeps the scanner from finding its own cells only. The map does not change.
+	slots   map[notify.Target]chan struct{}
 	samples map[place]*sample
 	pause   time.Duration // the last one, after a turn that found nothing
 
@@ -32,10 +36,14 @@ type scan struct {
 }
 
 func newScan(cfg Config, rng *rand.Rand, locks *holder, stats *counters) *scan {
-	return &scan{
+	s := &scan{
 		cfg: cfg, rng: rng, locks: locks, stats: stats,
-		slots: make(chan struct{}, cfg.Window), samples: make(map[place]*sample),
+		slots: make(map[notify.Target]chan struct{}), samples: make(map[place]*sample),
 	}
+	for _, t := range cfg.Targets {
+		s.slots[notify.Target{Table: t.Table, Column: t.Column}] = make(chan struct{}, cfg.Window)
+	}
+	return s
 }
 
 // verdict says how a walk goes on.
@@ -89,13 +97,17 @@ type spot struct {
 	span   mvcc.Span
 }
 
-// places lists what there is to walk, in range order. The order of the columns in a tablet is rotated at random.
+// places lists what there is to walk, in range order, without the columns that nothing runs for. The order of the columns
+// in a tablet is rotated at random.
 func (s *scan) places(tablets []*pb.TabletDescriptor) []spot {
 	var out []spot
 	for _, d := range tablets {
 		first := s.rng.IntN(len(s.cfg.Targets))
 		for i := range s.cfg.Targets {
 			t := s.cfg.Targets[(first+i)%len(s.cfg.Targets)]
+			if s.cfg.Paused(t) {
+				continue
+			}
 			if span, ok := wire.Clip(d, mvcc.Span{Table: t.Table}); ok {
 				out = append(out, spot{place{d.GetTabletId(), t}, d, span})
 			}
@@ -234,13 +246,13 @@ func (s *scan) young(n *mvcc.Notify, nowMillis int64) bool {
 	return s.cfg.Hints != HintsOff && n.Attempts == 0 && age >= 0 && age < s.cfg.Young.Milliseconds()
 }
 
-// hand takes a slot and the advisory lock for each cell and submits those that it got.
+// hand takes a slot and the advisory lock for each cell, all of one column, and submits those that it got.
 func (s *scan) hand(ctx context.Context, batch []notify.Dirty) verdict {
 	result := goOn
 	for len(batch) > 0 && result == goOn {
-		n, ok := s.acquire(ctx, len(batch))
-		if !ok {
-			return stop
+		var n int
+		if n, result = s.acquire(ctx, s.slots[notify.TargetOf(batch[0].Cell)], len(batch)); result != goOn {
+			return result
 		}
 		result = s.submit(ctx, batch[:n])
 		batch = batch[n:]
@@ -248,21 +260,29 @@ func (s *scan) hand(ctx context.Context, batch []notify.Dirty) verdict {
 	return result
 }
 
-// acquire waits for a slot and takes up to want of them.
-func (s *scan) acquire(ctx context.Context, want int) (n int, ok bool) {
+// acquire waits for a slot, not for ever, and takes up to want of them.
+func (s *scan) acquire(ctx context.Context, slots chan struct{}, want int) (n int, v verdict) {
 	select {
-	case s.slots <- struct{}{}:
-	case <-ctx.Done():
-		return 0, false
+	case slots <- struct{}{}:
+	default:
+		enough := time.NewTimer(slotWait)
+		defer enough.Stop()
+		select {
+		case slots <- struct{}{}:
+		case <-enough.C:
+			return 0, leave
+		case <-ctx.Done():
+			return 0, stop
+		}
 	}
 	for n = 1; n < want; n++ {
 		select {
-		case s.slots <- struct{}{}:
+		case slots <- struct{}{}:
 		default:
-			return n, true
+			return n, goOn
 		}
 	}
-	return n, true
+	return n, goOn
 }
 
 // submit offers cells for each of which a slot is taken.
@@ -273,11 +293,11 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	for i := range batch {
 		cells[i] = batch[i].Cell
 	}
-	result := goOn
+	result, slots := goOn, s.slots[notify.TargetOf(batch[0].Cell)]
 	var items []notify.Dirty
 	for i, state := range s.locks.take(ctx, cells) {
 		if state != lockGranted {
-			<-s.slots
+			<-slots
 			if state == lockRefused {
 				result = teleport
 			}
@@ -306,7 +326,7 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 		}
 		s.give(items[i].Cell)
 		switch answer {
-		case notify.Full:
+		case notify.Full, notify.Paused:
 			result = max(result, leave)
 		case notify.Stopped:
 			result = stop
@@ -319,7 +339,7 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 func (s *scan) give(c mvcc.Cell) {
 	s.locks.release(c)
 	select {
-	case <-s.slots:
+	case <-s.slots[notify.TargetOf(c)]:
 	default:
 	}
 }

@@ -122,7 +122,7 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 	}
 	var mine []mvcc.Cell
 	for _, c := range cells {
-		if s.targets[notify.TargetOf(c)] {
+		if t := notify.TargetOf(c); s.targets[t] && !s.cfg.Paused(t) {
 			mine = append(mine, c)
 		}
 	}

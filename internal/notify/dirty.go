@@ -33,11 +33,13 @@ const (
 	Unlinked
 	// Stopped: the dispatcher takes no more.
 	Stopped
+	// Paused: nothing of the column runs for now.
+	Paused
 )
 
 // String is the admission's name, for logs.
 func (a Admission) String() string {
-	names := [...]string{"accepted", "collapsed", "deferred", "refused", "full", "unlinked", "stopped"}
+	names := [...]string{"accepted", "collapsed", "deferred", "refused", "full", "unlinked", "stopped", "paused"}
 	if int(a) < len(names) {
 		return names[a]
 	}

@@ -19,5 +19,8 @@ var properties = []property{
 	{tag: "late_start", pkg: "actors/tablet", test: "^TestFirstReadAsksBeforeItReads$", assertion: "LATE-START: .*"},
 	{tag: "split_applied", pkg: "actors/tablet", test: "^TestAppliedIndexMatchesEffects$", assertion: "APPLIED-INDEX: .*"},
 	{tag: "ack_outside", pkg: "actors/observer", test: "^TestTwoWorkersOneChange$", assertion: "was committed [0-9]+ times, want once"},
+	{tag: "forget_attempts", pkg: "actors/observer", test: "^TestAttemptsSurviveTheProcess$", assertion: "first run of the second process has attempt 0, want 1"},
+	{tag: "early_collect", pkg: "actors/collector", test: "^TestNothingCollectedBeforeConfirmation$", assertion: "EARLY-COLLECT: .*"},
+	{tag: "ignore_holds", pkg: "actors/collector", test: "^TestHolds$", assertion: "IGNORED-HOLD: .*"},
 	{tag: "no_sync", pkg: "test/crash", test: "^TestPowerLossLosesNothingAcknowledged$", assertion: "acknowledged cells of [0-9]+ transactions are gone|no such table|node did not come up|bank: the accounts hold"},
 }

@@ -1,0 +1,314 @@
+package observer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/observer"
+	"github.com/percolator-go/percolator/actors/scanner"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+	"github.com/percolator-go/percolator/internal/notifytest"
+)
+
+// order tells the node's dispatcher what the catalogue says of "reader".
+func order(t *testing.T, n *notifytest.Node, info *pb.ObserverInfo) {
+	t.Helper()
+	info.Name = "reader"
+	if err := n.Dispatcher.Control(bounded(t, 10*time.Second), []*pb.ObserverInfo{info, {Name: "nobody"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gate is an observer whose runs wait to be let through, and that knows how many there are at once.
+type gate struct {
+	pass          chan struct{}
+	running, most atomic.Int64
+	ran           atomic.Int64
+}
+
+func (g *gate) run(ctx context.Context, _ *percolator.Tx, _ percolator.Notification) error {
+	now := g.running.Add(1)
+	defer g.running.Add(-1)
+	for most := g.most.Load(); now > most && !g.most.CompareAndSwap(most, now); most = g.most.Load() {
+	}
+	select {
+	case <-g.pass:
+		g.ran.Add(1)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TestPauseAndResume: a paused observer starts nothing, its runs end by themselves, and nothing is kept for it meanwhile:
+// no queue, no advisory lock, no walk. When it is resumed nothing has been forgotten.
+func TestPauseAndResume(t *testing.T) {
+	g := &gate{pass: make(chan struct{})}
+	cluster := notifytest.NewCluster()
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: 2, Observer: quick,
+		Scanner: func(c *scanner.Config) { c.Young = -1 },
+		Register: func(r *percolator.Registry) {
+			r.Strong("reader", raw, g.run, percolator.Concurrency(2))
+			r.Strong("bystander", other, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+		},
+	})
+	const rows = 20
+	for i := range rows {
+		set(t, n, fmt.Sprint(i), raw)
+	}
+	notifytest.Eventually(t, 10*time.Second, "two run, the others wait", func() bool {
+		s := n.Stats("reader")
+		return g.running.Load() == 2 && s.Queued > 0
+	})
+	order(t, n, &pb.ObserverInfo{Paused: true})
+	if s := n.Stats("reader"); !s.Paused || s.Queued != 0 || s.Waiting != 0 || s.Running != 2 {
+		t.Errorf("paused: %+v", s)
+	}
+	g.pass <- struct{}{}
+	g.pass <- struct{}{}
+	notifytest.Eventually(t, 10*time.Second, "runs that went on have ended", func() bool {
+		s := n.Stats("reader")
+		return s.Commits == 2 && s.Running == 0
+	})
+	cell := n.Cell(table, "0", raw.Name)
+	answers, err := n.Dispatcher.Submit(bounded(t, 10*time.Second), []notify.Dirty{{Cell: cell, Held: true}})
+	if err != nil || answers[0] != notify.Paused {
+		t.Errorf("a cell of a paused observer: %v, %v", answers, err)
+	}
+	for i := range rows { // changes meanwhile
+		set(t, n, fmt.Sprint(i), raw)
+		set(t, n, fmt.Sprint(i), other)
+	}
+	notifytest.Eventually(t, 10*time.Second, "others go on", func() bool { return n.Stats("bystander").Commits >= rows })
+	found := n.Scanners.Stats().Turns
+	notifytest.Eventually(t, 10*time.Second, "scanners turn", func() bool { return n.Scanners.Stats().Turns > found+4 })
+	if s := n.Stats("reader"); s.Running != 0 || s.Queued != 0 || s.Runs != 2 {
+		t.Errorf("paused, and yet: %+v", s)
+	}
+	granted, err := n.Lockd.TryLock(bounded(t, 10*time.Second), 1<<60, time.Second, notify.LockKey(cell))
+	if err != nil || !granted[0] {
+		t.Errorf("the advisory lock of a paused observer's row is held: %v, %v", granted, err)
+	}
+	n.Lockd.Unlock(1<<60, notify.LockKey(cell))
+	close(g.pass)
+	order(t, n, &pb.ObserverInfo{})
+	if err := n.DB.WaitIdle(bounded(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if cluster.Dirty() != 0 || g.ran.Load() < rows {
+		t.Errorf("after it was resumed: %d dirty, %d ran", cluster.Dirty(), g.ran.Load())
+	}
+}
+
+// TestPauseForgetsBackoff: cells that wait for the end of a backoff are let go with the others; their count is in the
+// notification.
+func TestPauseForgetsBackoff(t *testing.T) {
+	var healed atomic.Bool
+	cluster := notifytest.NewCluster()
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) { c.FailureBase, c.FailureMax = time.Hour, time.Hour },
+		Register: func(r *percolator.Registry) {
+			fn := func(context.Context, *percolator.Tx, percolator.Notification) error {
+				if healed.Load() {
+					return nil
+				}
+				return errors.New("not yet")
+			}
+			r.Strong("reader", raw, fn)
+			r.Strong("bystander", other, fn)
+		},
+	})
+	for i := range 9 {
+		set(t, n, fmt.Sprint(i), raw)
+		set(t, n, fmt.Sprint(i), other)
+	}
+	notifytest.Eventually(t, 10*time.Second, "all wait for an hour", func() bool {
+		return n.Stats("reader").Waiting == 9 && n.Stats("bystander").Waiting == 9
+	})
+	order(t, n, &pb.ObserverInfo{Paused: true})
+	if s, b := n.Stats("reader"), n.Stats("bystander"); s.Waiting != 0 || b.Waiting != 9 {
+		t.Errorf("%d of the paused one and %d of the other wait", s.Waiting, b.Waiting)
+	}
+	healed.Store(true)
+	order(t, n, &pb.ObserverInfo{})
+	notifytest.Eventually(t, 10*time.Second, "the scans find them", func() bool { return n.Stats("reader").Commits == 9 })
+	if b := n.Stats("bystander"); b.Waiting != 9 {
+		t.Errorf("%d of the other wait", b.Waiting)
+	}
+}
+
+// TestLimitAtOnce: a limit is in force when Control returns, in both directions, and 0 is the registered one.
+func TestLimitAtOnce(t *testing.T) {
+	g := &gate{pass: make(chan struct{})}
+	n, cluster := one(t, g.run, percolator.Concurrency(3))
+	for i := range 60 {
+		set(t, n, fmt.Sprint(i), raw)
+	}
+	at := func(limit int64) {
+		t.Helper()
+		notifytest.Eventually(t, 10*time.Second, fmt.Sprint(limit, " run"), func() bool { return g.running.Load() == limit })
+		if s := n.Stats("reader"); s.Limit != int(limit) || s.Running > int(limit) {
+			t.Errorf("%+v", s)
+		}
+	}
+	at(3)
+	order(t, n, &pb.ObserverInfo{Limit: 12})
+	at(12)
+	order(t, n, &pb.ObserverInfo{Limit: 1})
+	for range 12 { // what went on ends by itself
+		g.pass <- struct{}{}
+	}
+	at(1)
+	g.most.Store(1)
+	for range 10 {
+		g.pass <- struct{}{}
+	}
+	if most := g.most.Load(); most != 1 {
+		t.Errorf("%d at once with a limit of 1", most)
+	}
+	order(t, n, &pb.ObserverInfo{})
+	at(3)
+	close(g.pass)
+	notifytest.Eventually(t, 10*time.Second, "all have run", func() bool { return cluster.Dirty() == 0 })
+}
+
+// TestAttemptsSurviveTheProcess: failed runs are counted in the notification. A process that ends in the middle does not
+// make the next one count anew, else a bad row would be run for ever by a node that is restarted often.
+func TestAttemptsSurviveTheProcess(t *testing.T) {
+	const most = 2
+	cluster, attempts := notifytest.NewCluster(), make(chan int, 2*most)
+	start := func(id uint64, backoff time.Duration) *notifytest.Node {
+		return notifytest.Start(t, notifytest.NodeConfig{
+			Cluster: cluster, ID: id, Scanners: 2, NoLocks: true, Hints: scanner.HintsOff,
+			Observer: func(c *observer.Config) { c.FailureBase, c.FailureMax = backoff, backoff },
+			Register: func(r *percolator.Registry) {
+				r.Strong("reader", raw, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
+					attempts <- n.Attempt
+					return errors.New("bad row")
+				}, percolator.MaxAttempts(most))
+			},
+		})
+	}
+	one := start(1, time.Hour)
+	set(t, one, "row", raw)
+	notifytest.Eventually(t, 10*time.Second, "it has failed once and waits for an hour", func() bool {
+		return one.Stats("reader").Waiting == 1
+	})
+	ctx := bounded(t, 10*time.Second)
+	if err := errors.Join(one.Scanners.Stop(ctx), one.Dispatcher.Stop(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-attempts; got != 0 {
+		t.Fatalf("the first run of all has attempt %d", got)
+	}
+	two := start(2, time.Millisecond)
+	if got := <-attempts; got != 1 {
+		t.Fatalf("the first run of the second process has attempt %d, want 1", got)
+	}
+	notifytest.Eventually(t, 10*time.Second, "parked", parkedWith(cluster, two.Cell(table, "row", raw.Name), "bad row", most))
+	notifytest.Eventually(t, 10*time.Second, "counted", func() bool { return two.Stats("reader").Parked == 1 })
+	if s := two.Stats("reader"); s.Runs != 1 {
+		t.Errorf("the second process: %+v", s)
+	}
+}
+
+// TestOthersKeepASlot: observers whose functions never return use up their own limits and what is replaced of the pool.
+// That shows in their figures, and every other observer still runs.
+func TestOthersKeepASlot(t *testing.T) {
+	release := make(chan struct{})
+	cluster := notifytest.NewCluster()
+	const bad = 3
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) { quick(c); c.Workers, c.MaxStuck = 4, 4 },
+		Register: func(r *percolator.Registry) {
+			for i := range bad {
+				col := percolator.Column{Table: table, Name: fmt.Sprint("bad", i)}
+				r.Strong(fmt.Sprint("bad", i), col, func(context.Context, *percolator.Tx, percolator.Notification) error {
+					<-release
+					return nil
+				}, percolator.Deadline(10*time.Millisecond), percolator.Concurrency(4), percolator.MaxAttempts(100))
+			}
+			r.Strong("good", raw, func(_ context.Context, tx *percolator.Tx, m percolator.Notification) error {
+				tx.Set(m.Row, out, []byte("done"))
+				return nil
+			})
+		},
+	})
+	t.Cleanup(func() { close(release) })
+	for i := range 30 {
+		for b := range bad {
+			set(t, n, fmt.Sprint(i), percolator.Column{Table: table, Name: fmt.Sprint("bad", b)})
+		}
+	}
+	stuck := func() (all int) {
+		for b := range bad {
+			all += n.Stats(fmt.Sprint("bad", b)).Stuck
+		}
+		return all
+	}
+	notifytest.Eventually(t, 20*time.Second, "all that may be stuck is", func() bool { return stuck() >= 8 })
+	for i := range 50 {
+		set(t, n, fmt.Sprint(i), raw)
+	}
+	notifytest.Eventually(t, 20*time.Second, "the good one runs", func() bool { return n.Stats("good").Commits == 50 })
+	if got := stuck(); got > 4+4+bad {
+		t.Errorf("%d runs are stuck; at most the pool, what is replaced of it, and one an observer", got)
+	}
+}
+
+// TestStuckObserverDoesNotStopScans: with hints off, an observer that fills its window with every scanner does not keep
+// them from finding the cells of another.
+func TestStuckObserverDoesNotStopScans(t *testing.T) {
+	g := &gate{pass: make(chan struct{})}
+	cluster := notifytest.NewCluster()
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: 2, Hints: scanner.HintsOff, Observer: quick,
+		Scanner: func(c *scanner.Config) { c.Window = 4 },
+		Register: func(r *percolator.Registry) {
+			r.Strong("slow", other, g.run)
+			r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+		},
+	})
+	t.Cleanup(func() { close(g.pass) })
+	for i := range 200 {
+		set(t, n, fmt.Sprint(i), other)
+	}
+	notifytest.Eventually(t, 10*time.Second, "both windows are full", func() bool {
+		s := n.Stats("slow")
+		return s.Running+s.Queued == 8
+	})
+	for i := range 20 {
+		set(t, n, fmt.Sprint(i), raw)
+	}
+	notifytest.Eventually(t, 10*time.Second, "the other one is found", func() bool { return n.Stats("reader").Commits == 20 })
+}
+
+// TestControlAfterTheEnd: whoever controls a dispatcher that has stopped is told.
+func TestControlAfterTheEnd(t *testing.T) {
+	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
+	defer system.Shutdown()
+	d, err := observer.Spawn(system, observer.Config{Client: observer.NewClient(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Paused(notify.TargetOf(mvcc.Cell{Table: 16})) {
+		t.Error("a column without an observer is paused")
+	}
+	if err := d.Stop(bounded(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Control(bounded(t, 10*time.Second), nil); err == nil || !strings.Contains(err.Error(), "stopped") {
+		t.Errorf("control after the end: %v", err)
+	}
+}
