@@ -53,6 +53,7 @@ var layers = []layer{
 	{of: "bench", may: []string{"..."}},
 	{of: "test/...", may: []string{"..."}},
 	{of: "internal/...", may: []string{"..."}}, // tools and harnesses: nobody but commands and tests imports them
+	{of: "examples/webindex/export", may: []string{root, "examples/...", "internal/broken"}},
 	{of: "examples/...", may: []string{root, "node", "examples/..."}},
 }
 

@@ -1,0 +1,93 @@
+package export
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/examples/webindex/schema"
+)
+
+// maxAnchors is how many distinct anchor texts of a page are exported: the most frequent ones.
+const maxAnchors = 200
+
+// Document is what the full-text index knows of a canonical page.
+type Document struct {
+	URL     string
+	Title   string
+	Text    string
+	Anchors []string // distinct texts of the links to it or to its duplicates, the most frequent first
+	schema.Document
+}
+
+// errMoved: the page has changed since its doc was written; another version is on its way.
+var errMoved = errors.New("export: the page is newer than its document")
+
+// read collects a page's document from one snapshot; doc is the value of its cell there. errMoved: see invariant 1.
+func read(ctx context.Context, r percolator.Reader, url string, doc schema.Document) (Document, error) {
+	d := Document{URL: url, Document: doc}
+	keys := []percolator.CellKey{
+		{Row: url, Column: schema.Pages(schema.Content)},
+		{Row: url, Column: schema.Pages(schema.Title)},
+		{Row: url, Column: schema.Pages(schema.Text)},
+	}
+	cells, err := r.GetMulti(ctx, keys...)
+	if err != nil {
+		return d, err
+	}
+	content := ""
+	for _, c := range cells {
+		switch c.Column.Name {
+		case schema.Content:
+			content = string(c.Value)
+		case schema.Title:
+			d.Title = string(c.Value)
+		case schema.Text:
+			d.Text = string(c.Value)
+		}
+	}
+	if content != schema.Row(schema.KindPage, doc.Hash) {
+		return d, fmt.Errorf("%w: %s", errMoved, url)
+	}
+	var texts tally
+	hung := newAnchorDigest()
+	for c, err := range r.Scan(ctx, percolator.Rows(schema.TableAnchors).Prefix(schema.Prefix(url)), schema.Anchor()) {
+		if err != nil {
+			return d, err
+		}
+		hung.add(c)
+		texts.add(c.Value)
+	}
+	if hung.sum() != doc.Anchors {
+		return d, fmt.Errorf("%w: the anchors of %s", errMoved, url)
+	}
+	d.Anchors = texts.top()
+	return d, nil
+}
+
+// tally counts anchor texts.
+type tally map[string]int
+
+// add counts the texts of one link.
+func (t *tally) add(texts []byte) {
+	if *t == nil {
+		*t = tally{}
+	}
+	for _, text := range schema.Lines(texts) {
+		if text != "" {
+			(*t)[text]++
+		}
+	}
+}
+
+// top are the most frequent texts; equals by their text.
+func (t tally) top() []string {
+	all := slices.SortedFunc(maps.Keys(t), func(a, b string) int {
+		return cmp.Or(cmp.Compare(t[b], t[a]), cmp.Compare(a, b))
+	})
+	return all[:min(len(all), maxAnchors)]
+}

@@ -1,0 +1,200 @@
+package export
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/blevesearch/bleve/v2"
+	index "github.com/blevesearch/bleve_index_api"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/examples/webindex/schema"
+)
+
+// lockTimeout is how long to wait for another process to close the index.
+const lockTimeout = "5s"
+
+// Keys of what the index says about itself.
+var (
+	keyFormat  = []byte("webindex.format")
+	keyCluster = []byte("webindex.cluster")
+	keyFilled  = []byte("webindex.filled")
+)
+
+// change is a new version of one entry: a document, or a tombstone without one.
+type change struct {
+	url     string
+	version percolator.Timestamp
+	doc     *Document // nil: the page is gone
+}
+
+// Index is the full-text index in a directory. The exporter's worker alone writes it; searches may run concurrently.
+type Index struct{ bleve bleve.Index }
+
+// openIndex opens the index of the cluster in dir. One that is missing, of another format or of another cluster is begun
+// anew; one that can't be opened is an error: nothing is thrown away on a guess.
+func openIndex(dir, cluster string, anew bool) (*Index, error) {
+	if anew {
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, fmt.Errorf("export: %w", err)
+		}
+	}
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return createIndex(dir, cluster)
+	}
+	b, err := bleve.OpenUsing(dir, map[string]any{"bolt_timeout": lockTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("export: open the full-text index in %s (--reindex makes a new one): %w", dir, err)
+	}
+	for _, is := range []struct {
+		key  []byte
+		want string
+	}{{keyFormat, format}, {keyCluster, cluster}} {
+		have, err := b.GetInternal(is.key)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("export: %w", err), b.Close())
+		}
+		if string(have) != is.want {
+			if err := b.Close(); err != nil {
+				return nil, fmt.Errorf("export: %w", err)
+			}
+			return openIndex(dir, cluster, true)
+		}
+	}
+	return &Index{b}, nil
+}
+
+// createIndex makes an empty index. It is made under another name, so that a crash leaves no half of one.
+func createIndex(dir, cluster string) (*Index, error) {
+	m, err := newMapping()
+	if err != nil {
+		return nil, err
+	}
+	draft := dir + ".new"
+	if err := os.RemoveAll(draft); err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	b, err := bleve.New(draft, m)
+	if err != nil {
+		return nil, fmt.Errorf("export: create the full-text index: %w", err)
+	}
+	err = errors.Join(b.SetInternal(keyFormat, []byte(format)), b.SetInternal(keyCluster, []byte(cluster)), b.Close())
+	if err == nil {
+		err = os.Rename(draft, dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("export: create the full-text index: %w", err)
+	}
+	return openIndex(dir, cluster, false)
+}
+
+// Bleve is the index itself, for searches.
+func (x *Index) Bleve() bleve.Index { return x.bleve }
+
+// Close closes the index. Nothing may use it any more.
+func (x *Index) Close() error { return x.bleve.Close() }
+
+// version is the version of the URL's entry or tombstone, 0 if there is neither.
+func (x *Index) version(url string) (percolator.Timestamp, error) {
+	e, err := x.entry(url)
+	return e.version, err
+}
+
+// apply makes the changes in one batch, of which the URLs are distinct. It returns nil once they are durable. An empty
+// batch makes everything before it durable.
+func (x *Index) apply(changes []change) error {
+	batch := x.bleve.NewBatch()
+	for _, c := range changes {
+		if err := batch.Index(c.url, c.fields()); err != nil {
+			return fmt.Errorf("export: %s: %w", c.url, err)
+		}
+	}
+	if err := x.bleve.Batch(batch); err != nil {
+		return fmt.Errorf("export: write a batch: %w", err)
+	}
+	return nil
+}
+
+// fields are the change as an entry.
+func (c change) fields() map[string]any {
+	version := strconv.FormatUint(uint64(c.version), 10)
+	if c.doc == nil {
+		return map[string]any{FieldKind: kindGone, fieldVersion: version}
+	}
+	return map[string]any{
+		FieldKind: KindPage, FieldTitle: c.doc.Title, FieldText: c.doc.Text, FieldAnchors: c.doc.Anchors,
+		FieldURL: c.url, FieldRank: float64(c.doc.Rank), fieldDoc: string(c.doc.Encode()), fieldVersion: version,
+	}
+}
+
+// entry is what the index holds for one URL: a document, a tombstone (version only), or nothing.
+type entry struct {
+	version percolator.Timestamp
+	doc     *Document
+}
+
+// Lookup is the document of a page; ok is false if the index has none.
+func (x *Index) Lookup(url string) (doc Document, ok bool, err error) {
+	e, err := x.entry(url)
+	if err != nil || e.doc == nil {
+		return Document{}, false, err
+	}
+	return *e.doc, true, nil
+}
+
+func (x *Index) entry(url string) (entry, error) {
+	stored, err := x.bleve.Document(url)
+	if err != nil {
+		return entry{}, fmt.Errorf("export: look up %s: %w", url, err)
+	}
+	if stored == nil {
+		return entry{}, nil
+	}
+	var e entry
+	kind, doc := "", Document{URL: url}
+	var fault error
+	stored.VisitFields(func(f index.Field) {
+		value := string(f.Value())
+		switch f.Name() {
+		case FieldKind:
+			kind = value
+		case FieldTitle:
+			doc.Title = value
+		case FieldText:
+			doc.Text = value
+		case FieldAnchors:
+			doc.Anchors = append(doc.Anchors, value)
+		case fieldDoc:
+			d, err := schema.DecodeDocument(f.Value())
+			doc.Document, fault = d, errors.Join(fault, err)
+		case fieldVersion:
+			n, err := strconv.ParseUint(value, 10, 64)
+			e.version, fault = percolator.Timestamp(n), errors.Join(fault, err)
+		}
+	})
+	if fault != nil {
+		return entry{}, fmt.Errorf("export: entry of %s: %w", url, fault)
+	}
+	if kind == KindPage {
+		e.doc = &doc
+	}
+	return e, nil
+}
+
+// filled reports whether every page that was canonical when the index was begun has been exported to it.
+func (x *Index) filled() (bool, error) {
+	have, err := x.bleve.GetInternal(keyFilled)
+	if err != nil {
+		return false, fmt.Errorf("export: %w", err)
+	}
+	return len(have) > 0, nil
+}
+
+func (x *Index) setFilled() error {
+	if err := x.bleve.SetInternal(keyFilled, []byte{1}); err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	return nil
+}

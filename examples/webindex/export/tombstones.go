@@ -1,0 +1,33 @@
+package export
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/blevesearch/bleve/v2"
+)
+
+// buryAtOnce is how many tombstones one batch drops.
+const buryAtOnce = 1000
+
+// bury drops the tombstones, before anything is exported (invariant 3).
+func (x *Index) bury(ctx context.Context) error {
+	for {
+		q := bleve.NewTermQuery(kindGone)
+		q.SetField(FieldKind)
+		found, err := x.bleve.SearchInContext(ctx, bleve.NewSearchRequestOptions(q, buryAtOnce, 0, false))
+		if err != nil {
+			return fmt.Errorf("export: find tombstones: %w", err)
+		}
+		if len(found.Hits) == 0 {
+			return nil
+		}
+		batch := x.bleve.NewBatch()
+		for _, hit := range found.Hits {
+			batch.Delete(hit.ID)
+		}
+		if err := x.bleve.Batch(batch); err != nil {
+			return fmt.Errorf("export: drop tombstones: %w", err)
+		}
+	}
+}
