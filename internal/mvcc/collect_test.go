@@ -1,37 +1,224 @@
 package mvcc
 
-// collectable is what collection may delete at the tablet's safepoint (invariant 11), for the tests of the rules: the
-// order and the bounds of the real one are the tablet's.
-func collectable(m *MemView) []Mutation {
-	var list []Mutation
-	drop := func(g Group, c Cell, ts Timestamp) {
-		list = append(list, Mutation{Group: g, Cell: c, TS: ts, Delete: true})
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// assertHeld and assertSpace are what histories are held to where collection is concerned.
+const (
+	assertHeld  = "an-open-snapshot-stays-readable" // invariant 11
+	assertSpace = "what-is-gone-leaves-no-key"      // design section 3
+	assertNamed = "every-long-value-is-named"
+)
+
+// wholeTable is all rows of the tests' table.
+var wholeTable = Span{Table: testTable}
+
+// collectAll runs a pass to its end, in steps within the limits, and returns how many steps that took and what it kept.
+func collectAll(m *MemView, limits CollectLimits, apply func(*MemView, []Mutation)) (steps int, kept []Garbage, err error) {
+	for at := (CollectPlace{}); !at.Done(); steps++ {
+		var s CollectStep
+		if s, at, err = Collect(m, wholeTable, at, limits); err != nil {
+			return 0, nil, err
+		}
+		apply(m, s.Mutations)
+		kept = append(kept, s.Kept...)
 	}
-	for c, newest := range m.newest.all() {
-		visible := newest.CommitTS <= m.SafepointTS
-		left := 0
-		for _, w := range m.older[c] {
-			if w.CommitTS > m.SafepointTS || !visible {
-				// Not below the safepoint, or the newest below it, which a read at the safepoint sees.
-				visible = visible || w.CommitTS <= m.SafepointTS
-				left++
-				continue
+	return steps, kept, nil
+}
+
+// collect runs a pass at the safepoint: of everything, or with cells=(a.x) of some; entries= bounds a step. With "steps"
+// each step's deletions are printed, with "kept" what is garbage later.
+func (s *script) collect() string {
+	limits := CollectLimits{Entries: 1 << 20, Bytes: 1 << 30, Looked: 1 << 20}
+	if n := s.number("entries"); n > 0 {
+		limits.Entries = n
+	}
+	if n := s.number("looked"); n > 0 {
+		limits.Looked = n
+	}
+	var list []Garbage
+	for _, c := range s.cells("cells") {
+		list = append(list, Garbage{Cell: c, RolledBack: s.ts("rolledback")})
+	}
+	SortGarbage(list)
+	var b strings.Builder
+	total := 0
+	for at, done := (CollectPlace{}), false; !done; {
+		var step CollectStep
+		var n int
+		var err error
+		if s.td.HasArg("cells") {
+			step, n, err = CollectCells(s.view, list, limits)
+			list = list[n:]
+			done = len(list) == 0
+		} else {
+			step, at, err = Collect(s.view, wholeTable, at, limits)
+			done = at.Done()
+		}
+		if err != nil {
+			return "error: " + err.Error()
+		}
+		s.view.Apply(step.Mutations)
+		total += len(step.Mutations)
+		s.showStep(&b, &step)
+	}
+	fmt.Fprintf(&b, "%d entries collected", total)
+	return b.String()
+}
+
+// showStep prints what the options ask for.
+func (s *script) showStep(b *strings.Builder, step *CollectStep) {
+	if s.td.HasArg("steps") && len(step.Mutations) > 0 {
+		b.WriteString("step:")
+		for i := range step.Mutations {
+			m := &step.Mutations[i]
+			fmt.Fprintf(b, " %c %s", m.Group, show(m.Cell))
+			if m.TS != 0 {
+				fmt.Fprintf(b, " %d", m.TS)
 			}
-			drop(GroupHistory, c, w.CommitTS)
-			if w.Long {
-				drop(GroupData, c, w.StartTS)
+			if i+1 < len(step.Mutations) {
+				b.WriteByte(',')
 			}
 		}
-		_, locked := m.Lock(c)
-		_, dirty, _ := m.Notification(c)
-		if newest.Kind == KindDelete && newest.CommitTS <= m.SafepointTS && left == 0 && !locked && !dirty {
-			drop(GroupWrite, c, 0)
+		b.WriteByte('\n')
+	}
+	if s.td.HasArg("kept") {
+		for _, g := range step.Kept {
+			fmt.Fprintf(b, "kept until %d: %s rolledback=%d\n", g.From, show(g.Cell), g.RolledBack)
 		}
 	}
-	for k := range m.rolled {
-		if k.ts < m.SafepointTS {
-			drop(GroupRollback, k.cell, k.ts)
+}
+
+// drop table=now: the table is dropped at the timestamp.
+func (s *script) drop() string {
+	s.view.DroppedTS = map[TableID]Timestamp{testTable: s.ts("at")}
+	return ""
+}
+
+// watch column=observer: the observer's acks stand beside the column.
+func (s *script) watch() string {
+	for _, arg := range s.td.CmdArgs {
+		s.view.Observers[ObservedColumn{testTable, arg.Key}] = arg.Vals
+	}
+	return ""
+}
+
+// TestLongValueGoesWithItsRecord: what is collected is decided by write records; a value is as old as its transaction's
+// start and may belong to the newest record, or to a lock.
+func TestLongValueGoesWithItsRecord(t *testing.T) {
+	m := NewMemView()
+	lim := DefaultLimits()
+	lim.Inline = 3
+	c := parseCell("a.x")
+	for i, text := range []string{"first value", "second value"} {
+		r := OnePhaseRequest{StartTS: Timestamp(10 + 10*i), Writes: []CellWriteRequest{{Cell: c, Kind: KindPut, Value: []byte(text)}}}
+		_, list, err := OnePhaseCommit(m, r, r.StartTS+1, lim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Apply(list)
+	}
+	m.BoundTS, m.SafepointTS = 30, 30
+	step, _, err := CollectCells(m, []Garbage{{Cell: c}}, CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Apply(step.Mutations)
+	res, err := Get(m, c, 30)
+	if errors.Is(err, ErrCorrupt) || string(res.Value) != "second value" {
+		t.Fatalf("D-BY-KEY: the newest record's value went before it: %q, %v", res.Value, err)
+	}
+	if _, there, _ := m.Data(c, 10); there {
+		t.Error("the value of a collected record is left")
+	}
+}
+
+// TestNothingAboveTheSafepointIsCollected: a read at the safepoint, or later, finds what it found before.
+func TestNothingAboveTheSafepointIsCollected(t *testing.T) {
+	m := NewMemView()
+	c := parseCell("a.x")
+	for i := range Timestamp(6) {
+		w := CellWriteRequest{Cell: c, Kind: KindPut, Value: []byte{'0' + byte(i)}}
+		_, list, err := OnePhaseCommit(m, OnePhaseRequest{StartTS: 10 * (i + 1), Writes: []CellWriteRequest{w}}, 10*(i+1)+1, DefaultLimits())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Apply(list)
+	}
+	m.BoundTS, m.SafepointTS = 50, 35
+	if _, _, err := collectAll(m, CollectLimits{Entries: 1, Bytes: 1 << 20, Looked: 100}, (*MemView).Apply); err != nil {
+		t.Fatal(err)
+	}
+	m.BoundTS = 35 // as an open snapshot at 35 saw it
+	for at := Timestamp(35); at < 70; at++ {
+		res, err := Get(m, c, at)
+		if want := string(rune('0' + (at-11)/10)); err != nil || string(res.Value) != want {
+			t.Fatalf("ABOVE-SAFEPOINT: a read at %d, safepoint 35, finds %q, %v; want %q", at, res.Value, err, want)
 		}
 	}
-	return list
+	for w := range m.Older(c, 30) {
+		t.Errorf("left below the safepoint: %+v", w)
+	}
+}
+
+// TestHotCellIsCollectedOldestFirst: a cell with more garbage than a step may delete takes several, each from the oldest on.
+func TestHotCellIsCollectedOldestFirst(t *testing.T) {
+	m := NewMemView()
+	c := parseCell("a.x")
+	for i := range Timestamp(100) {
+		w := CellWriteRequest{Cell: c, Kind: KindPut, Value: []byte("v")}
+		_, list, err := OnePhaseCommit(m, OnePhaseRequest{StartTS: 2*i + 2, Writes: []CellWriteRequest{w}}, 2*i+3, DefaultLimits())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Apply(list)
+	}
+	m.BoundTS, m.SafepointTS = 300, 300
+	last := Timestamp(0)
+	list, steps := []Garbage{{Cell: c}}, 0
+	for ; len(list) > 0; steps++ {
+		step, n, err := CollectCells(m, list, CollectLimits{Entries: 7, Bytes: 1 << 20, Looked: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(step.Mutations) > 8 {
+			t.Fatalf("%d deletions in a step of 7", len(step.Mutations))
+		}
+		for _, mu := range step.Mutations {
+			if mu.TS <= last {
+				t.Fatalf("deleted %d after %d", mu.TS, last)
+			}
+			last = mu.TS
+		}
+		m.Apply(step.Mutations)
+		list = list[n:]
+	}
+	if last != 199 || steps < 14 {
+		t.Errorf("the last deletion is of %d after %d steps", last, steps)
+	}
+}
+
+// TestCollectionFaults: a lookup that fails ends the step without a deletion.
+func TestCollectionFaults(t *testing.T) {
+	m := NewMemView()
+	for i := range Timestamp(3) {
+		w := CellWriteRequest{Cell: parseCell("a.x"), Kind: KindDelete}
+		_, list, err := OnePhaseCommit(m, OnePhaseRequest{StartTS: 10*i + 10, Writes: []CellWriteRequest{w}}, 10*i+11, DefaultLimits())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Apply(list)
+	}
+	m.BoundTS, m.SafepointTS = 90, 90
+	for n := range 3 {
+		f := &faultyView{MemView: m, left: n}
+		step, _, err := CollectCells(f, []Garbage{{Cell: parseCell("a.x")}}, CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
+		if !errors.Is(err, errDisk) || len(step.Mutations) != 0 {
+			t.Errorf("fault of lookup %d: %d deletions, %v", n, len(step.Mutations), err)
+		}
+	}
 }

@@ -25,6 +25,8 @@
 //  7. Liveness (§2.2). A positive death event stands in for the expiry; it only changes when, never what. [CheckTxnStatus]
 //  11. Bounded history. Reads, prewrites and one-phase commits below the bound are refused. Between safepoint and bound
 //     "neither lock nor record" is a rollback; below the safepoint it is unknown and nothing is inferred from it. [all]
+//     Collection deletes what no read at the safepoint or above it finds, oldest first: a long value with the record that
+//     names it, a newest delete when nothing is left that it hides, and its acks with it. [Collect, CollectCells]
 //  12. Notify travels with the write (§2.4): the same mutations hold the write record of an observed cell and its N
 //     entry, N.ts = max(old, commit_ts). An intent becomes an N entry on commit. Clearing is conditional. [Commit,
 //     ResolveLock, OnePhaseCommit, NotifyCells, ClearNotify, FailNotify]

@@ -110,6 +110,7 @@ func waits(res Result) bool {
 // effect applies mutations under the eyes of the model.
 func (h *history) effect(tablet int, list []Mutation) {
 	h.check(h.model.mutated(h.tablets[tablet], list))
+	h.garbage[tablet] = GarbageOf(h.garbage[tablet], list)
 	h.tablets[tablet].Apply(list)
 }
 

@@ -93,33 +93,3 @@ func (h *history) clear(c Cell, upTo Timestamp) {
 	h.model.cleared[c] = max(h.model.cleared[c], upTo)
 	h.send(tabletOf(c), ClearNotifyRequest{Cell: c, UpTo: upTo}, nil)
 }
-
-// collect takes the collection of history a step further (invariant 11): raise the bound, resolve what began below it,
-// raise the safepoint, delete.
-func (h *history) collect() {
-	bound := h.tablets[0].Bound()
-	if bound == h.tablets[0].Safepoint() {
-		bound += Timestamp(h.rng.IntN(int(h.now-bound) + 1))
-		for _, view := range h.tablets {
-			view.BoundTS = bound
-		}
-		h.logf("bound %d", bound)
-		return
-	}
-	left := h.undecided(bound)
-	if len(left) > 0 {
-		for _, l := range left {
-			if l.Lock.Token == 0 {
-				h.resolveNow(l)
-			}
-		}
-		return
-	}
-	for _, view := range h.tablets {
-		view.SafepointTS = bound
-		list := collectable(view)
-		view.Apply(list)
-		h.seen.Collected += len(list)
-	}
-	h.logf("safepoint %d", bound)
-}

@@ -135,6 +135,9 @@ type history struct {
 	model      *model
 	tablets    [2]*MemView
 	now        Timestamp // the last timestamp the oracle gave out
+	snapshot   Timestamp // an open snapshot that collection must honour; 0: none
+	passes     []*pass   // of collection, under way
+	garbage    [2][]Garbage
 	queue      []message
 	late       []message // copies that come after everything is decided
 	txns       []*coordinator
@@ -159,6 +162,7 @@ func newHistory(seed uint64, verbose bool) *history {
 		h.tablets[i] = NewMemView()
 		h.tablets[i].Columns[ObservedColumn{testTable, "body"}] = ObservedStrong
 		h.tablets[i].Columns[ObservedColumn{testTable, "doc"}] = ObservedWeak
+		h.tablets[i].Observers[ObservedColumn{testTable, "body"}] = []string{"observer"}
 	}
 	return h
 }
@@ -220,6 +224,10 @@ func (h *history) run() *fault {
 	if h.fault == nil {
 		h.check(h.model.finish(h.viewOf))
 	}
+	if h.fault == nil {
+		h.collectEverything()
+		h.check(h.model.checkVersions(h.viewOf))
+	}
 	return h.fault
 }
 
@@ -246,6 +254,11 @@ func (h *history) step() {
 		h.crash()
 	case n < 99:
 		h.collect()
+		for range h.rng.IntN(4) {
+			h.collect()
+		}
+	case h.chance(70):
+		h.hold()
 	default:
 		h.now += Timestamp(h.rng.IntN(30))
 	}

@@ -10,6 +10,10 @@ import (
 type MemView struct {
 	// Columns says how columns are observed; those that are not in it are not.
 	Columns map[ObservedColumn]Observed
+	// Observers names the observers of a column, whose acks go with a cell that is collected.
+	Observers map[ObservedColumn][]string
+	// DroppedTS says when tables were dropped.
+	DroppedTS map[TableID]Timestamp
 	// BoundTS and SafepointTS are the figures of invariant 11.
 	BoundTS, SafepointTS Timestamp
 
@@ -39,15 +43,16 @@ type cellAt struct {
 // NewMemView returns an empty tablet.
 func NewMemView() *MemView {
 	return &MemView{
-		Columns:  make(map[ObservedColumn]Observed),
-		locks:    newCellMap[Lock](),
-		newest:   newCellMap[Write](),
-		older:    make(map[Cell][]Write),
-		data:     make(map[cellAt][]byte),
-		rolled:   make(map[cellAt]struct{}),
-		notifies: newCellMap[Notify](),
-		intents:  make(map[cellAt]Intent),
-		raw:      newCellMap[[]byte](),
+		Columns:   make(map[ObservedColumn]Observed),
+		Observers: make(map[ObservedColumn][]string),
+		locks:     newCellMap[Lock](),
+		newest:    newCellMap[Write](),
+		older:     make(map[Cell][]Write),
+		data:      make(map[cellAt][]byte),
+		rolled:    make(map[cellAt]struct{}),
+		notifies:  newCellMap[Notify](),
+		intents:   make(map[cellAt]Intent),
+		raw:       newCellMap[[]byte](),
 	}
 }
 

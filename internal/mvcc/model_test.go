@@ -32,6 +32,7 @@ type model struct {
 	direct   map[Timestamp]bool // timestamps of notifications that are not a transaction's
 	cleared  map[Cell]Timestamp // up to where a run may have cleared
 	runs     map[cellAt]Timestamp
+	gone     map[Cell]Timestamp // acks that went with their cell: up to which commit timestamp
 }
 
 // modelTxn is what is known about one transaction.
@@ -67,7 +68,7 @@ func newModel() *model {
 	return &model{
 		txns: make(map[Timestamp]*modelTxn), commits: make(map[Timestamp]*modelTxn), versions: make(map[Cell][]version),
 		notified: make(map[Cell]Timestamp), direct: make(map[Timestamp]bool), cleared: make(map[Cell]Timestamp),
-		runs: make(map[cellAt]Timestamp),
+		runs: make(map[cellAt]Timestamp), gone: make(map[Cell]Timestamp),
 	}
 }
 
@@ -144,6 +145,9 @@ func (m *model) at(c Cell, ts Timestamp) (version, bool) {
 // before is a fault too.
 func (m *model) checkRead(r modelRead) *fault {
 	v, ok := m.at(r.cell, r.at)
+	if ok && !r.found && v.commit <= m.gone[r.cell] {
+		return nil
+	}
 	found := ok && !v.deleted
 	if found == r.found && (!found || bytes.Equal(v.value, r.value)) && (!found || r.commit == 0 || r.commit == v.commit) {
 		return nil

@@ -56,6 +56,8 @@ func (s *script) run(t *testing.T, td *datadriven.TestData) string {
 		"scan":         s.scan,
 		"reader":       s.reader,
 		"collect":      s.collect,
+		"watch":        s.watch,
+		"drop":         s.drop,
 		"print":        s.print,
 		"dump":         s.dump,
 	}
@@ -207,13 +209,6 @@ func (s *script) bound() string {
 	s.view.BoundTS = max(s.view.BoundTS, s.ts("bound"))
 	s.view.SafepointTS = max(s.view.SafepointTS, s.ts("safepoint"))
 	return fmt.Sprintf("bound=%d safepoint=%d", s.view.BoundTS, s.view.SafepointTS)
-}
-
-// collect does what history collection may do at the safepoint (invariant 11).
-func (s *script) collect() string {
-	list := collectable(s.view)
-	s.view.Apply(list)
-	return fmt.Sprintf("%d entries collected", len(list))
 }
 
 // print shows rows the way Figure 4 does, or all of them.

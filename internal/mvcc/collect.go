@@ -1,0 +1,301 @@
+package mvcc
+
+import (
+	"iter"
+
+	"github.com/percolator-go/percolator/internal/broken"
+)
+
+// CollectView is what collection reads: a View to decide on, and the keys of a tablet in bulk to find what to decide about.
+// What Cells, History, HistoryOf and Keys give may be older than the View, where that lays effects in flight on top: what
+// they miss is found by a later pass, and what they have too much is looked up again on the View.
+type CollectView interface {
+	View
+	// History iterates H with rows in the span: cells in descending order, those before below only (nil: all), and of
+	// each cell the oldest record first. Deletions in flight are left out.
+	History(s Span, below *Cell) iter.Seq2[CellWrite, error]
+	// HistoryOf iterates the same for the given cells, which are in descending order.
+	HistoryOf(cells []Cell) iter.Seq2[CellWrite, error]
+	// Keys iterates the keys of group R, N or M with rows in the span, in the group's own order, those after after only
+	// (nil: all).
+	Keys(g Group, s Span, after *CellAt) iter.Seq2[CellAt, error]
+	// Acks names the observers that have, or had before they were retired, acks beside the column.
+	Acks(t TableID, column string) []string
+	// AckOf is the inverse: the column whose acks the observer writes; ok is false for an unknown observer.
+	AckOf(t TableID, observer string) (column string, ok bool)
+	// Dropped reports whether the table was dropped at or below the safepoint.
+	Dropped(t TableID) bool
+}
+
+// CellAt addresses an entry of a group that holds a cell several times, by timestamp; in other groups TS is 0.
+type CellAt struct {
+	Cell Cell
+	TS   Timestamp
+}
+
+// Garbage is something that may be deleted once the safepoint has reached From: records of a cell, or, if RolledBack is
+// not zero, that transaction's rollback record at it.
+type Garbage struct {
+	Cell       Cell
+	RolledBack Timestamp
+	From       Timestamp
+}
+
+// CollectLimits bounds one step. A step ends after the cell with which it reaches one of them; of one cell it deletes no
+// more than Entries and a few.
+type CollectLimits struct {
+	Entries int // deletions
+	Bytes   int // of their keys
+	Looked  int // entries looked at
+}
+
+// CollectStep is the result of one step of collection.
+type CollectStep struct {
+	Mutations []Mutation // deletions only
+	// Kept is what was looked at and is garbage, but not yet, as far as the step's limits let it be seen.
+	Kept []Garbage
+	// Looked is how many entries the step has looked at: what it cost.
+	Looked int
+}
+
+// collecting is one step under way.
+type collecting struct {
+	CollectStep
+	view      CollectView
+	limits    CollectLimits
+	safepoint Timestamp
+	bytes     int
+	gone      map[CellAt]struct{} // entries of H that this step deletes
+}
+
+func newCollecting(v CollectView, limits CollectLimits) *collecting {
+	c := &collecting{view: v, limits: limits, safepoint: v.Safepoint(), gone: map[CellAt]struct{}{}}
+	if broken.CollectAboveSafepoint {
+		c.safepoint = MaxTimestamp - 1
+	}
+	return c
+}
+
+// full reports whether the step has reached a limit.
+func (s *collecting) full() bool {
+	return len(s.Mutations) >= s.limits.Entries || s.bytes >= s.limits.Bytes || s.Looked >= s.limits.Looked
+}
+
+// drop deletes one entry.
+func (s *collecting) drop(g Group, c Cell, ts Timestamp) {
+	s.Mutations = append(s.Mutations, Mutation{Group: g, Cell: c, TS: ts, Delete: true})
+	s.bytes += len(c.Row) + len(c.Column) + keyOverhead
+}
+
+// keyOverhead is what a key has besides row and column, about.
+const keyOverhead = 24
+
+// dropRecord deletes a write record together with the value that it names. A value is never deleted by its own key: that of
+// a lock, or of the newest record, may be as old.
+func (s *collecting) dropRecord(g Group, c Cell, ts Timestamp, w *Write) {
+	s.drop(g, c, ts)
+	if w.Long {
+		s.drop(GroupData, c, w.StartTS)
+	}
+	if g == GroupHistory {
+		s.gone[CellAt{c, ts}] = struct{}{}
+	}
+}
+
+// keepRecord notes a record that stays. It becomes garbage at from; 0 means that nothing is known to make it garbage.
+func (s *collecting) keepRecord(c Cell, w *Write, from Timestamp) {
+	if broken.DataByKey && w.Long && w.StartTS <= s.safepoint {
+		s.drop(GroupData, c, w.StartTS)
+	}
+	if from != 0 {
+		s.Kept = append(s.Kept, Garbage{Cell: c, From: from})
+	}
+}
+
+// older deletes from H what is followed by a record at or below the safepoint: a read at the safepoint, or above it, sees
+// that one or a later one. The entries come as History gives them. It returns where a later step must go on: behind the
+// last cell that is done with, or nil if all of them are.
+func (s *collecting) older(entries iter.Seq2[CellWrite, error]) (below *Cell, err error) {
+	var prev CellWrite // the record before, about which the one after it decides
+	have := false
+	for cw, err := range entries {
+		if err != nil {
+			return nil, err
+		}
+		s.Looked++
+		switch {
+		case have && cw.Cell != prev.Cell:
+			if err := s.lastOlder(&prev); err != nil {
+				return nil, err
+			}
+			if s.full() {
+				return &prev.Cell, nil
+			}
+		case have:
+			deleted := s.decide(&prev, cw.Write.CommitTS)
+			if s.full() {
+				return resumeAt(prev.Cell, deleted), nil
+			}
+		}
+		prev, have = cw, true
+	}
+	if !have {
+		return nil, nil
+	}
+	return nil, s.lastOlder(&prev)
+}
+
+// resumeAt is where to go on after a step that ended inside a cell: with it if there may be more to delete, else behind it, for
+// what is newer than a record that stays does so too.
+func resumeAt(c Cell, more bool) *Cell {
+	if more {
+		c.Column += "\x00" // the next address there is: below it is the cell itself
+	}
+	return &c
+}
+
+// decide deletes the record if the one after it, at next, is at or below the safepoint, else keeps it.
+func (s *collecting) decide(cw *CellWrite, next Timestamp) (deleted bool) {
+	// In a dropped table nobody reads, the newest at or below the safepoint goes as well.
+	if next <= s.safepoint || (cw.Write.CommitTS <= s.safepoint && s.view.Dropped(cw.Cell.Table)) {
+		s.dropRecord(GroupHistory, cw.Cell, cw.Write.CommitTS, &cw.Write)
+		return true
+	}
+	s.keepRecord(cw.Cell, &cw.Write, next)
+	return false
+}
+
+// lastOlder decides about the newest entry that H has of a cell: the one after it is in W.
+func (s *collecting) lastOlder(cw *CellWrite) error {
+	newest, ok, err := s.view.Newest(cw.Cell)
+	if err != nil || !ok {
+		return err
+	}
+	s.decide(cw, newest.CommitTS)
+	return nil
+}
+
+// newest deletes a cell's newest record if it is a delete that nobody can miss (invariant 11): at or below the safepoint,
+// nothing older left in H that it hides, no lock that will be committed on top of it, and no notification whose observer
+// has yet to see it. The acks of that cell go with it. In a dropped table any record goes.
+func (s *collecting) newest(c Cell) error {
+	s.Looked++
+	w, ok, err := s.view.Newest(c)
+	if err != nil || !ok {
+		return err
+	}
+	dropped := s.view.Dropped(c.Table)
+	if w.Kind != KindDelete && !dropped {
+		s.keepRecord(c, &w, 0)
+		return nil
+	}
+	free, err := s.free(c, &w)
+	if err != nil {
+		return err
+	}
+	var acks []CellWrite
+	if free && !dropped && c.Class == ClassData {
+		if free, acks, err = s.acks(c); err != nil {
+			return err
+		}
+	}
+	if !free {
+		s.keepRecord(c, &w, w.CommitTS)
+		return nil
+	}
+	s.dropRecord(GroupWrite, c, 0, &w)
+	for i := range acks {
+		s.dropRecord(GroupWrite, acks[i].Cell, 0, &acks[i].Write)
+	}
+	return nil
+}
+
+// free reports whether the cell's newest record, which is given, is at or below the safepoint with nothing below it, no lock
+// on it, and no notification of it.
+func (s *collecting) free(c Cell, w *Write) (bool, error) {
+	if w.CommitTS > s.safepoint {
+		return false, nil
+	}
+	if _, locked := s.view.Lock(c); locked {
+		return false, nil
+	}
+	if !s.view.Dropped(c.Table) && c.Class == ClassData {
+		if _, dirty, err := s.view.Notification(c); err != nil || dirty {
+			return false, err
+		}
+	}
+	for older, err := range s.view.Older(c, MaxTimestamp) {
+		if err != nil {
+			return false, err
+		}
+		if _, gone := s.gone[CellAt{c, older.CommitTS}]; !gone {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// acks returns the newest records of the acks of a cell. ok is false if one of them must stay: an ack above the safepoint
+// is what a run that began before it conflicts with, and the change must not be observed twice (§2.4).
+func (s *collecting) acks(c Cell) (ok bool, acks []CellWrite, err error) {
+	for _, name := range s.view.Acks(c.Table, c.Column) {
+		ack := Cell{Table: c.Table, Row: c.Row, Class: ClassAck, Column: name}
+		w, there, err := s.view.Newest(ack)
+		if err != nil {
+			return false, nil, err
+		}
+		if !there {
+			if _, locked := s.view.Lock(ack); locked {
+				return false, nil, nil
+			}
+			continue
+		}
+		if free, err := s.free(ack, &w); err != nil || !free {
+			return false, nil, err
+		}
+		acks = append(acks, CellWrite{Cell: ack, Write: w})
+	}
+	return true, acks, nil
+}
+
+// strayAck deletes the ack of a cell that is not there, nor about to be: what a replay of a deleted row leaves behind.
+func (s *collecting) strayAck(ack Cell) error {
+	column, ok := s.view.AckOf(ack.Table, ack.Column)
+	if !ok {
+		return nil
+	}
+	c := Cell{Table: ack.Table, Row: ack.Row, Class: ClassData, Column: column}
+	if _, there, err := s.view.Newest(c); err != nil || there {
+		return err
+	}
+	if _, locked := s.view.Lock(c); locked {
+		return nil
+	}
+	if _, dirty, err := s.view.Notification(c); err != nil || dirty {
+		return err
+	}
+	w, there, err := s.view.Newest(ack)
+	if err != nil || !there {
+		return err
+	}
+	if free, err := s.free(ack, &w); err != nil || !free {
+		return err
+	}
+	s.dropRecord(GroupWrite, ack, 0, &w)
+	return nil
+}
+
+// rollback deletes a rollback record below the safepoint. One at the safepoint stays: its transaction's prewrite is not yet
+// refused by the bound.
+func (s *collecting) rollback(c Cell, start Timestamp) error {
+	s.Looked++
+	if start >= s.safepoint {
+		s.Kept = append(s.Kept, Garbage{Cell: c, RolledBack: start, From: start + 1})
+		return nil
+	}
+	there, err := s.view.RolledBack(c, start)
+	if err == nil && there {
+		s.drop(GroupRollback, c, start)
+	}
+	return err
+}

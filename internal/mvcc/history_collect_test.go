@@ -1,0 +1,162 @@
+package mvcc
+
+import "slices"
+
+// collect takes the collection of history a step further (invariant 11): raise the bound, never above an open snapshot,
+// resolve what began below it, raise the safepoint, delete a little.
+func (h *history) collect() {
+	bound := h.tablets[0].Bound()
+	switch {
+	case len(h.passes) > 0:
+		h.collectStep()
+	case bound == h.tablets[0].Safepoint():
+		h.raiseBound(bound)
+	case len(h.undecided(bound)) > 0:
+		for _, l := range h.undecided(bound) {
+			if l.Lock.Token == 0 {
+				h.resolveNow(l)
+			}
+		}
+	default:
+		for i, view := range h.tablets {
+			view.SafepointTS = bound
+			h.passes = append(h.passes, &pass{tablet: i, byList: h.chance(50)})
+		}
+		h.logf("safepoint %d", bound)
+	}
+}
+
+// raiseBound publishes a new bound, up to now and to the open snapshot.
+func (h *history) raiseBound(bound Timestamp) {
+	limit := h.now
+	if h.snapshot != 0 {
+		limit = min(limit, h.snapshot)
+	}
+	if limit <= bound {
+		return
+	}
+	bound += Timestamp(h.rng.IntN(int(limit-bound) + 1))
+	for _, view := range h.tablets {
+		view.BoundTS = bound
+	}
+	h.logf("bound %d", bound)
+}
+
+// pass is a pass of collection over one tablet, by a walk or by a list of what has become garbage.
+type pass struct {
+	tablet int
+	byList bool
+	place  CollectPlace
+}
+
+// collectStep takes one pass a step on, with limits of a few entries, so that everything else comes in between.
+func (h *history) collectStep() {
+	i := h.rng.IntN(len(h.passes))
+	p := h.passes[i]
+	view := h.tablets[p.tablet]
+	limits := CollectLimits{Entries: 1 + h.rng.IntN(4), Bytes: 1 << 20, Looked: 1 + h.rng.IntN(30)}
+	var step CollectStep
+	var err error
+	done := false
+	if p.byList {
+		list := h.garbage[p.tablet]
+		due := slices.DeleteFunc(slices.Clone(list), func(g Garbage) bool { return g.From > view.Safepoint() })
+		SortGarbage(due)
+		var n int
+		step, n, err = CollectCells(view, due, limits)
+		done = n == len(due)
+		left := append(slices.DeleteFunc(list, func(g Garbage) bool { return slices.Contains(due[:n], g) }), step.Kept...)
+		SortGarbage(left)
+		h.garbage[p.tablet] = slices.Compact(left)
+	} else {
+		step, p.place, err = Collect(view, Span{Table: testTable}, p.place, limits)
+		done = p.place.Done()
+	}
+	if err != nil {
+		h.check(faultf(assertNoError, "collection: %v", err))
+		return
+	}
+	lost := h.chance(5)
+	h.logf("tablet %d: collected %+v, lost %t", p.tablet, step.Mutations, lost)
+	if !lost {
+		h.deleted(view, step.Mutations)
+	}
+	if done {
+		h.passes = slices.Delete(h.passes, i, i+1)
+	}
+}
+
+// deleted applies what collection deletes. An ack that goes with its cell is the one thing whose loss can be read.
+func (h *history) deleted(view *MemView, list []Mutation) {
+	for i := range list {
+		if m := &list[i]; m.Group == GroupWrite && m.Cell.Class == ClassAck {
+			w, _, _ := view.Newest(m.Cell)
+			h.model.gone[m.Cell] = max(h.model.gone[m.Cell], w.CommitTS)
+		}
+	}
+	view.Apply(list)
+	h.seen.Collected += len(list)
+}
+
+// hold opens a snapshot, reads from it, or closes it. While it is open every read of it is answered, but for locks.
+func (h *history) hold() {
+	switch {
+	case h.snapshot == 0:
+		h.snapshot = h.tick()
+		h.logf("snapshot %d opened", h.snapshot)
+	case h.chance(25):
+		h.logf("snapshot %d closed", h.snapshot)
+		h.snapshot = 0
+	default:
+		c := dataCells()[h.rng.IntN(8)]
+		if res, err := Get(h.viewOf(c), c, h.snapshot); err == nil && res.Status == StatusTooOld {
+			h.check(faultf(assertHeld, "%s at %d, bound %d", show(c), h.snapshot, h.viewOf(c).Bound()))
+		}
+		h.readCell(c, h.snapshot)
+	}
+}
+
+// collectEverything brings bound and safepoint up to now, with everything decided, and collects what there is. Then nothing
+// superfluous may be left.
+func (h *history) collectEverything() {
+	h.passes, h.snapshot = nil, 0
+	for _, view := range h.tablets {
+		view.BoundTS, view.SafepointTS = h.now, h.now
+		for range 2 { // what a delete's notification kept goes once that is cleared; here it is, at random
+			limits := CollectLimits{Entries: 1 + h.rng.IntN(5), Bytes: 1 << 20, Looked: 1 + h.rng.IntN(50)}
+			if _, _, err := collectAll(view, limits, h.deleted); err != nil {
+				h.check(faultf(assertNoError, "collection: %v", err))
+				return
+			}
+		}
+		h.check(h.checkSpace(view))
+	}
+}
+
+// checkSpace holds a tablet after a pass at the present to what it must have left: each cell's newest record with its value,
+// and no delete that nothing holds.
+func (h *history) checkSpace(view *MemView) *fault {
+	for _, e := range view.entries() {
+		switch e.Group {
+		case GroupHistory, GroupRollback:
+			return faultf(assertSpace, "%c %s %d is left at safepoint %d", e.Group, show(e.Cell), e.TS, view.Safepoint())
+		case GroupData:
+			if w, ok, _ := view.Newest(e.Cell); !ok || !w.Long || w.StartTS != e.TS {
+				return faultf(assertNamed, "the value %d of %s is named by no record", e.TS, show(e.Cell))
+			}
+		case GroupWrite:
+			_, dirty, _ := view.Notification(e.Cell)
+			if e.Write.Kind == KindDelete && !dirty {
+				return faultf(assertSpace, "the delete at %d of %s is left", e.TS, show(e.Cell))
+			}
+			if e.Cell.Class == ClassAck {
+				if _, there, _ := view.Newest(Cell{Table: testTable, Row: e.Cell.Row, Column: "body"}); !there {
+					if _, dirty, _ := view.Notification(Cell{Table: testTable, Row: e.Cell.Row, Column: "body"}); !dirty {
+						return faultf(assertSpace, "the ack %s is left of a cell that is not", show(e.Cell))
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
