@@ -57,6 +57,7 @@ func TestWorkloads(t *testing.T) {
 				"long fork":        func() error { return workload.LongFork(ctx, db, l) },
 				"read your writes": func() error { return workload.ReadYourWrites(ctx, db, l) },
 				"stable snapshots": func() error { return workload.StableSnapshots(ctx, db, l) },
+				"list append":      func() error { return workload.ListAppend(ctx, db, l) },
 			} {
 				t.Run(name, func(t *testing.T) {
 					if err := run(); err != nil {

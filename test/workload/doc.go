@@ -4,5 +4,5 @@
 //
 // The promises of snapshot isolation (§2.2, §2.3): money is kept (Bank), no update is lost (LostUpdate), two readers see
 // two writers in one order (LongFork), a transaction reads what it wrote (ReadYourWrites), a snapshot does not change
-// (StableSnapshots). Write skew is allowed (WriteSkew must be able to see it).
+// (StableSnapshots), and no history of list appends contradicts any of it (ListAppend). Write skew is allowed (WriteSkew must be able to see it).
 package workload
