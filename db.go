@@ -57,6 +57,9 @@ func (db *DB) Tables(ctx context.Context) ([]TableSpec, error) {
 // Transact runs fn in a transaction and commits it. On a conflict it runs fn again, after a backoff, until ctx ends;
 // then the error wraps both ctx's and the last conflict. An error of fn ends it, uncommitted, and is returned as it is.
 // After ErrCommitUnknown fn is not run again.
+//
+// The snapshot that fn sees is that of its first read, or of Tx.StartTS if that is called before; without either, the
+// transaction starts when it commits.
 func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error, opts ...TxOption) error {
 	if err := db.check(); err != nil {
 		return err
@@ -71,7 +74,7 @@ func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error,
 	return err
 }
 
-// Begin starts a transaction that the caller commits or rolls back. Nothing is retried.
+// Begin starts a transaction that the caller commits or rolls back; it reads the state of now. Nothing is retried.
 func (db *DB) Begin(ctx context.Context, opts ...TxOption) (*Tx, error) {
 	if err := db.check(); err != nil {
 		return nil, err

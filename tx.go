@@ -55,7 +55,8 @@ func (tx *Tx) Notify(row string, col Column) {
 	tx.t.Notify(txn.Key{Table: col.Table, Row: row, Column: col.Name})
 }
 
-// StartTS is the snapshot that the transaction reads.
+// StartTS is the snapshot that the transaction reads. In Transact it asks for it if nothing has been read yet; if that fails
+// it is 0, and the transaction cannot commit.
 func (tx *Tx) StartTS() Timestamp { return Timestamp(tx.t.StartTS()) }
 
 // Commit commits a transaction of Begin and returns its commit timestamp; the start timestamp if it wrote nothing.

@@ -13,7 +13,8 @@ import (
 
 // Client is what runs need of the transaction layer. All methods may be used concurrently.
 type Client interface {
-	// Begin starts a transaction, grouped by the observer's name.
+	// Begin starts a transaction, grouped by the observer's name. It has its start timestamp from Start or GetRecords,
+	// whichever comes first.
 	Begin(ctx context.Context, observer string) (Txn, error)
 	// Notification reads the cell's entry in the notify group: a raw read, not of any snapshot.
 	Notification(ctx context.Context, c mvcc.Cell) (n mvcc.Notify, there bool, err error)
@@ -25,6 +26,9 @@ type Client interface {
 
 // Txn is one run's transaction.
 type Txn interface {
+	// Start takes the start timestamp now.
+	Start(ctx context.Context) (mvcc.Timestamp, error)
+	// StartTS is the start timestamp, once there is one.
 	StartTS() mvcc.Timestamp
 	// GetRecords reads the newest write record of each cell visible at StartTS, deletes included. It waits for or resolves
 	// locks, never skips them.
@@ -49,7 +53,7 @@ func (t transaction) User() *percolator.Tx { return percolator.WrapTx(t.Txn) }
 
 // Begin implements Client.
 func (c client) Begin(ctx context.Context, observer string) (Txn, error) {
-	t, err := c.c.Begin(ctx, txn.Options{Name: observer})
+	t, err := c.c.BeginLazy(ctx, txn.Options{Name: observer})
 	if err != nil {
 		return nil, err
 	}

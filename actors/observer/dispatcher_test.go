@@ -67,6 +67,7 @@ type fakeTxn struct {
 	start  mvcc.Timestamp
 }
 
+func (t *fakeTxn) Start(context.Context) (mvcc.Timestamp, error)  { return t.start, nil }
 func (t *fakeTxn) StartTS() mvcc.Timestamp                        { return t.start }
 func (t *fakeTxn) SetCell(mvcc.Cell, []byte)                      {}
 func (t *fakeTxn) Commit(context.Context) (mvcc.Timestamp, error) { return t.start, nil }

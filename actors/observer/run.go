@@ -157,6 +157,10 @@ func (r *run) entry(ctx context.Context) (mvcc.Notify, bool, error) {
 // checkWeak looks whether the notification is still there: a weak one acknowledges nothing, so the entry itself is all
 // there is to know.
 func (r *run) checkWeak(ctx context.Context, tx Txn) (bool, mvcc.Timestamp, outcome) {
+	// What is cleared afterwards is what was there at this timestamp: it must be taken before anything is looked at.
+	if _, err := tx.Start(ctx); err != nil {
+		return false, 0, r.retry(err)
+	}
 	n, there, err := r.client.Notification(ctx, r.cell)
 	switch {
 	case err != nil:

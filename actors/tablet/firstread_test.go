@@ -90,7 +90,7 @@ func TestFirstReadKeepsItsTimestamp(t *testing.T) {
 	read := r.start(2, getOf(0, "a"))
 	grantRead := <-asked
 	grantRead(nil)
-	at := uint64(r.now.Load())
+	at := r.now.Load()
 	r.until(2, "the read has met the reservation", func(s *pb.StatusResponse) bool { return s.Reads >= 1 })
 	grantCommit(nil)
 	if got := await(t, commit).GetMutation(); got.Status != pb.Status_STATUS_OK {

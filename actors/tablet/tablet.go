@@ -48,7 +48,7 @@ type Config struct {
 	// Indexed is how many entries of the notify group, and of the intent group, are kept in memory for each observed
 	// column; default DefaultIndexed. A column with more is counted only, and walked on disk, until it is worked off.
 	Indexed int
-	Logger   *slog.Logger
+	Logger  *slog.Logger
 }
 
 // DefaultPipeline is the default of Config.Pipeline.
