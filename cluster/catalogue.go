@@ -22,43 +22,6 @@ func (m *Meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
 	return c, decode(rowCatalogue, value, c)
 }
 
-// Register adds the observers that are not in the catalogue yet and waits until every tablet has applied it. A second
-// observer on one column, another kind for the same one, or a name on two columns is refused (design section 7).
-func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error {
-	m.ddl.Lock()
-	defer m.ddl.Unlock()
-	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
-		for _, o := range observers {
-			known, err := find(c, o)
-			if err != nil {
-				return nil, err
-			}
-			if !known {
-				c.Observers = append(c.Observers, o)
-			}
-		}
-		return nil, nil
-	})
-}
-
-// find looks the observer up and refuses what contradicts it.
-func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
-	for _, have := range c.Observers {
-		sameColumn := have.Table == o.Table && bytes.Equal(have.Column, o.Column)
-		switch {
-		case have.Name == o.Name && sameColumn && have.Weak == o.Weak:
-			return true, nil
-		case have.Name == o.Name && sameColumn:
-			return false, refuse(pb.Error_CODE_INVALID, "observer %q is registered with the other kind (strong or weak)", o.Name)
-		case have.Name == o.Name:
-			return false, refuse(pb.Error_CODE_INVALID, "observer %q observes %s.%q already; choose another name", o.Name, have.TableName, have.Column)
-		case sameColumn:
-			return false, refuse(pb.Error_CODE_INVALID, "column %s.%q is observed by %q already: one observer a column", o.TableName, o.Column, have.Name)
-		}
-	}
-	return false, nil
-}
-
 // changeCatalogue writes a new version, if fn changes anything, in one step with the changes that fn returns, and pushes
 // the newest to every tablet. fn is called again if another was faster. The caller holds ddl.
 func (m *Meta) changeCatalogue(ctx context.Context, fn func(*pb.Catalogue) ([]change, error)) error {

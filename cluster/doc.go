@@ -8,6 +8,11 @@
 //  3. The tablet map follows the tablets: what a tablet says of itself wins by epoch. A crash between a split and its
 //     record in meta is repaired by the tablet's next report.
 //  4. A column counts as observed only after every tablet has applied the catalogue's version (design section 7).
+//  5. What is said of an observer at run time (paused, limit, retired) is in the catalogue, so it outlives every process.
+//     A retired observer's entry stays until its notifications are removed: neither its name nor its column can be taken
+//     before, so a new observer never inherits them. Acknowledgments stay in their rows: each is older than any change
+//     that a later observer of the name is told of, so it hides none.
+//  6. The record of a back-fill changes on condition that its observer is in the catalogue, and goes with it.
 //
 // A crash loses nothing: all of it is in the meta tablet or the store. Called by: node.
 package cluster

@@ -129,9 +129,12 @@ func (m *Meta) DropTable(ctx context.Context, name string) error {
 		// In one step with the catalogue: a name that is gone and observers that are not would refuse those of a new table
 		// of the same name.
 		c.DroppedTables, c.DroppedTs = append(c.DroppedTables, t.Id), append(droppedTS(c), 0) // DateDrops fills it in
-		c.Observers = slices.DeleteFunc(c.Observers, func(o *pb.ObserverInfo) bool { return o.Table == t.Id })
+		gone, err := m.removeObservers(ctx, c, func(o *pb.ObserverInfo) bool { return o.Table == t.Id })
+		if err != nil {
+			return nil, err
+		}
 		dropped := change{row: droppedRow(t.Id), value: value}
-		return []change{{row: prefixTable + name, old: value}, dropped}, nil
+		return append(gone, change{row: prefixTable + name, old: value}, dropped), nil
 	})
 }
 
