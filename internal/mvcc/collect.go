@@ -6,19 +6,21 @@ import (
 	"github.com/percolator-go/percolator/internal/broken"
 )
 
-// CollectView is what collection reads: a View to decide on, and the keys of a tablet in bulk to find what to decide about.
-// What Cells, History, HistoryOf and Keys give may be older than the View, where that lays effects in flight on top: what
-// they miss is found by a later pass, and what they have too much is looked up again on the View.
+// Collection of history has two halves (invariant 11). A Survey goes through a tablet and finds what is, or will be, garbage;
+// it may look at state that is no longer the newest, and take its time. CollectCells decides about a list of garbage on the
+// newest state, effects in flight included, like any other operation.
+
+// CollectView is what CollectCells reads.
 type CollectView interface {
 	View
-	// History iterates H with rows in the span: cells in descending order, those before below only (nil: all), and of
-	// each cell the oldest record first. Deletions in flight are left out.
-	History(s Span, below *Cell) iter.Seq2[CellWrite, error]
-	// HistoryOf iterates the same for the given cells, which are in descending order.
-	HistoryOf(cells []Cell) iter.Seq2[CellWrite, error]
-	// Keys iterates the keys of group R, N or M with rows in the span, in the group's own order, those after after only
-	// (nil: all).
-	Keys(g Group, s Span, after *CellAt) iter.Seq2[CellAt, error]
+	// HistoryOf iterates H of the cells, which are in descending order: of each the records with commit_ts ≥ TS, the oldest
+	// first, up to and including the first above upTo. Deletions in flight are left out; so may be records in flight.
+	HistoryOf(cells []CellAt, upTo Timestamp) iter.Seq2[CellWrite, error]
+	Observers
+}
+
+// Observers is what collection needs to know of observers and tables.
+type Observers interface {
 	// Acks names the observers that have, or had before they were retired, acks beside the column.
 	Acks(t TableID, column string) []string
 	// AckOf is the inverse: the column whose acks the observer writes; ok is false for an unknown observer.
@@ -33,16 +35,17 @@ type CellAt struct {
 	TS   Timestamp
 }
 
-// Garbage is something that may be deleted once the safepoint has reached From: records of a cell, or, if RolledBack is
-// not zero, that transaction's rollback record at it.
+// Garbage is something that may be deleted once the safepoint has reached From, if nothing is in the way by then.
 type Garbage struct {
-	Cell       Cell
-	RolledBack Timestamp
-	From       Timestamp
+	// Group is H for write records of the cell, its newest record and long values included; R for a rollback record; N or
+	// M for an entry of a dropped table.
+	Group Group
+	Cell  Cell
+	TS    Timestamp // H: all records with a lower commit_ts are gone already; R: the start timestamp
+	From  Timestamp
 }
 
-// CollectLimits bounds one step. A step ends after the cell with which it reaches one of them; of one cell it deletes no
-// more than Entries and a few.
+// CollectLimits bounds one step. A step ends with the entry with which it reaches one of them, or a few later.
 type CollectLimits struct {
 	Entries int // deletions
 	Bytes   int // of their keys
@@ -108,7 +111,7 @@ func (s *collecting) keepRecord(c Cell, w *Write, from Timestamp) {
 		s.drop(GroupData, c, w.StartTS)
 	}
 	if from != 0 {
-		s.Kept = append(s.Kept, Garbage{Cell: c, From: from})
+		s.Kept = append(s.Kept, Garbage{Group: GroupHistory, Cell: c, TS: w.CommitTS, From: from})
 	}
 }
 
@@ -165,8 +168,13 @@ func (s *collecting) decide(cw *CellWrite, next Timestamp) (deleted bool) {
 	return false
 }
 
-// lastOlder decides about the newest entry that H has of a cell: the one after it is in W.
+// lastOlder decides about the last entry of a cell that HistoryOf gives. If it is above the safepoint there may be others above
+// it; else the one after it is in W.
 func (s *collecting) lastOlder(cw *CellWrite) error {
+	if cw.Write.CommitTS > s.safepoint {
+		s.keepRecord(cw.Cell, &cw.Write, cw.Write.CommitTS+1)
+		return nil
+	}
 	newest, ok, err := s.view.Newest(cw.Cell)
 	if err != nil || !ok {
 		return err
@@ -185,7 +193,11 @@ func (s *collecting) newest(c Cell) error {
 		return err
 	}
 	dropped := s.view.Dropped(c.Table)
-	if w.Kind != KindDelete && !dropped {
+	switch {
+	case dropped || w.Kind == KindDelete:
+	case c.Class == ClassAck:
+		return s.strayAck(c, &w)
+	default:
 		s.keepRecord(c, &w, 0)
 		return nil
 	}
@@ -259,9 +271,9 @@ func (s *collecting) acks(c Cell) (ok bool, acks []CellWrite, err error) {
 }
 
 // strayAck deletes the ack of a cell that is not there, nor about to be: what a replay of a deleted row leaves behind.
-func (s *collecting) strayAck(ack Cell) error {
+func (s *collecting) strayAck(ack Cell, w *Write) error {
 	column, ok := s.view.AckOf(ack.Table, ack.Column)
-	if !ok {
+	if !ok || w.CommitTS > s.safepoint {
 		return nil
 	}
 	c := Cell{Table: ack.Table, Row: ack.Row, Class: ClassData, Column: column}
@@ -274,14 +286,10 @@ func (s *collecting) strayAck(ack Cell) error {
 	if _, dirty, err := s.view.Notification(c); err != nil || dirty {
 		return err
 	}
-	w, there, err := s.view.Newest(ack)
-	if err != nil || !there {
+	if free, err := s.free(ack, w); err != nil || !free {
 		return err
 	}
-	if free, err := s.free(ack, &w); err != nil || !free {
-		return err
-	}
-	s.dropRecord(GroupWrite, ack, 0, &w)
+	s.dropRecord(GroupWrite, ack, 0, w)
 	return nil
 }
 
@@ -290,7 +298,7 @@ func (s *collecting) strayAck(ack Cell) error {
 func (s *collecting) rollback(c Cell, start Timestamp) error {
 	s.Looked++
 	if start >= s.safepoint {
-		s.Kept = append(s.Kept, Garbage{Cell: c, RolledBack: start, From: start + 1})
+		s.Kept = append(s.Kept, Garbage{Group: GroupRollback, Cell: c, TS: start, From: start + 1})
 		return nil
 	}
 	there, err := s.view.RolledBack(c, start)

@@ -17,54 +17,66 @@ const (
 // wholeTable is all rows of the tests' table.
 var wholeTable = Span{Table: testTable}
 
-// collectAll runs a pass to its end, in steps within the limits, and returns how many steps that took and what it kept.
-func collectAll(m *MemView, limits CollectLimits, apply func(*MemView, []Mutation)) (steps int, kept []Garbage, err error) {
-	for at := (CollectPlace{}); !at.Done(); steps++ {
-		var s CollectStep
-		if s, at, err = Collect(m, wholeTable, at, limits); err != nil {
-			return 0, nil, err
+// collectAll makes a pass, as a tablet does: it surveys a few entries at a time and collects what it finds.
+func collectAll(m *MemView, looked int, limits CollectLimits, each func(*CollectStep)) error {
+	for at := (SurveyPlace{}); !at.Done(); {
+		list, _, next, err := Survey(m, wholeTable, at, looked, looked)
+		if err != nil {
+			return err
 		}
-		apply(m, s.Mutations)
-		kept = append(kept, s.Kept...)
+		at = next
+		for list = SortGarbage(list); len(list) > 0; {
+			step, n, err := CollectCells(m, list, limits)
+			if err != nil {
+				return err
+			}
+			m.Apply(step.Mutations)
+			each(&step)
+			list = list[n:]
+		}
 	}
-	return steps, kept, nil
+	return nil
 }
 
-// collect runs a pass at the safepoint: of everything, or with cells=(a.x) of some; entries= bounds a step. With "steps"
-// each step's deletions are printed, with "kept" what is garbage later.
+// collect runs a pass at the safepoint: of everything, looked= entries of a survey at a time, or with cells=(a.x) of some;
+// entries= bounds a step. With "steps" each step's deletions are printed, with "kept" what is garbage later.
 func (s *script) collect() string {
 	limits := CollectLimits{Entries: 1 << 20, Bytes: 1 << 30, Looked: 1 << 20}
 	if n := s.number("entries"); n > 0 {
-		limits.Entries = n
+		limits.Entries, limits.Looked = n, 2*n
 	}
+	looked := 1 << 20
 	if n := s.number("looked"); n > 0 {
-		limits.Looked = n
+		looked = n
 	}
 	var list []Garbage
 	for _, c := range s.cells("cells") {
-		list = append(list, Garbage{Cell: c, RolledBack: s.ts("rolledback")})
+		g := Garbage{Group: GroupHistory, Cell: c, TS: s.ts("floor")}
+		if start := s.ts("rolledback"); start != 0 {
+			g = Garbage{Group: GroupRollback, Cell: c, TS: start}
+		}
+		list = append(list, g)
 	}
-	SortGarbage(list)
 	var b strings.Builder
 	total := 0
-	for at, done := (CollectPlace{}), false; !done; {
+	each := func(step *CollectStep) {
+		total += len(step.Mutations)
+		s.showStep(&b, step)
+	}
+	var err error
+	if !s.td.HasArg("cells") {
+		err = collectAll(s.view, looked, limits, each)
+	}
+	for list = SortGarbage(list); err == nil && len(list) > 0; {
 		var step CollectStep
 		var n int
-		var err error
-		if s.td.HasArg("cells") {
-			step, n, err = CollectCells(s.view, list, limits)
-			list = list[n:]
-			done = len(list) == 0
-		} else {
-			step, at, err = Collect(s.view, wholeTable, at, limits)
-			done = at.Done()
-		}
-		if err != nil {
-			return "error: " + err.Error()
-		}
+		step, n, err = CollectCells(s.view, list, limits)
 		s.view.Apply(step.Mutations)
-		total += len(step.Mutations)
-		s.showStep(&b, &step)
+		each(&step)
+		list = list[n:]
+	}
+	if err != nil {
+		return "error: " + err.Error()
 	}
 	fmt.Fprintf(&b, "%d entries collected", total)
 	return b.String()
@@ -88,7 +100,7 @@ func (s *script) showStep(b *strings.Builder, step *CollectStep) {
 	}
 	if s.td.HasArg("kept") {
 		for _, g := range step.Kept {
-			fmt.Fprintf(b, "kept until %d: %s rolledback=%d\n", g.From, show(g.Cell), g.RolledBack)
+			fmt.Fprintf(b, "kept until %d: %c %s %d\n", g.From, g.Group, show(g.Cell), g.TS)
 		}
 	}
 }
@@ -123,7 +135,7 @@ func TestLongValueGoesWithItsRecord(t *testing.T) {
 		m.Apply(list)
 	}
 	m.BoundTS, m.SafepointTS = 30, 30
-	step, _, err := CollectCells(m, []Garbage{{Cell: c}}, CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
+	step, _, err := CollectCells(m, []Garbage{{Group: GroupHistory, Cell: c}}, CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +162,7 @@ func TestNothingAboveTheSafepointIsCollected(t *testing.T) {
 		m.Apply(list)
 	}
 	m.BoundTS, m.SafepointTS = 50, 35
-	if _, _, err := collectAll(m, CollectLimits{Entries: 1, Bytes: 1 << 20, Looked: 100}, (*MemView).Apply); err != nil {
+	if err := collectAll(m, 2, CollectLimits{Entries: 1, Bytes: 1 << 20, Looked: 100}, func(*CollectStep) {}); err != nil {
 		t.Fatal(err)
 	}
 	m.BoundTS = 35 // as an open snapshot at 35 saw it
@@ -179,7 +191,7 @@ func TestHotCellIsCollectedOldestFirst(t *testing.T) {
 	}
 	m.BoundTS, m.SafepointTS = 300, 300
 	last := Timestamp(0)
-	list, steps := []Garbage{{Cell: c}}, 0
+	list, steps := []Garbage{{Group: GroupHistory, Cell: c}}, 0
 	for ; len(list) > 0; steps++ {
 		step, n, err := CollectCells(m, list, CollectLimits{Entries: 7, Bytes: 1 << 20, Looked: 1 << 20})
 		if err != nil {
@@ -216,7 +228,7 @@ func TestCollectionFaults(t *testing.T) {
 	m.BoundTS, m.SafepointTS = 90, 90
 	for n := range 3 {
 		f := &faultyView{MemView: m, left: n}
-		step, _, err := CollectCells(f, []Garbage{{Cell: parseCell("a.x")}}, CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
+		step, _, err := CollectCells(f, []Garbage{{Group: GroupHistory, Cell: parseCell("a.x")}}, CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
 		if !errors.Is(err, errDisk) || len(step.Mutations) != 0 {
 			t.Errorf("fault of lookup %d: %d deletions, %v", n, len(step.Mutations), err)
 		}

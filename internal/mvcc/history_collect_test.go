@@ -42,11 +42,12 @@ func (h *history) raiseBound(bound Timestamp) {
 	h.logf("bound %d", bound)
 }
 
-// pass is a pass of collection over one tablet, by a walk or by a list of what has become garbage.
+// pass is a pass of collection over one tablet, by surveys or by what is remembered as garbage.
 type pass struct {
 	tablet int
 	byList bool
-	place  CollectPlace
+	place  SurveyPlace
+	list   []Garbage // found, and not yet looked at again
 }
 
 // collectStep takes one pass a step on, with limits of a few entries, so that everything else comes in between.
@@ -54,36 +55,44 @@ func (h *history) collectStep() {
 	i := h.rng.IntN(len(h.passes))
 	p := h.passes[i]
 	view := h.tablets[p.tablet]
-	limits := CollectLimits{Entries: 1 + h.rng.IntN(4), Bytes: 1 << 20, Looked: 1 + h.rng.IntN(30)}
-	var step CollectStep
-	var err error
-	done := false
-	if p.byList {
-		list := h.garbage[p.tablet]
-		due := slices.DeleteFunc(slices.Clone(list), func(g Garbage) bool { return g.From > view.Safepoint() })
-		SortGarbage(due)
-		var n int
-		step, n, err = CollectCells(view, due, limits)
-		done = n == len(due)
-		left := append(slices.DeleteFunc(list, func(g Garbage) bool { return slices.Contains(due[:n], g) }), step.Kept...)
-		SortGarbage(left)
-		h.garbage[p.tablet] = slices.Compact(left)
-	} else {
-		step, p.place, err = Collect(view, Span{Table: testTable}, p.place, limits)
-		done = p.place.Done()
+	if len(p.list) == 0 && !h.find(p, view) {
+		h.passes = slices.Delete(h.passes, i, i+1)
+		return
 	}
+	limits := CollectLimits{Entries: 1 + h.rng.IntN(4), Bytes: 1 << 20, Looked: 1 + h.rng.IntN(30)}
+	step, n, err := CollectCells(view, p.list, limits)
 	if err != nil {
 		h.check(faultf(assertNoError, "collection: %v", err))
 		return
 	}
-	lost := h.chance(5)
-	h.logf("tablet %d: collected %+v, lost %t", p.tablet, step.Mutations, lost)
-	if !lost {
-		h.deleted(view, step.Mutations)
+	p.list = p.list[n:]
+	h.garbage[p.tablet] = append(h.garbage[p.tablet], step.Kept...)
+	h.logf("tablet %d: collected %+v", p.tablet, step.Mutations)
+	h.deleted(view, step.Mutations)
+}
+
+// find gives a pass something to do. The survey may be made a while before its finds are collected.
+func (h *history) find(p *pass, view *MemView) bool {
+	switch {
+	case p.byList:
+		p.byList, p.place.stage = false, stageEnd
+		for _, g := range h.garbage[p.tablet] {
+			if g.From <= view.Safepoint() {
+				p.list = append(p.list, g)
+			}
+		}
+		h.garbage[p.tablet] = slices.DeleteFunc(h.garbage[p.tablet], func(g Garbage) bool { return g.From <= view.Safepoint() })
+		p.list = SortGarbage(p.list)
+		return true
+	case p.place.Done():
+		return false
 	}
-	if done {
-		h.passes = slices.Delete(h.passes, i, i+1)
+	list, _, next, err := Survey(view, wholeTable, p.place, 1+h.rng.IntN(5), 1+h.rng.IntN(10))
+	if err != nil {
+		h.check(faultf(assertNoError, "survey: %v", err))
 	}
+	p.list, p.place = SortGarbage(list), next
+	return true
 }
 
 // deleted applies what collection deletes. An ack that goes with its cell is the one thing whose loss can be read.
@@ -124,7 +133,9 @@ func (h *history) collectEverything() {
 		view.BoundTS, view.SafepointTS = h.now, h.now
 		for range 2 { // what a delete's notification kept goes once that is cleared; here it is, at random
 			limits := CollectLimits{Entries: 1 + h.rng.IntN(5), Bytes: 1 << 20, Looked: 1 + h.rng.IntN(50)}
-			if _, _, err := collectAll(view, limits, h.deleted); err != nil {
+			h.model.acksMayGo()
+			err := collectAll(view, 1+h.rng.IntN(20), limits, func(s *CollectStep) { h.seen.Collected += len(s.Mutations) })
+			if err != nil {
 				h.check(faultf(assertNoError, "collection: %v", err))
 				return
 			}

@@ -6,34 +6,43 @@ import (
 	"slices"
 )
 
-var _ CollectView = (*MemView)(nil)
+var (
+	_ CollectView = (*MemView)(nil)
+	_ SurveyView  = (*MemView)(nil)
+)
 
-// History implements CollectView.
+// History implements SurveyView.
 func (m *MemView) History(s Span, below *Cell) iter.Seq2[CellWrite, error] {
-	var cells []Cell
+	var cells []CellAt
 	for c := range m.older {
 		if c.Table == s.Table && s.Contains(c.Row) && (below == nil || c.Compare(*below) < 0) {
-			cells = append(cells, c)
+			cells = append(cells, CellAt{Cell: c})
 		}
 	}
-	slices.SortFunc(cells, func(a, b Cell) int { return b.Compare(a) })
-	return m.HistoryOf(cells)
+	slices.SortFunc(cells, func(a, b CellAt) int { return b.Cell.Compare(a.Cell) })
+	return m.HistoryOf(cells, MaxTimestamp)
 }
 
 // HistoryOf implements CollectView.
-func (m *MemView) HistoryOf(cells []Cell) iter.Seq2[CellWrite, error] {
+func (m *MemView) HistoryOf(cells []CellAt, upTo Timestamp) iter.Seq2[CellWrite, error] {
 	return func(yield func(CellWrite, error) bool) {
 		for _, c := range cells {
-			for _, w := range slices.Backward(slices.Clone(m.older[c])) {
-				if !yield(CellWrite{Cell: c, Write: w}, nil) {
+			for _, w := range slices.Backward(slices.Clone(m.older[c.Cell])) {
+				if w.CommitTS < c.TS {
+					continue
+				}
+				if !yield(CellWrite{Cell: c.Cell, Write: w}, nil) {
 					return
+				}
+				if w.CommitTS > upTo {
+					break
 				}
 			}
 		}
 	}
 }
 
-// Keys implements CollectView.
+// Keys implements SurveyView.
 func (m *MemView) Keys(g Group, s Span, after *CellAt) iter.Seq2[CellAt, error] {
 	var list []CellAt
 	for _, e := range m.entries() {
@@ -57,12 +66,12 @@ func (m *MemView) Keys(g Group, s Span, after *CellAt) iter.Seq2[CellAt, error] 
 	}
 }
 
-// Acks implements CollectView.
+// Acks implements Observers.
 func (m *MemView) Acks(t TableID, column string) []string {
 	return m.Observers[ObservedColumn{t, column}]
 }
 
-// AckOf implements CollectView.
+// AckOf implements Observers.
 func (m *MemView) AckOf(t TableID, observer string) (string, bool) {
 	for c, names := range m.Observers {
 		if c.Table == t && slices.Contains(names, observer) {
@@ -72,7 +81,7 @@ func (m *MemView) AckOf(t TableID, observer string) (string, bool) {
 	return "", false
 }
 
-// Dropped implements CollectView.
+// Dropped implements Observers.
 func (m *MemView) Dropped(t TableID) bool {
 	ts, ok := m.DroppedTS[t]
 	return ok && ts <= m.SafepointTS

@@ -284,3 +284,12 @@ func (m *model) checkVersions(viewOf func(Cell) *MemView) *fault {
 	}
 	return nil
 }
+
+// acksMayGo says that from now on any ack may be missing: all is decided and collected.
+func (m *model) acksMayGo() {
+	for c := range m.versions {
+		if c.Class == ClassAck {
+			m.gone[c] = MaxTimestamp
+		}
+	}
+}
