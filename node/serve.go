@@ -39,7 +39,7 @@ func (n *Node) serve(_ context.Context) error {
 	}
 	if addr := n.cfg.HTTPAddr(); addr != "" {
 		s.http, err = httpd.Open(httpd.Options{
-			Addr: addr, Metrics: n.gatherer(), Logger: n.cfg.Logger, Ready: n.ready,
+			Addr: addr, Metrics: n.gatherer(), Logger: n.cfg.Logger, Ready: n.ready, Cluster: n.overview,
 			Status: func(ctx context.Context) *pb.NodeStatusResponse {
 				status, _ := n.status(ctx) // what could be gathered in time
 				return status
@@ -60,6 +60,15 @@ func (n *Node) latest() mvcc.Timestamp {
 		return mvcc.MaxTimestamp
 	}
 	return last
+}
+
+// overview is what the page shows of the cluster: what could be gathered in time.
+func (n *Node) overview(ctx context.Context) ([]*pb.ObserverState, []*pb.Table) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	observers, _ := n.transport().Observers(ctx)
+	tables, _ := n.meta.Tables(ctx)
+	return observers, tables
 }
 
 var errStopping = errors.New("node: stopping")

@@ -46,7 +46,7 @@ var layers = []layer{
 	{of: "cluster/...", may: []string{pb, "cluster/...", "internal/actorkit", "internal/mvcc", "internal/txn", "internal/wire", "store"}},
 	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
 	{of: "internal/pbjson"},
-	{of: "internal/httpd", may: []string{pb, "internal/pbjson"}},
+	{of: "internal/httpd", may: []string{pb, "internal/mvcc", "internal/pbjson"}},
 	{of: "internal/cli/...", may: []string{root, pb, "internal/actorkit", "internal/cli/...", "internal/config", "internal/mvcc", "internal/pbjson", "internal/rpc", "internal/txn", "internal/wire"}},
 	{of: "node", may: []string{"..."}},
 	{of: "cmd/...", may: []string{"node"}},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +129,39 @@ func TestPageEscapes(t *testing.T) {
 	for _, want := range []string{"percolator node 7", "&lt;b&gt;count", `\xff`, "&lt;i&gt;starting", "41"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %s", want)
+		}
+	}
+}
+
+// TestPageShowsTheCluster: how each observer stands, what waits for it, tables by name, history and disk.
+func TestPageShowsTheCluster(t *testing.T) {
+	status := sample()
+	status.History = &pb.HistoryStatus{Bound: 1 << 30, Collected: 1234567, BlockedBy: "<u>reader</u> holds history"}
+	status.DiskFree, status.WriteBlocked = 3<<30, "<s>4 MiB left</s>"
+	handler := httpd.Handler(httpd.Options{
+		Status: func(context.Context) *pb.NodeStatusResponse { return status },
+		Ready:  func(context.Context) error { return nil },
+		Cluster: func(context.Context) ([]*pb.ObserverState, []*pb.Table) {
+			return []*pb.ObserverState{
+				{Info: &pb.ObserverInfo{Name: "one", TableName: "docs", Paused: true}, Linked: true, Notifications: 1500, OldestTs: 1},
+				{Info: &pb.ObserverInfo{Name: "two", TableName: "docs"}, Parked: 3, Backfill: &pb.Backfill{Rows: 77, Error: "<q>no</q>"}},
+			}, []*pb.Table{{Id: 16, Name: "docs<x>"}}
+		},
+		Metrics: prometheus.NewRegistry(),
+	})
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequest("GET", "/?refresh=2", nil))
+	body := w.Body.String()
+	for _, want := range []string{
+		"paused", "in no program", "1\u202f500", "docs&lt;x&gt;/", "1\u202f234\u202f567", "3.0 GiB free", "takes no writes", "77 rows", `content="2"`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	for _, hostile := range []string{"<u>", "<s>", "<q>", "docs<x>"} {
+		if strings.Contains(body, hostile) {
+			t.Errorf("%s got through", hostile)
 		}
 	}
 }

@@ -2,6 +2,8 @@ package httpd
 
 import (
 	"bytes"
+	_ "embed"
+	"fmt"
 	"html/template"
 	"net/http"
 	"strconv"
@@ -9,7 +11,11 @@ import (
 	"unicode/utf8"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 )
+
+//go:embed page.html
+var pageText string
 
 // pageTemplate is the page at /. html/template escapes whatever rows and observers are called.
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
@@ -20,60 +26,113 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 		}
 		return strconv.Quote(string(b))
 	},
-}).Parse(`<!DOCTYPE html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>percolator node {{.Status.NodeId}}</title>
-<style>
-:root { color-scheme: light dark }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem }
-h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem }
-table { border-collapse: collapse } th, td { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top }
-thead th { border-bottom: 1px solid #8888; font-weight: 600 }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
-.bad { color: #c22; font-weight: 600 } footer { margin-top: 2rem }
-</style>
-<h1>percolator node {{.Status.NodeId}}</h1>
-<p>{{with .Fault}}<span class="bad">not ready: {{.}}</span>{{else}}ready{{end}}</p>
-<table>
-<tr><th>cluster<td>{{.Status.ClusterId}}
-<tr><th>version<td>{{.Status.Version}}
-<tr><th>clients<td>{{.Status.Listen}}
-<tr><th>up since<td>{{when .Status.StartedUnixMs}}
-<tr><th>oracle<td>at {{.Status.OracleLast}}; {{.Status.OracleServed}} timestamps in {{.Status.OracleBatches}} batches
-<tr><th>log<td>{{.Status.LogRequests}} requests in {{.Status.LogBatches}} synced batches
-</table>
-<h2>Tablets</h2>
-<table>
-<thead><tr><th class="n">id<th>from<th>before<th>role<th class="n">applied<th class="n">locks<th class="n">reads<th class="n">mutations<th class="n">batches<th class="n">proposals</thead>
-{{range .Status.Tablets}}<tr><td class="n">{{.Tablet.TabletId}}<td>{{.Tablet.StartTable}}/{{row .Tablet.StartRow}}
-<td>{{if .Tablet.EndUnbounded}}the end{{else}}{{.Tablet.EndTable}}/{{row .Tablet.EndRow}}{{end}}
-<td>{{if .Leader}}leader{{else}}replica{{end}}<td class="n">{{.AppliedIndex}}<td class="n">{{.Locks}}<td class="n">{{.Reads}}<td class="n">{{.Mutations}}<td class="n">{{.Batches}}<td class="n">{{.Proposals}}
-{{else}}<tr><td colspan="10">none
-{{end}}</table>
-<h2>Observers</h2>
-<table>
-<thead><tr><th>name<th>column<th>kind<th class="n">runs<th class="n">commits<th class="n">conflicts<th class="n">failures<th class="n">parked<th class="n">running</thead>
-{{range .Status.Observers}}<tr><td>{{.Name}}<td>{{.Table}}/{{row .Column}}<td>{{if .Weak}}weak{{else}}strong{{end}}
-<td class="n">{{.Runs}}<td class="n">{{.Commits}}<td class="n">{{.Conflicts}}<td class="n">{{.Failures}}<td class="n">{{.Parked}}<td class="n">{{.Running}}
-{{else}}<tr><td colspan="9">none linked
-{{end}}</table>
-<footer><a href="/api/v1/status">status as JSON</a> · <a href="/metrics">metrics</a> · <a href="/readyz">readiness</a></footer>
-</html>
-`))
+	"stamp": func(ts uint64) string {
+		if ts == 0 {
+			return "—"
+		}
+		return time.UnixMilli(mvcc.Timestamp(ts).Millis()).UTC().Format("15:04:05.000")
+	},
+	"age":   age,
+	"count": grouped,
+	"size":  size,
+	"state": observerState,
+	"waiting": func(o *pb.ObserverState) uint64 {
+		return o.Notifications + o.Intents
+	},
+}).Parse(pageText))
 
-// page writes the page at /; fault is why the node is not ready.
-func page(w http.ResponseWriter, status *pb.NodeStatusResponse, fault error) {
+// view is what the page shows.
+type view struct {
+	Status    *pb.NodeStatusResponse
+	Observers []*pb.ObserverState
+	Fault     error // why the node is not ready
+	Now       string
+	Refresh   int // seconds between automatic reloads; 0: none
+
+	tables map[uint32]string
+}
+
+// Table is the table's name, or its id where none is known: meta's own, and dropped ones.
+func (v view) Table(id uint32) string {
+	if name, ok := v.tables[id]; ok {
+		return name
+	}
+	return "#" + strconv.FormatUint(uint64(id), 10)
+}
+
+// page writes the page at /.
+func page(w http.ResponseWriter, req *http.Request, o Options) {
+	ctx := req.Context()
+	v := view{Status: o.Status(ctx), Fault: o.Ready(ctx), Now: time.Now().UTC().Format("15:04:05 UTC"), tables: map[uint32]string{}}
+	if o.Cluster != nil {
+		observers, tables := o.Cluster(ctx)
+		v.Observers = observers
+		for _, t := range tables {
+			v.tables[t.Id] = t.Name
+		}
+	}
+	if v.Observers == nil { // what this node runs is known always
+		for _, s := range v.Status.GetObservers() {
+			v.Observers = append(v.Observers, &pb.ObserverState{
+				Info: &pb.ObserverInfo{Name: s.Name, TableName: s.Table, Column: s.Column, Weak: s.Weak, Paused: s.Paused}, Linked: true, Status: s,
+			})
+		}
+	}
+	if n, err := strconv.Atoi(req.URL.Query().Get("refresh")); err == nil {
+		v.Refresh = min(max(n, 0), 3600)
+	}
 	var body bytes.Buffer
-	err := pageTemplate.Execute(&body, struct {
-		Status *pb.NodeStatusResponse
-		Fault  error
-	}{status, fault})
-	if err != nil {
+	if err := pageTemplate.Execute(&body, v); err != nil {
 		text(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, _ = w.Write(body.Bytes())
+}
+
+// observerState is one word for how an observer stands.
+func observerState(o *pb.ObserverState) string {
+	switch {
+	case o.GetInfo().GetRetired():
+		return "being retired"
+	case o.GetInfo().GetPaused():
+		return "paused"
+	case !o.GetLinked():
+		return "in no program"
+	}
+	return "on"
+}
+
+// age is the time since a timestamp, by this node's clock; a dash for none.
+func age(ts uint64) string {
+	if ts == 0 {
+		return "—"
+	}
+	d := max(0, time.Since(time.UnixMilli(mvcc.Timestamp(ts).Millis())))
+	if d < time.Second {
+		return "< 1 s"
+	}
+	return d.Round(time.Second).String()
+}
+
+// grouped writes a number with its thousands apart.
+func grouped(n any) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "\u202f" + s[i:]
+	}
+	return s
+}
+
+// size writes bytes in the unit that fits.
+func size(bytes uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	v, u := float64(bytes), 0
+	for v >= 1024 && u < len(units)-1 {
+		v, u = v/1024, u+1
+	}
+	if u == 0 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[u])
 }

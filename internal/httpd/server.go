@@ -22,6 +22,8 @@ type Options struct {
 	Addr string
 	// Status describes the node.
 	Status func(ctx context.Context) *pb.NodeStatusResponse
+	// Cluster lists the cluster's observers and tables, for the page; nil, or nil lists: not known.
+	Cluster func(ctx context.Context) ([]*pb.ObserverState, []*pb.Table)
 	// Ready is nil while the node serves, else why it does not.
 	Ready func(ctx context.Context) error
 	// Metrics is what /metrics exports.
@@ -102,7 +104,7 @@ func Handler(o Options) http.Handler {
 		_, _ = w.Write(append(body, '\n'))
 	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, req *http.Request) {
-		page(w, o.Status(req.Context()), o.Ready(req.Context()))
+		page(w, req, o)
 	})
 	return guard(mux)
 }
