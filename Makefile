@@ -7,6 +7,8 @@ LDFLAGS  := -s -w -X github.com/percolator-go/percolator/internal/version.stampe
 TIMEOUT  ?= 15m
 FUZZTIME ?= 20s
 SEEDS    ?= 20
+DURATION ?= 10m
+SEED     ?= 1
 ARGS     ?=
 
 # golangci-lint is built once per version, into bin/.
@@ -17,7 +19,7 @@ LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 RACE ?= . ./internal/... ./store/... ./actors/... ./node/...
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench demo generate lint vet fuzz broken webindex-kill power clean
+.PHONY: help build check test race bench demo generate lint vet fuzz broken webindex-kill power soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +65,9 @@ broken: ## each deliberately broken build must be caught by its named assertion
 
 webindex-kill: ## kill -9 in the middle of the load, restart, verify; SEEDS times
 	./scripts/webindex-kill $(SEEDS)
+
+soak: ## load, edit, split, kill, pause and verify for DURATION, choices from SEED; ARGS are passed on
+	$(GO) run ./test/soak -duration $(DURATION) -seed $(SEED) $(ARGS)
 
 power: ## power loss on a loop-mounted ext4; needs root
 	./scripts/power

@@ -1,0 +1,322 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// action is one thing that is done to the node.
+type action struct {
+	name   string
+	weight int
+	do     func(*soak, context.Context) error
+}
+
+var actions = []action{
+	{"load", 6, func(s *soak, ctx context.Context) error { return s.load(ctx, 1+s.rng.IntN(100)) }},
+	{"edit", 8, func(s *soak, ctx context.Context) error { return s.edit(ctx, 1+s.rng.IntN(300)) }},
+	{"delete", 4, func(s *soak, ctx context.Context) error { return s.remove(ctx, 1+s.rng.IntN(60)) }},
+	{"split", 2, (*soak).split},
+	{"pause", 3, (*soak).pause},
+	{"park", 2, (*soak).park},
+	{"hold", 3, (*soak).hold},
+	{"kill a client", 2, (*soak).killClient},
+}
+
+// choose picks an action by weight.
+func (s *soak) choose() action {
+	sum := 0
+	for _, a := range actions {
+		sum += a.weight
+	}
+	n := s.rng.IntN(sum)
+	for _, a := range actions {
+		if n -= a.weight; n < 0 {
+			return a
+		}
+	}
+	return actions[0]
+}
+
+// load writes new documents, fewer when there are enough.
+func (s *soak) load(ctx context.Context, n int) error {
+	if n = min(n, s.o.docs-len(s.model.may)); n <= 0 {
+		return nil
+	}
+	s.step("load %d documents", n)
+	return s.write(ctx, s.drafts(s.model.fresh(n)))
+}
+
+// edit writes some documents anew, half of them more than once.
+func (s *soak) edit(ctx context.Context, n int) error {
+	rows := s.model.pick(s.rng, n)
+	s.step("edit %d documents", len(rows))
+	if err := s.write(ctx, s.drafts(rows)); err != nil {
+		return err
+	}
+	return s.write(ctx, s.drafts(rows[:len(rows)/2]))
+}
+
+// remove deletes documents.
+func (s *soak) remove(ctx context.Context, n int) error {
+	rows := s.model.pick(s.rng, n)
+	s.step("delete %d documents", len(rows))
+	writes := map[string]string{}
+	for _, row := range rows {
+		writes[row] = ""
+	}
+	if len(s.gone) < 100 {
+		s.gone = append(s.gone, rows[:min(len(rows), 10)]...)
+	}
+	return s.write(ctx, writes)
+}
+
+func (s *soak) drafts(rows []string) map[string]string {
+	writes := map[string]string{}
+	for _, row := range rows {
+		writes[row] = s.model.draft(s.rng)
+	}
+	return writes
+}
+
+// write loads texts, each in a transaction, and remembers which were acknowledged. A failure is one of the test.
+func (s *soak) write(ctx context.Context, texts map[string]string) error {
+	failed, err := s.attempt(ctx, texts)
+	if err != nil {
+		return err
+	}
+	for row, err := range failed {
+		return violation("write %s while the node runs: %v", row, err)
+	}
+	return nil
+}
+
+// attempt is write that hands out what was not acknowledged: its outcome is not known.
+func (s *soak) attempt(ctx context.Context, texts map[string]string) (failed map[string]error, err error) {
+	var mu sync.Mutex
+	failed = map[string]error{}
+	loader := s.db.Loader(percolator.LoaderConfig{Workers: 16, Name: "soak"})
+	for _, row := range slices.Sorted(maps.Keys(texts)) {
+		value := texts[row]
+		err := loader.LoadThen(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			put(tx, row, text, value)
+			put(tx, mirrorRow(row), copied, value)
+			return nil
+		}, func(err error) {
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed[row] = err
+			}
+		})
+		if err != nil {
+			return nil, errors.Join(err, loader.Close())
+		}
+	}
+	if err := loader.Close(); err != nil {
+		return nil, err
+	}
+	s.totals.writes += len(texts)
+	for row, value := range texts {
+		if failed[row] != nil {
+			s.totals.unknown++
+			s.model.tried(row, value)
+		} else {
+			s.model.wrote(row, value)
+		}
+	}
+	return failed, nil
+}
+
+// killWhileWriting kills the node with -9 in the middle of writes and starts it again.
+func (s *soak) killWhileWriting(ctx context.Context) error {
+	texts, after := s.drafts(s.model.pick(s.rng, 50+s.rng.IntN(300))), time.Duration(s.rng.IntN(400))*time.Millisecond
+	s.step("kill the node %v after the begin of %d writes", after, len(texts))
+	type ended struct {
+		failed map[string]error
+		err    error
+	}
+	done := make(chan ended, 1)
+	go func() { // joined below
+		failed, err := s.attempt(ctx, texts)
+		done <- ended{failed, err}
+	}()
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+	<-timer.C
+	if err := s.node.kill(); err != nil {
+		return err
+	}
+	s.totals.kills++
+	if err := s.start(); err != nil {
+		return err
+	}
+	e := <-done
+	s.step("the node is back after %v; the outcome of %d writes is not known", s.node.took.Round(time.Millisecond), len(e.failed))
+	return e.err
+}
+
+// killClient lets another process write pairs, and kills it in the middle of its commits.
+func (s *soak) killClient(_ context.Context) error {
+	after := time.Duration(50+s.rng.IntN(300)) * time.Millisecond
+	p, err := spawn(order{Client: s.listen, Seed: s.rng.Uint64()}, s.log)
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+	<-timer.C
+	s.totals.clientKills++
+	s.step("kill a client %v after its begin", after)
+	return p.kill()
+}
+
+// split splits a table at a row that is in use or might be.
+func (s *soak) split(ctx context.Context) error {
+	if s.now[tablets] >= int64(s.o.tablets) {
+		return nil
+	}
+	table, row := docs, docRow(s.rng.IntN(s.model.next+1))
+	switch s.rng.IntN(4) {
+	case 0:
+		table, row = mirror, mirrorRow(row)
+	case 1:
+		table, row = words, fmt.Sprintf("w%d", s.rng.IntN(vocabulary))
+	case 2:
+		table, row = links, row+"/"+docRow(s.rng.IntN(s.model.next+1))
+	}
+	s.step("split %s before %s", table, row)
+	s.totals.splits++
+	s.now[tablets]++
+	return s.db.Client().Transport().SplitTablet(ctx, table, row)
+}
+
+// pause pauses an observer, writes, and resumes it: nothing runs meanwhile, and everything does afterwards.
+func (s *soak) pause(ctx context.Context) error {
+	name := observers[s.rng.IntN(len(observers))]
+	s.step("pause %s", name)
+	if err := s.control(ctx, name, true); err != nil {
+		return s.skip(err)
+	}
+	before, err := s.runs(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := s.write(ctx, s.drafts(s.model.pick(s.rng, 1+s.rng.IntN(100)))); err != nil {
+		return err
+	}
+	after, err := s.runs(ctx, name)
+	if err != nil {
+		return err
+	}
+	if after != before {
+		return violation("observer %s ran %d times while it was paused", name, after-before)
+	}
+	s.totals.pauses++
+	s.step("resume %s", name)
+	return s.control(ctx, name, false)
+}
+
+func (s *soak) control(ctx context.Context, name string, paused bool) error {
+	_, err := s.db.Client().Transport().ControlObserver(ctx, &pb.ControlObserverRequest{Name: name, Paused: &paused})
+	return err
+}
+
+// runs is how often the node has called the observer's function.
+func (s *soak) runs(ctx context.Context, name string) (uint64, error) {
+	status, err := s.db.Client().Transport().NodeStatus(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, o := range status.Observers {
+		if o.Name == name {
+			return o.Runs, nil
+		}
+	}
+	return 0, fmt.Errorf("soak: the node does not run %s", name)
+}
+
+// skip passes over a step that the node cannot do, which the summary tells.
+func (s *soak) skip(err error) error {
+	var refusal *txn.ServerError
+	if errors.As(err, &refusal) && refusal.Code == pb.Error_CODE_UNAVAILABLE {
+		s.skipped = refusal.Message
+		s.step("skipped: %v", err)
+		return nil
+	}
+	return err
+}
+
+// park writes documents that "count" refuses until their notifications are given up, then replays those.
+func (s *soak) park(ctx context.Context) error {
+	if err := s.refuse(ctx, "yes"); err != nil {
+		return err
+	}
+	texts := s.drafts(s.model.pick(s.rng, 1+s.rng.IntN(8)))
+	for row := range texts {
+		texts[row] += " " + bad
+	}
+	s.step("park %d notifications", len(texts))
+	if err := s.write(ctx, texts); err != nil {
+		return err
+	}
+	var parked []string
+	err := until(ctx, quiesceTimeout, func() (done bool, err error) {
+		parked, err = leftovers(ctx, s.db, true)
+		return len(parked) == len(texts), err
+	})
+	if err != nil {
+		return violation("%d of %d notifications parked: %v\n%s", len(parked), len(texts), err, few(parked))
+	}
+	s.totals.parked += len(texts)
+	if err := s.refuse(ctx, ""); err != nil {
+		return err
+	}
+	return s.replay(ctx, slices.Sorted(maps.Keys(texts)))
+}
+
+func (s *soak) refuse(ctx context.Context, value string) error {
+	return s.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		put(tx, controlRow, refuse, value)
+		return nil
+	})
+}
+
+// replay lets parked notifications of "count" run again.
+func (s *soak) replay(ctx context.Context, rows []string) error {
+	c := s.db.Client()
+	id, err := c.TableID(ctx, docs)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		ts, err := c.Timestamp(ctx)
+		if err != nil {
+			return err
+		}
+		cell := mvcc.Cell{Table: id, Row: row, Column: text.Name}
+		resp, _, err := c.Send(ctx, wire.Position{Table: id, Row: row}, &pb.TabletRequest{Op: &pb.TabletRequest_Notify{
+			Notify: &pb.NotifyRequest{Ts: uint64(ts), Replay: true, Cells: []*pb.Cell{wire.CellPB(cell)}},
+		}})
+		if err != nil {
+			return err
+		}
+		if st := resp.GetMutation().GetStatus(); st != pb.Status_STATUS_OK {
+			return violation("replay of %s: %v", row, st)
+		}
+		s.totals.replayed++
+	}
+	s.step("replay %d notifications", len(rows))
+	return nil
+}

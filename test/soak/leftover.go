@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// walkPage is how many entries one message fetches.
+const walkPage = 512
+
+// walk yields one group of a table over all its tablets; N and I of one column.
+func walk(ctx context.Context, c *txn.Client, group mvcc.Group, table mvcc.TableID, column string) iter.Seq2[*pb.WalkEntry, error] {
+	return func(yield func(*pb.WalkEntry, error) bool) {
+		at := wire.Position{Table: table}
+		var after *pb.WalkEntry
+		for {
+			req := &pb.WalkRequest{
+				Group: uint32(group), Table: uint32(table), FromRow: wire.Bytes(at.Row), Column: wire.Bytes(column), Limit: walkPage,
+			}
+			if after != nil {
+				req.After, req.AfterTs = after.Cell, after.Ts
+			}
+			resp, d, err := c.Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: req}})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			page := resp.GetWalk()
+			for _, e := range page.GetEntries() {
+				if !yield(e, nil) {
+					return
+				}
+				after, at.Row = e, wire.String(e.Cell.Row)
+			}
+			if !page.GetDone() && len(page.GetEntries()) > 0 {
+				continue
+			}
+			end, bounded := wire.EndOf(d)
+			if !bounded || end.Table != table {
+				return
+			}
+			at, after = end, nil
+		}
+	}
+}
+
+// leftovers lists locks, intents and notifications; of the notifications those that are parked or those that are not.
+func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, error) {
+	var out []string
+	c := db.Client()
+	catalogue, err := c.Transport().Catalogue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	add := func(group mvcc.Group, table mvcc.TableID, column string) error {
+		for e, err := range walk(ctx, c, group, table, column) {
+			if err != nil {
+				return err
+			}
+			if n := e.Notify; group == mvcc.GroupNotify && (n.GetParkedTs() != 0) != parked {
+				continue
+			}
+			out = append(out, fmt.Sprintf("%c table %d row %q column %q: %v%v%v", group, table, e.Cell.Row, e.Cell.Column, e.Lock, e.Intent, e.Notify))
+		}
+		return nil
+	}
+	for _, o := range catalogue.GetObservers() {
+		if err := add(mvcc.GroupNotify, mvcc.TableID(o.Table), string(o.Column)); err != nil {
+			return nil, err
+		}
+		if parked || !o.Weak {
+			continue
+		}
+		if err := add(mvcc.GroupIntent, mvcc.TableID(o.Table), string(o.Column)); err != nil {
+			return nil, err
+		}
+	}
+	if parked {
+		return out, nil
+	}
+	for _, name := range tables {
+		id, err := c.TableID(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if err := add(mvcc.GroupLock, id, ""); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// versions counts the older versions that a row holds, and all its keys.
+func versions(ctx context.Context, db *percolator.DB, table, row string) (old, all int, err error) {
+	c := db.Client()
+	id, err := c.TableID(ctx, table)
+	if err != nil {
+		return 0, 0, err
+	}
+	req := &pb.TabletRequest{Op: &pb.TabletRequest_History{History: &pb.HistoryRequest{Table: uint32(id), Row: wire.Bytes(row), Limit: 1000}}}
+	resp, _, err := c.Send(ctx, wire.Position{Table: id, Row: row}, req)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, e := range resp.GetHistory().GetEntries() {
+		if all++; mvcc.Group(e.Group) == mvcc.GroupHistory {
+			old++
+		}
+	}
+	return old, all, nil
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// model is what the driver knows of the documents: the texts that each may have now. One, if its last write was
+// acknowledged; more, if the node was killed meanwhile and the outcome is not known.
+type model struct {
+	may     map[string][]string // row: texts; "" is a document that does not exist
+	next    int                 // id of the next new document
+	written int                 // generations given out
+}
+
+func newModel() *model { return &model{may: map[string][]string{}} }
+
+// vocabulary is how many words there are.
+const vocabulary = 400
+
+// draft makes up a new text. Links lead to documents that exist, mostly, and to some that do not.
+func (m *model) draft(rng *rand.Rand) string {
+	m.written++
+	b := fmt.Appendf(nil, "g%d", m.written)
+	for range 3 + rng.IntN(8) {
+		b = fmt.Appendf(b, " w%d", int(float64(vocabulary)*rng.Float64()*rng.Float64()))
+	}
+	for range rng.IntN(4) {
+		b = append(b, " >"+docRow(rng.IntN(max(m.next, 1)+5))...)
+	}
+	if rng.IntN(50) == 0 { // too long to be kept beside its write record
+		b = append(b, strings.Repeat(" long", 250+rng.IntN(2000))...)
+	}
+	return string(b)
+}
+
+// alive lists the documents that may exist, sorted.
+func (m *model) alive() []string {
+	var out []string
+	for row, texts := range m.may {
+		if !slices.Equal(texts, []string{""}) {
+			out = append(out, row)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// fresh takes the rows of n new documents.
+func (m *model) fresh(n int) []string {
+	rows := make([]string, n)
+	for i := range rows {
+		rows[i] = docRow(m.next)
+		m.next++
+	}
+	return rows
+}
+
+// pick chooses up to n of the documents that may exist.
+func (m *model) pick(rng *rand.Rand, n int) []string {
+	rows := m.alive()
+	rng.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
+	return rows[:min(n, len(rows))]
+}
+
+// wrote takes note of a write that was acknowledged, tried of one whose outcome is not known.
+func (m *model) wrote(row, s string) { m.may[row] = []string{s} }
+
+func (m *model) tried(row, s string) {
+	before := m.may[row]
+	if len(before) == 0 {
+		before = []string{""}
+	}
+	m.may[row] = append(slices.Clone(before), s)
+}
+
+// check compares with the documents that were read, and takes what was read for the truth from now on: an outcome that
+// has been seen stands.
+func (m *model) check(read map[string]string) error {
+	for row, s := range read {
+		if !slices.Contains(m.may[row], s) {
+			return fmt.Errorf("document %s is %.60q; it may only be one of %.200q", row, s, m.may[row])
+		}
+	}
+	for _, row := range slices.Sorted(maps.Keys(m.may)) {
+		texts := m.may[row]
+		if s, there := read[row]; there {
+			m.may[row] = []string{s}
+			continue
+		}
+		if !slices.Contains(texts, "") {
+			return fmt.Errorf("document %s is gone; it may only be one of %.200q", row, texts)
+		}
+		delete(m.may, row)
+	}
+	return nil
+}

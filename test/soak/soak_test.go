@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+var (
+	smokeTime = flag.Duration("soak", 15*time.Second, "how long the smoke test soaks")
+	smokeSeed = flag.Uint64("seed", 1, "of its choices")
+)
+
+func TestMain(m *testing.M) {
+	if child() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func small(t *testing.T, out io.Writer) options {
+	return options{
+		dir: t.TempDir(), duration: *smokeTime, warm: *smokeTime / 2, seed: *smokeSeed, history: 4 * time.Second, docs: 150,
+		every: 5 * time.Second, tablets: 12, memTable: 4 << 20, patience: 5 * lockTTL, out: out,
+	}
+}
+
+// TestSmoke is a soak of seconds.
+func TestSmoke(t *testing.T) {
+	var out, fault bytes.Buffer
+	code := conduct(t.Context(), small(t, &out), false, &fault)
+	t.Log(out.String())
+	if code != 0 {
+		t.Errorf("exit code %d\n%s", code, fault.String())
+	}
+}
+
+// TestUsage: what is not understood is refused with exit code 2.
+func TestUsage(t *testing.T) {
+	if code := command([]string{"-duration", "long"}, io.Discard, io.Discard); code != 2 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// started is a run whose node has some documents and nothing to do.
+func started(t *testing.T) (*soak, context.Context) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	s, err := begin(ctx, small(t, io.Discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.end(); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	})
+	if err := s.load(ctx, 20); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.settle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return s, ctx
+}
+
+// mustNotice settles and wants a violation that says so.
+func mustNotice(t *testing.T, err error, text string) {
+	t.Helper()
+	if !errors.Is(err, errViolation) || !strings.Contains(err.Error(), text) {
+		t.Errorf("%v, want a violation that says %q", err, text)
+	}
+}
+
+func change(t *testing.T, s *soak, fn func(tx *percolator.Tx)) {
+	t.Helper()
+	err := s.db.Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
+		fn(tx)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNoticesWrongResults: what the observers have made is changed behind their backs.
+func TestNoticesWrongResults(t *testing.T) {
+	s, ctx := started(t)
+	for name, c := range map[string]struct {
+		do, undo func(tx *percolator.Tx)
+		says     string
+	}{
+		"a count": {
+			func(tx *percolator.Tx) { tx.Set("nonsense", total, []byte("1")) },
+			func(tx *percolator.Tx) { tx.Delete("nonsense", total) }, `words count "nonsense"`,
+		},
+		"a link": {
+			func(tx *percolator.Tx) { tx.Set("d1/d2", link, []byte("x")) },
+			func(tx *percolator.Tx) { tx.Delete("d1/d2", link) }, `links link "d1/d2"`,
+		},
+		"half a pair": {
+			func(tx *percolator.Tx) { tx.Set("a/1", half, []byte("x")) },
+			func(tx *percolator.Tx) { tx.Delete("a/1", half) }, `pairs half "1"`,
+		},
+		"a mirror": {
+			func(tx *percolator.Tx) { tx.Set("nonsense", copied, []byte("x")) },
+			func(tx *percolator.Tx) { tx.Delete("nonsense", copied) }, `mirror text "nonsense"`,
+		},
+		"a document": { // and what must follow from it does
+			func(tx *percolator.Tx) {
+				tx.Set("d99999", text, []byte("g0"))
+				tx.Set(mirrorRow("d99999"), copied, []byte("g0"))
+			},
+			func(tx *percolator.Tx) { tx.Delete("d99999", text); tx.Delete(mirrorRow("d99999"), copied) }, "document d99999 is",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change(t, s, c.do)
+			mustNotice(t, s.settle(ctx), c.says)
+			change(t, s, c.undo)
+			if err := s.settle(ctx); err != nil {
+				t.Errorf("when it is right again: %v", err)
+			}
+		})
+	}
+}
+
+// TestNoticesALostWrite: a document that was acknowledged is gone.
+func TestNoticesALostWrite(t *testing.T) {
+	s, ctx := started(t)
+	row := s.model.alive()[0]
+	change(t, s, func(tx *percolator.Tx) { tx.Delete(row, text); tx.Delete(mirrorRow(row), copied) })
+	mustNotice(t, s.settle(ctx), "document "+row+" is gone")
+}
+
+// TestNoticesWhatIsLeft: a lock of a client that never comes back, and a notification that nobody takes away.
+func TestNoticesWhatIsLeft(t *testing.T) {
+	s, ctx := started(t)
+	c := s.db.Client()
+	id, err := c.TableID(ctx, control)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, err := c.Timestamp(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cell := wire.CellPB(mvcc.Cell{Table: id, Row: "left", Column: "c"})
+	never := uint64(mvcc.TimestampAt(start.Millis() + time.Hour.Milliseconds()))
+	_, _, err = c.Send(ctx, wire.Position{Table: id, Row: "left"}, &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
+		StartTs: uint64(start), Primary: cell, Expiry: never, Writes: []*pb.CellWrite{{Cell: cell, Kind: pb.Kind_KIND_PUT}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.o.patience = time.Second
+	mustNotice(t, s.nothingLeft(ctx), `row "left"`)
+}
+
+// TestNoticesAParkedNotification: one that was given up though nobody meant it to be.
+func TestNoticesAParkedNotification(t *testing.T) {
+	s, ctx := started(t)
+	if err := s.refuse(ctx, "yes"); err != nil {
+		t.Fatal(err)
+	}
+	row := s.model.alive()[0]
+	if err := s.write(ctx, map[string]string{row: "g0 " + bad}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.db.WaitIdle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	mustNotice(t, s.nothingLeft(ctx), "parked, though not on purpose")
+}
+
+// TestNoticesAChangedPast: a snapshot, held or remembered, that reads otherwise than at first.
+func TestNoticesAChangedPast(t *testing.T) {
+	s, ctx := started(t)
+	s.past[len(s.past)-1].digest[0]++
+	s.past = s.past[len(s.past)-1:]
+	mustNotice(t, s.within(ctx), "has changed")
+	if err := s.hold(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.held[0].until, s.held[0].digest[0] = time.Now(), s.held[0].digest[0]+1
+	mustNotice(t, s.timeTravel(ctx), "has changed")
+}
+
+// TestNoticesGrowth: each bounded figure above its limit, and none at it.
+func TestNoticesGrowth(t *testing.T) {
+	var l limits
+	var f figures
+	for i := range f {
+		f[i] = 1000
+	}
+	if over := l.check(f); len(over) > 0 {
+		t.Errorf("while warming up: %v", over)
+	}
+	l.warm = true
+	if over := l.check(f); len(over) > 0 {
+		t.Errorf("as in the warm-up: %v", over)
+	}
+	for i, a := range allowances {
+		grown := f
+		grown[i] = int64(1000*a.times) + a.plus
+		if over := l.check(grown); len(over) > 0 {
+			t.Errorf("at the limit: %v", over)
+		}
+		grown[i]++
+		if over := l.check(grown); len(over) != 1 || !strings.HasPrefix(over[0], figureNames[i]) {
+			t.Errorf("%s above its limit: %v", figureNames[i], over)
+		}
+	}
+}
+
+// TestMeasures: the figures of a real node make sense.
+func TestMeasures(t *testing.T) {
+	s, _ := started(t)
+	for _, f := range []figure{heap, anonymous, goroutines, descriptors, disk, files, tablets, live, cells, restart} {
+		if s.now[f] <= 0 {
+			t.Errorf("%s is %d", figureNames[f], s.now[f])
+		}
+	}
+}
