@@ -172,8 +172,8 @@ func TestNothingAboveTheSafepointIsCollected(t *testing.T) {
 			t.Fatalf("ABOVE-SAFEPOINT: a read at %d, safepoint 35, finds %q, %v; want %q", at, res.Value, err, want)
 		}
 	}
-	for w := range m.Older(c, 30) {
-		t.Errorf("left below the safepoint: %+v", w)
+	for w, err := range m.Older(c, 30) {
+		t.Errorf("left below the safepoint: %+v, %v", w, err)
 	}
 }
 
