@@ -47,6 +47,15 @@ type Stats struct {
 	Failed   uint64 // batches that Bleve refused
 }
 
+// Since subtracts earlier counters.
+func (s Stats) Since(before Stats) Stats {
+	return Stats{
+		Written: s.Written - before.Written, Removed: s.Removed - before.Removed, Batches: s.Batches - before.Batches,
+		Repeated: s.Repeated - before.Repeated, Stale: s.Stale - before.Stale, Moved: s.Moved - before.Moved,
+		Failed: s.Failed - before.Failed,
+	}
+}
+
 // Exporter writes the index. Its methods may be used concurrently.
 type Exporter struct {
 	queue   chan item

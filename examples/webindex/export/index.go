@@ -1,6 +1,7 @@
 package export
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -92,6 +93,17 @@ func createIndex(dir, cluster string) (*Index, error) {
 
 // Bleve is the index itself, for searches.
 func (x *Index) Bleve() bleve.Index { return x.bleve }
+
+// Count is the number of documents.
+func (x *Index) Count(ctx context.Context) (uint64, error) {
+	q := bleve.NewTermQuery(KindPage)
+	q.SetField(FieldKind)
+	found, err := x.bleve.SearchInContext(ctx, bleve.NewSearchRequestOptions(q, 0, 0, false))
+	if err != nil {
+		return 0, fmt.Errorf("export: count: %w", err)
+	}
+	return found.Total, nil
+}
 
 // Close closes the index. Nothing may use it any more.
 func (x *Index) Close() error { return x.bleve.Close() }

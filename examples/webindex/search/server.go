@@ -1,0 +1,244 @@
+package search
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/examples/webindex/export"
+)
+
+const (
+	requestTimeout = 10 * time.Second
+	headerTimeout  = 5 * time.Second
+	maxHeader      = 16 << 10
+	maxAtOnce      = 16 // searches; others are asked to come again
+)
+
+// security is sent with everything: no script, no frame, no style or font but our own, nothing from elsewhere.
+const security = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+//go:embed assets
+var assets embed.FS
+
+// Status is how far the index has come.
+type Status struct {
+	Pages   uint64        // documents in the index
+	Waiting uint64        // notifications, of all observers
+	Oldest  time.Duration // age of the oldest of them
+}
+
+// Config says what to search and where to serve it.
+type Config struct {
+	Addr   string // host:port; port 0 takes a free one
+	Index  *export.Index
+	DB     *percolator.DB
+	Status func(context.Context) (Status, error)
+	Logger *slog.Logger
+}
+
+// Server serves the search page.
+type Server struct {
+	cfg      Config
+	pages    *template.Template
+	listener net.Listener
+	http     *http.Server
+	slots    chan struct{}
+	served   sync.WaitGroup
+}
+
+// Open begins to serve. The index and the database must stay open until Close has returned.
+func Open(cfg Config) (*Server, error) {
+	pages, err := template.New("").Funcs(template.FuncMap{"thousands": thousands}).ParseFS(assets, "assets/*.html")
+	if err != nil {
+		return nil, fmt.Errorf("search: %w", err)
+	}
+	listener, err := net.Listen("tcp", cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("search: %w", err)
+	}
+	s := &Server{cfg: cfg, pages: pages, listener: listener, slots: make(chan struct{}, maxAtOnce)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", s.search)
+	mux.HandleFunc("GET /style.css", s.style)
+	s.http = &http.Server{
+		Handler: secured(mux), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
+		WriteTimeout: requestTimeout + headerTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	s.served.Go(func() {
+		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			cfg.Logger.Error("search: the server ended", "error", err)
+		}
+	})
+	return s, nil
+}
+
+// Addr is the address that is served, host:port.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Close ends the server: requests that run may finish until ctx ends.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	s.served.Wait()
+	return err
+}
+
+// secured adds the headers that everything has.
+func secured(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", security)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) style(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "max-age=3600")
+	http.ServeFileFS(w, r, assets, "assets/style.css")
+}
+
+// view is what the page shows.
+type view struct {
+	Query    string
+	MaxQuery int
+	Error    string // what is wrong with the query, or that something else is
+	Searched bool
+	Total    uint64
+	First    int // number of the first result on this page
+	Last     int
+	Results  []Result
+	Page     int
+	Pages    int
+	Previous int // 0: there is none
+	Next     int
+	Cut      bool // there are more results than can be paged to
+	Took     string
+	Status   Status
+	Behind   string // how old the oldest waiting notification is; "": nothing waits
+	Known    bool   // Status is
+}
+
+// search answers the one page there is.
+func (s *Server) search(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	v, code := view{MaxQuery: maxQuery, Query: strings.TrimSpace(r.FormValue("q"))}, http.StatusOK
+	select {
+	case s.slots <- struct{}{}:
+		code = s.fill(ctx, &v, r.FormValue("page"))
+		<-s.slots
+	default:
+		v.Error, code = "Too many searches at once. Please try again in a moment.", http.StatusServiceUnavailable
+	}
+	s.status(ctx, &v)
+	var page bytes.Buffer
+	if err := s.pages.ExecuteTemplate(&page, "page.html", v); err != nil {
+		s.cfg.Logger.Error("search: page", "error", err)
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_, _ = w.Write(page.Bytes()) // whoever asked has gone
+}
+
+// fill searches, if there is anything to search for, and returns the response's code.
+func (s *Server) fill(ctx context.Context, v *view, page string) int {
+	terms, err := parse(v.Query)
+	if err == nil && len(terms) == 0 {
+		return http.StatusOK
+	}
+	if err == nil {
+		v.Page, err = pageNumber(page)
+	}
+	began := time.Now()
+	var f found
+	if err == nil {
+		f, err = s.find(ctx, terms, v.Page)
+	}
+	if errors.Is(err, errQuery) {
+		if len(v.Query) > maxQuery {
+			v.Query = "" // a page that repeats it would be as long
+		}
+		_, v.Error, _ = strings.Cut(err.Error(), errQuery.Error()+": ")
+		return http.StatusBadRequest
+	}
+	if err != nil {
+		s.cfg.Logger.Warn("search: failed", "error", err)
+		v.Error = "The search failed. Please try again."
+		return http.StatusInternalServerError
+	}
+	v.show(f)
+	v.Took = time.Since(began).Round(time.Millisecond).String()
+	return http.StatusOK
+}
+
+// pageNumber reads the number of a page of results.
+func pageNumber(text string) (int, error) {
+	if text == "" {
+		return 1, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxPages {
+		return 0, refuse("pages of results are numbered from 1 to %d", maxPages)
+	}
+	return n, nil
+}
+
+// show puts the results on the page.
+func (v *view) show(f found) {
+	v.Searched, v.Total, v.Results = true, f.total, f.results
+	v.Pages = int((f.total + perPage - 1) / perPage)
+	if v.Pages > maxPages {
+		v.Pages, v.Cut = maxPages, true
+	}
+	v.First = (v.Page-1)*perPage + 1
+	v.Last = v.First + len(f.results) - 1
+	if v.Page > 1 {
+		v.Previous = min(v.Page-1, max(v.Pages, 1))
+	}
+	if v.Page < v.Pages {
+		v.Next = v.Page + 1
+	}
+}
+
+// status adds how far the index has come. Without it the page is still of use.
+func (s *Server) status(ctx context.Context, v *view) {
+	status, err := s.cfg.Status(ctx)
+	if err != nil {
+		s.cfg.Logger.Debug("search: status", "error", err)
+		return
+	}
+	v.Status, v.Known = status, true
+	if status.Waiting > 0 {
+		v.Behind = max(status.Oldest, 0).Round(100 * time.Millisecond).String()
+	}
+}
+
+// thousands writes a number as 12,345.
+func thousands(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
