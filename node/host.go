@@ -91,6 +91,10 @@ const reportTimeout = 30 * time.Second
 // Timestamps implements tablet.Host: commit timestamps of one-phase commits bypass the oracle's queue limit, for their
 // cells are reserved already.
 func (h *host) Timestamps(n int, then func(mvcc.Timestamp, error)) {
+	h.n.parts.oracle(func() { h.timestamps(n, then) }, func(err error) { then(0, err) })
+}
+
+func (h *host) timestamps(n int, then func(mvcc.Timestamp, error)) {
 	port := h.n.oraclePort.Load()
 	if port == nil {
 		then(0, errNoOracle)

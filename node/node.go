@@ -17,7 +17,6 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/actorkit"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -33,6 +32,7 @@ func DefaultConfig() Config { return config.DefaultConfig() }
 // Node is a running node. Its methods may be used concurrently.
 type Node struct {
 	cfg     Config
+	parts   Parts
 	started time.Time
 	life    context.Context // ends when Close begins
 	end     context.CancelFunc
@@ -60,7 +60,10 @@ type Node struct {
 }
 
 // Open starts a node. Every fault in cfg is reported at once. When it returns, the node serves. ctx bounds the start only.
-func Open(ctx context.Context, cfg Config) (*Node, error) {
+func Open(ctx context.Context, cfg Config) (*Node, error) { return OpenWith(ctx, cfg, Parts{}) }
+
+// OpenWith is Open with some of the node's parts replaced.
+func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -74,7 +77,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err := errors.Join(registry.Err(), checkDeadlines(registry, cfg.History)); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, started: time.Now(), router: cluster.NewRouter()}
+	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: cluster.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
 	if err := n.open(ctx, registry); err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -108,7 +111,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err != nil {
 		return err
 	}
-	n.client = txn.NewClient(n.transport(), txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
+	n.client = txn.NewClient(n.parts.wrap(n.transport()), txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
 	n.db = percolator.NewDB(n.client)
 	if err := n.meta.Sync(ctx); err != nil {
 		return fmt.Errorf("node: give all tablets the catalogue: %w", err)
@@ -124,11 +127,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 
 func (n *Node) openStore() error {
 	var err error
-	n.store, err = store.Open(store.Options{
-		Dir: n.cfg.Dir, InMemory: n.cfg.Store.InMemory, Logger: n.cfg.Logger,
-		MemTableSize: n.cfg.Store.MemTableSize, MinFreeBytes: n.cfg.Store.MinFreeBytes, SyncDelay: n.cfg.Store.SyncDelay, NoSync: broken.NoSync,
-	})
-	if err != nil {
+	if n.store, err = n.parts.store(n.cfg); err != nil {
 		return err
 	}
 	n.identity, err = cluster.OpenIdentity(n.store, func(b *store.Batch, node uint64) {
@@ -213,7 +212,7 @@ func (n *Node) stop() error {
 	if n.readers != nil {
 		n.readers.Close()
 	}
-	if n.store != nil {
+	if n.store != nil && n.parts.Store == nil {
 		add(n.store.Close())
 	}
 	if n.system != nil {

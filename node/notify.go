@@ -53,6 +53,7 @@ func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) e
 	}
 	dispatcher, err := observer.Spawn(n.system, observer.Config{
 		Observers: registered, Client: observer.NewClient(n.client), Workers: n.cfg.ObserverWorkers, Logger: n.cfg.Logger,
+		FailureBase: n.cfg.Notifications.FailurePause, FailureMax: n.cfg.Notifications.FailurePauseMax,
 		Context: func(ctx context.Context) context.Context { return percolator.WithDB(ctx, n.db) },
 	})
 	if err != nil {
@@ -68,6 +69,7 @@ func (n *Node) startScanners() error {
 		Targets: n.notify.dispatcher.Targets(), Paused: n.notify.dispatcher.Paused, Dispatcher: n.notify.dispatcher, Places: places{n.router},
 		Walker: scanner.NewWalker(n.client.Transport()), Resolver: n.client,
 		Hints: hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
+		PaceMax: tune.ScanPauseMax, Young: tune.Young,
 	}
 	if n.cfg.Scanners == 0 {
 		cfg.Scanners = -1

@@ -15,7 +15,8 @@ type Config struct {
 	// Dir holds the store and the node's identity. It is created when missing, and locked while the node runs.
 	// Empty only together with InMemory.
 	Dir string
-	// Listen is the host:port of the gRPC listener for remote clients. With port 0 every listener picks a free port.
+	// Listen is the host:port of the gRPC listener for remote clients. With port 0 every listener picks a free port. Empty:
+	// no listener, the node serves its own process only; HTTP must not be AutoHTTP then.
 	Listen string
 	// Advertise is the host:port that clients and other nodes are told; empty: the address that was bound.
 	Advertise string
@@ -81,8 +82,14 @@ type Notifications struct {
 	NoLockd bool
 	// ScanPause is how long a scanner that found nothing rests before it scans again.
 	ScanPause time.Duration
+	// ScanPauseMax is how long that rest becomes when nothing is found again and again. 0: the scanners' default, a second.
+	ScanPauseMax time.Duration
 	// ScanPage is how many N entries one message fetches.
 	ScanPage int
+	// Young is the age below which scanners leave a notification to its hint. 0: the scanners' default.
+	Young time.Duration
+	// FailurePause and FailurePauseMax bound the pause after a failed run, which doubles each time. 0: the observers' defaults.
+	FailurePause, FailurePauseMax time.Duration
 }
 
 // Store tunes the embedded store.

@@ -81,7 +81,9 @@ func (c *Config) checkPlace(k *checker) {
 	case c.Dir != "" && c.Store.InMemory:
 		k.add("Dir", "set although Store.InMemory keeps nothing on disk", "drop one of them")
 	}
-	c.checkAddr(k, "Listen", c.Listen)
+	if c.Listen != "" || c.HTTP == AutoHTTP {
+		c.checkAddr(k, "Listen", c.Listen)
+	}
 	if c.Advertise != "" {
 		c.checkAddr(k, "Advertise", c.Advertise)
 		if _, port, err := net.SplitHostPort(c.Advertise); err == nil && port == "0" {
@@ -165,6 +167,10 @@ func (c *Config) checkWork(k *checker) {
 	n := c.Notifications
 	k.duration("Notifications.ScanPause", n.ScanPause, time.Millisecond, time.Hour)
 	k.within("Notifications.ScanPage", n.ScanPage, 1, 1<<16)
+	k.duration("Notifications.ScanPauseMax", n.ScanPauseMax, 0, time.Hour)
+	k.duration("Notifications.Young", n.Young, 0, time.Hour)
+	k.duration("Notifications.FailurePause", n.FailurePause, 0, time.Hour)
+	k.duration("Notifications.FailurePauseMax", n.FailurePauseMax, 0, time.Hour)
 	k.batch("Tablet", c.Batch.Tablet)
 	k.batch("Oracle", c.Batch.Oracle)
 	k.batch("Log", c.Batch.Log)

@@ -1,0 +1,44 @@
+package node
+
+import (
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Parts are parts of a node that a test replaces; package percolatortest does it for users. The zero value replaces none.
+type Parts struct {
+	// Store is used instead of one that the node opens. Close leaves it open, so that another node may go on with it.
+	Store *store.Store
+	// Transport wraps the transport of the node's own DB and of its observers; remote clients' is left as it is.
+	Transport func(txn.Transport) txn.Transport
+	// Oracle gets each request of a tablet to the oracle: it calls ask, at once or later on any goroutine, or fail. It
+	// must not block.
+	Oracle func(ask func(), fail func(error))
+}
+
+// store is the given one, or one as cfg says.
+func (p Parts) store(cfg Config) (*store.Store, error) {
+	if p.Store != nil {
+		return p.Store, nil
+	}
+	return store.Open(store.Options{
+		Dir: cfg.Dir, InMemory: cfg.Store.InMemory, Logger: cfg.Logger,
+		MemTableSize: cfg.Store.MemTableSize, MinFreeBytes: cfg.Store.MinFreeBytes, SyncDelay: cfg.Store.SyncDelay, NoSync: broken.NoSync,
+	})
+}
+
+func (p Parts) wrap(t txn.Transport) txn.Transport {
+	if p.Transport == nil {
+		return t
+	}
+	return p.Transport(t)
+}
+
+func (p Parts) oracle(ask func(), fail func(error)) {
+	if p.Oracle == nil {
+		ask()
+		return
+	}
+	p.Oracle(ask, fail)
+}
