@@ -1,0 +1,334 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/blevesearch/bleve/v2"
+	"go.uber.org/goleak"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/examples/webindex/schema"
+)
+
+// childEnv names the index directory to the process that TestAcknowledgedIsDurable kills.
+const childEnv = "WEBINDEX_EXPORT_CHILD"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		child(dir)
+	}
+	// Bleve's analysis workers belong to the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+}
+
+func opened(t *testing.T, dir string) *Index {
+	t.Helper()
+	x, err := openIndex(dir, "cluster", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// started is an exporter over a new index in dir.
+func started(t *testing.T, dir string) *Exporter {
+	t.Helper()
+	x := New()
+	x.index = opened(t, dir)
+	x.start(x.index)
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+// put is a version of a page whose title says which one it is.
+func put(url string, version percolator.Timestamp) change {
+	return change{url, version, &Document{
+		URL: url, Title: fmt.Sprintf("version %d", version), Text: "Some text.", Anchors: []string{"a link", "another"},
+		Document: schema.Document{Hash: "hash", Rank: 1500, Linking: 2, Anchors: "digest"},
+	}}
+}
+
+func gone(url string, version percolator.Timestamp) change { return change{url: url, version: version} }
+
+// shows checks the title that the index has for the URL; "" for none.
+func (x *Index) shows(t *testing.T, url, want string) {
+	t.Helper()
+	d, ok, err := x.Lookup(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok != (want != "") || d.Title != want {
+		t.Errorf("%s: the index has %q, want %q", url, d.Title, want)
+	}
+}
+
+func TestRepeatedAndLate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "index")
+	x := started(t, dir)
+	const url = "http://h.example/a.html"
+	for _, step := range []struct {
+		change
+		want  string
+		stats Stats
+	}{
+		{put(url, 5), "version 5", Stats{Written: 1, Batches: 1}},
+		{put(url, 5), "version 5", Stats{Written: 1, Batches: 1, Repeated: 1}},
+		{put(url, 4), "version 5", Stats{Written: 1, Batches: 1, Repeated: 1, Stale: 1}},
+		{gone(url, 3), "version 5", Stats{Written: 1, Batches: 1, Repeated: 1, Stale: 2}},
+		{gone(url, 7), "", Stats{Written: 1, Removed: 1, Batches: 2, Repeated: 1, Stale: 2}},
+		{put(url, 6), "", Stats{Written: 1, Removed: 1, Batches: 2, Repeated: 1, Stale: 3}}, // the tombstone's version counts
+		{put(url, 8), "version 8", Stats{Written: 2, Removed: 1, Batches: 3, Repeated: 1, Stale: 3}},
+	} {
+		if err := x.export(t.Context(), step.change); err != nil {
+			t.Fatal(err)
+		}
+		x.index.shows(t, url, step.want)
+		if got := x.Stats(); got != step.stats {
+			t.Errorf("after version %d: %+v, want %+v", step.version, got, step.stats)
+		}
+	}
+	want := put(url, 8).doc
+	have, _, err := x.index.Lookup(url)
+	if err != nil || have.Text != want.Text || !slices.Equal(have.Anchors, want.Anchors) || have.Document != want.Document {
+		t.Errorf("%v: the index has %+v, want %+v", err, have, want)
+	}
+}
+
+// An older version does not come back after a restart either; tombstones are dropped then.
+func TestReopened(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "index")
+	x := started(t, dir)
+	for _, c := range []change{put("http://h.example/a", 5), put("http://h.example/b", 6), gone("http://h.example/b", 7)} {
+		if err := x.export(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.export(t.Context(), put("http://h.example/c", 8)); !errors.Is(err, percolator.ErrUnavailable) {
+		t.Errorf("after Close: %v", err)
+	}
+	again := started(t, dir)
+	if err := errors.Join(again.export(t.Context(), put("http://h.example/a", 4)), again.index.bury(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	again.index.shows(t, "http://h.example/a", "version 5")
+	again.index.shows(t, "http://h.example/b", "")
+	if n, err := again.index.bleve.DocCount(); err != nil || n != 1 {
+		t.Errorf("%d entries, %v: want the page alone", n, err)
+	}
+}
+
+// Exports of a few pages in any order, doubled and late, from many goroutines: the newest of each stays.
+func TestAnyOrder(t *testing.T) {
+	for seed := range uint64(5) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		x := started(t, filepath.Join(t.TempDir(), "index"))
+		want := map[string]change{}
+		var all []change
+		for version := percolator.Timestamp(1); version <= 300; version++ {
+			url := fmt.Sprintf("http://h.example/%d", rng.IntN(12))
+			c := put(url, version)
+			if rng.IntN(4) == 0 {
+				c = gone(url, version)
+			}
+			want[url] = c
+			for range 1 + rng.IntN(2) {
+				all = append(all, c)
+			}
+		}
+		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		var work sync.WaitGroup
+		for part := range slices.Chunk(all, len(all)/16) {
+			work.Go(func() {
+				for _, c := range part {
+					if err := x.export(t.Context(), c); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		work.Wait()
+		for _, url := range slices.Sorted(maps.Keys(want)) {
+			title := ""
+			if c := want[url]; c.doc != nil {
+				title = c.doc.Title
+			}
+			x.index.shows(t, url, title)
+		}
+		if s := x.Stats(); s.Written+s.Removed+s.Repeated+s.Stale != uint64(len(all)) {
+			t.Errorf("seed %d: %+v does not account for %d exports", seed, s, len(all))
+		}
+	}
+}
+
+// failing is an index whose batches fail after they have become visible, as Bleve's may when the disk is full.
+type failing struct {
+	*Index
+	fail    int // how many batches
+	applied int
+}
+
+func (f *failing) apply(changes []change) error {
+	f.applied++
+	err := f.Index.apply(changes)
+	if f.fail > 0 {
+		f.fail--
+		return errors.Join(errors.New("disk full"), err)
+	}
+	return err
+}
+
+// What a failed batch has left is not taken for durable: the repeated export is answered after another batch only.
+func TestFailedBatchIsInDoubt(t *testing.T) {
+	x := New()
+	x.index = opened(t, filepath.Join(t.TempDir(), "index"))
+	f := &failing{Index: x.index, fail: 2}
+	x.start(f)
+	t.Cleanup(func() { _ = x.Close() })
+	const url = "http://h.example/a"
+	for attempt := range 2 {
+		if err := x.export(t.Context(), put(url, 5)); !errors.Is(err, percolator.ErrUnavailable) {
+			t.Fatalf("attempt %d: %v", attempt, err)
+		}
+	}
+	if err := x.export(t.Context(), put(url, 5)); err != nil || f.applied != 3 {
+		t.Errorf("%v after %d batches: want none, and 3", err, f.applied)
+	}
+	if err := x.export(t.Context(), put(url, 5)); err != nil || f.applied != 3 {
+		t.Errorf("%v after %d batches: there was nothing left to write", err, f.applied)
+	}
+}
+
+// The queue is bounded: who finds it full waits, and stops waiting with its context.
+func TestBackpressure(t *testing.T) {
+	x := New()
+	x.running.Store(true) // but there is no worker
+	for i := range concurrency {
+		x.queue <- item{change: put(fmt.Sprint(i), 1), done: make(chan error, 1)}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := x.export(ctx, put("one more", 1)); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	x.start(discard{})
+	if err := x.export(t.Context(), put("one more", 1)); err != nil {
+		t.Error(err)
+	}
+	if s := x.Stats(); s.Batches > 3 || s.Written != concurrency+1 {
+		t.Errorf("%+v: what waits is to be one batch", s)
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// discard takes everything.
+type discard struct{}
+
+func (discard) version(string) (percolator.Timestamp, error) { return 0, nil }
+func (discard) apply([]change) error                         { return nil }
+
+// Only an index of this cluster and format is used again.
+func TestForeignIndexIsReplaced(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "index")
+	x := opened(t, dir)
+	if err := errors.Join(x.apply([]change{put("http://h.example/a", 1)}), x.setFilled(), x.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		cluster string
+		anew    bool
+		want    uint64
+	}{{"cluster", false, 1}, {"another", false, 0}, {"another", true, 0}} {
+		x, err := openIndex(dir, step.cluster, step.anew)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := x.Count(t.Context())
+		filled, err2 := x.filled()
+		if err := errors.Join(err, err2, x.Close()); err != nil || n != step.want || filled != (n > 0) {
+			t.Errorf("%+v: %d documents, filled %v, %v", step, n, filled, err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "index_meta.json")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openIndex(dir, "another", false); !errors.Is(err, bleve.ErrorIndexMetaMissing) {
+		t.Errorf("an index that can't be read: %v", err)
+	}
+}
+
+// dying kills the process (kill -9) when a batch is about to be written that has been acknowledged already.
+type dying struct {
+	*Index
+	it      item
+	applied chan error
+}
+
+func (d dying) apply(changes []change) error {
+	if len(d.it.done) > 0 {
+		die()
+	}
+	err := d.Index.apply(changes)
+	d.applied <- err
+	return err
+}
+
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+// child exports one page and is killed as soon as that is acknowledged.
+func child(dir string) {
+	index, err := openIndex(dir, "cluster", false)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	x := New()
+	d := dying{index, item{change: put("http://h.example/a", 5), done: make(chan error, 1)}, make(chan error, 1)}
+	x.start(d)
+	x.queue <- d.it
+	// In this order: an acknowledgment that comes too early is to be lying there when the batch is about to be written.
+	if err := errors.Join(<-d.applied, <-d.it.done); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	die()
+}
+
+// An export that was acknowledged is in the index, also if the process is killed right then.
+func TestAcknowledgedIsDurable(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "index")
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+dir)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("the process was not killed: %v\n%s", err, out)
+	}
+	x := opened(t, dir)
+	defer x.Close()
+	if _, ok, err := x.Lookup("http://h.example/a"); err != nil || !ok {
+		t.Errorf("assertion acknowledged-export-is-durable: the page is missing from the index (%v)", err)
+	}
+}
