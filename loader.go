@@ -10,6 +10,7 @@ import (
 // Defaults of LoaderConfig.
 const (
 	DefaultLoaderWorkers = 64
+	DefaultLoaderBacklog = 10_000
 	maxLoaderErrors      = 100
 )
 
@@ -17,6 +18,12 @@ const (
 type LoaderConfig struct {
 	Workers int // transactions at once; default 64
 	Queue   int // functions that wait for a worker; default twice Workers
+	// Backlog is the most notifications that may wait for observers before Load blocks, so that observers that are slower
+	// than the loaders do not leave ever longer queues behind; default 10,000, negative: no bound. Only what can run counts:
+	// not what is parked, nor what waits for observers that are paused, retired or linked by no process. All loaders of a
+	// handle share one view of it, some milliseconds old. Loads from inside an observer are never held up: they may be
+	// what empties the queue.
+	Backlog int
 	// Name groups metrics and prefetching, as the option Name does.
 	Name string
 }
@@ -28,9 +35,11 @@ type Loader struct {
 	opts  []TxOption
 	queue chan load
 	wg    sync.WaitGroup
+	most  int // notifications that may wait; 0: no bound
 
 	closing sync.RWMutex // held for reading while a function is being queued
 	closed  bool
+	end     chan struct{} // closed by Close, for those who wait for the backlog
 
 	mu     sync.Mutex
 	errs   []error
@@ -51,7 +60,10 @@ func (db *DB) Loader(cfg LoaderConfig) *Loader {
 	if cfg.Queue <= 0 {
 		cfg.Queue = 2 * cfg.Workers
 	}
-	l := &Loader{db: db, queue: make(chan load, cfg.Queue)}
+	if cfg.Backlog == 0 {
+		cfg.Backlog = DefaultLoaderBacklog
+	}
+	l := &Loader{db: db, queue: make(chan load, cfg.Queue), most: max(cfg.Backlog, 0), end: make(chan struct{})}
 	if cfg.Name != "" {
 		l.opts = []TxOption{Name(cfg.Name)}
 	}
@@ -81,8 +93,9 @@ func (l *Loader) fail(err error) {
 	}
 }
 
-// Load queues fn, to be run as Transact does, under ctx. It blocks while the queue is full, and returns when fn is
-// queued: its failure is reported by Close. It returns ctx's error if ctx ends first, ErrClosed after Close.
+// Load queues fn, to be run as Transact does, under ctx. It blocks while the queue is full or too much waits for
+// observers (LoaderConfig.Backlog), and returns when fn is queued: its failure is reported by Close. It returns ctx's
+// error if ctx ends first, ErrClosed after Close.
 func (l *Loader) Load(ctx context.Context, fn func(context.Context, *Tx) error) error {
 	return l.LoadThen(ctx, fn, nil)
 }
@@ -90,6 +103,11 @@ func (l *Loader) Load(ctx context.Context, fn func(context.Context, *Tx) error) 
 // LoadThen is Load for those who must know how each transaction ended: then is called once with its outcome, on the
 // worker, which it holds up, and Close reports nothing of it. then is not called if LoadThen returns an error.
 func (l *Loader) LoadThen(ctx context.Context, fn func(context.Context, *Tx) error, then func(error)) error {
+	if l.most > 0 && DBFrom(ctx) == nil {
+		if err := l.db.c.AwaitBacklog(ctx, uint64(l.most), l.end); err != nil {
+			return err
+		}
+	}
 	l.closing.RLock()
 	defer l.closing.RUnlock()
 	if l.closed {
@@ -112,6 +130,7 @@ func (l *Loader) Close() error {
 	if !l.closed {
 		l.closed = true
 		close(l.queue)
+		close(l.end)
 	}
 	l.closing.Unlock()
 	l.wg.Wait()

@@ -27,6 +27,7 @@ type Client struct {
 	learned  prefetcher
 	work     background
 	beats    heartbeats
+	backlog  backlog
 	stats    counters
 
 	closed atomic.Bool
