@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -108,25 +109,30 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 		RunE:              needsSubcommand,
 		PersistentPreRunE: r.enter,
 	}
+	root.Example = r.example("dev", "table create bank", "set bank bob balance 10", "get bank bob balance")
+	root.CompletionOptions.DisableDefaultCmd = true // ours has examples, and knows tables and observers
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd: cmd, err: err} })
 	root.PersistentFlags().StringVar(&r.config, "config", "", "YAML file with settings; keys are the flags' names")
 	root.AddGroup(&cobra.Group{ID: "node", Title: "Run a node:"}, &cobra.Group{ID: "cells", Title: "Read and write:"},
-		&cobra.Group{ID: "look", Title: "Look inside:"})
+		&cobra.Group{ID: "look", Title: "Look inside, and steer:"})
 	for _, group := range []struct {
 		id   string
 		cmds []*cobra.Command
 	}{
 		{"node", []*cobra.Command{r.startCommand(), r.devCommand(), r.statusCommand()}},
-		{"cells", []*cobra.Command{r.tableCommand(), r.getCommand(), r.setCommand(), r.deleteCommand(), r.scanCommand()}},
-		{"look", []*cobra.Command{r.historyCommand(), r.tabletCommand(), r.observerCommand(), r.notifyCommand(), r.lockCommand()}},
+		{"cells", []*cobra.Command{r.tableCommand(), r.getCommand(), r.setCommand(), r.deleteCommand(), r.scanCommand(),
+			r.loadCommand(), r.exportCommand()}},
+		{"look", []*cobra.Command{r.historyCommand(), r.whyCommand(), r.tabletCommand(), r.observerCommand(), r.notifyCommand(),
+			r.lockCommand()}},
 	} {
 		for _, cmd := range group.cmds {
 			cmd.GroupID = group.id
 			root.AddCommand(cmd)
 		}
 	}
-	root.AddCommand(r.versionCommand())
+	root.AddCommand(r.versionCommand(), r.completionCommand())
+	r.completeArguments(root)
 	return root
 }
 
@@ -146,14 +152,9 @@ func (r *run) enter(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// isCompletion: cobra's own commands take no settings of ours.
+// isCompletion: what a shell runs behind the user's back takes no settings of ours, and must not fail over them.
 func isCompletion(cmd *cobra.Command) bool {
-	for c := cmd; c != nil; c = c.Parent() {
-		if c.Name() == "completion" || c.Name() == cobra.ShellCompRequestCmd || c.Name() == cobra.ShellCompNoDescRequestCmd {
-			return true
-		}
-	}
-	return false
+	return cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd
 }
 
 // needsSubcommand is what a command does that only groups others.
@@ -162,21 +163,37 @@ func needsSubcommand(cmd *cobra.Command, _ []string) error {
 }
 
 // group is a command that only holds others.
-func group(use, short string, subs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: noArgs, RunE: needsSubcommand}
+func group(use, short, example string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Example: example, Args: noArgs, RunE: needsSubcommand}
 	cmd.AddCommand(subs...)
 	return cmd
 }
 
+// example lays command lines out for help, under the name that this program was called by.
+func (r *run) example(lines ...string) string {
+	for i, line := range lines {
+		lines[i] = "  " + r.Name + " " + line
+	}
+	return strings.Join(lines, "\n")
+}
+
 // versionCommand asks no node: it is this program's own version. A node's is in `status`.
 func (r *run) versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  noArgs,
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Example: r.example("version", "version -o json"),
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if r.output == outputJSON {
+				return r.object(struct {
+					Name    string `json:"name"`
+					Version string `json:"version"`
+				}{r.Name, r.Version})
+			}
 			_, err := fmt.Fprintf(r.Stdout, "%s %s\n", r.Name, r.Version)
 			return err
 		},
 	}
+	return r.withOutput(cmd)
 }

@@ -37,13 +37,17 @@ func (f *inputFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.hex, "hex", false, "short for --escape hex")
 }
 
+// how is the way in which byte strings are written.
+func (f *inputFlags) how() string {
+	if f.hex {
+		return escapeHex
+	}
+	return f.escape
+}
+
 // bytes decodes one argument.
 func (f *inputFlags) bytes(arg string) (string, error) {
-	how := f.escape
-	if f.hex {
-		how = escapeHex
-	}
-	text, err := unescape(how, arg)
+	text, err := unescape(f.how(), arg)
 	if err != nil {
 		return "", &usageError{err: err}
 	}

@@ -34,7 +34,7 @@ func (r *run) getCommand() *cobra.Command {
 		Short: "Read cells of a row",
 		Long: `Read cells of one row in one snapshot. One column: its value as it is, and a newline. Several columns, or none for
 all of the row: a table. A cell that does not exist is a failure if it was asked for by name.`,
-		Example: "  " + r.Name + " get bank bob balance\n  " + r.Name + ` get bank --escape go 'row\x00' -o json`,
+		Example: r.example("get bank bob balance", `get bank --escape go 'row\x00' -o json`, "get bank bob --at 5m"),
 		Args:    argsBetween(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			names, err := r.input.all(args[1:])
@@ -156,10 +156,11 @@ func (r *run) cells(cells []percolator.Cell, full bool) error {
 // setCommand writes blindly: it reads nothing, so it conflicts only with writers of the same cells at the same time.
 func (r *run) setCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "set TABLE ROW COLUMN VALUE [COLUMN VALUE...]",
-		Short: "Write cells of a row in one transaction",
-		Long:  "Write cells of one row in one transaction, and print its commit timestamp. A single VALUE of - is read from standard input, as it is.",
-		Args:  argsBetween(4, -1),
+		Use:     "set TABLE ROW COLUMN VALUE [COLUMN VALUE...]",
+		Short:   "Write cells of a row in one transaction",
+		Example: r.example("set bank bob balance 10", "set bank bob photo -"),
+		Long:    "Write cells of one row in one transaction, and print its commit timestamp. A single VALUE of - is read from standard input, as it is.",
+		Args:    argsBetween(4, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args)%2 != 0 {
 				return usagef(cmd, "the last column has no value: usage is %s", cmd.UseLine())
@@ -216,9 +217,10 @@ func (r *run) writes(args []string) ([]columnValue, error) {
 func (r *run) deleteCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "delete TABLE ROW {COLUMN... | --all}",
-		Short: "Delete cells of a row in one transaction",
-		Args:  argsBetween(2, -1),
+		Use:     "delete TABLE ROW {COLUMN... | --all}",
+		Short:   "Delete cells of a row in one transaction",
+		Example: r.example("delete bank bob balance", "delete bank bob --all"),
+		Args:    argsBetween(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			names, err := r.input.all(args[1:])
 			if err != nil {

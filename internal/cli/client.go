@@ -10,12 +10,16 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// errTimeout ends a command that took longer than --timeout.
-var errTimeout = errors.New("no answer in time")
+// errTimeout ends a command that took longer than --timeout, errInterrupted one that got a signal.
+var (
+	errTimeout     = errors.New("no answer in time")
+	errInterrupted = errors.New("interrupted")
+)
 
 // timeoutFlag bounds a client command.
 type timeoutFlag = time.Duration
@@ -35,7 +39,7 @@ func (r *run) withClient(cmd *cobra.Command) *cobra.Command {
 	flags.StringVar(&r.client.cert, "cert", "", "PEM file with this client's certificate")
 	flags.StringVar(&r.client.key, "key", "", "PEM file with its key")
 	flags.StringVar(&r.client.ca, "ca", "", "PEM file with the authority that signed the nodes' certificates")
-	flags.DurationVar(&r.timeout, "timeout", 15*time.Second, "give up after this time")
+	flags.DurationVar(&r.timeout, "timeout", 15*time.Second, "give up after this time; a command that may take long connects in it")
 	return r.withOutput(cmd)
 }
 
@@ -46,33 +50,96 @@ type session struct {
 	db        *percolator.DB
 }
 
-// talk connects, runs the function, and closes. The context ends after --timeout.
+// talk connects, runs the function, and closes. The context ends after --timeout, or with a signal.
 func (r *run) talk(cmd *cobra.Command, fn func(ctx context.Context, s *session) error) error {
-	ctx, cancel := context.WithTimeoutCause(cmd.Context(), r.timeout, errTimeout)
+	ctx, end := r.interruptible(cmd.Context())
+	defer end()
+	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
 	defer cancel()
+	s, err := r.connect(ctx, cmd)
+	if err != nil {
+		return r.cutShort(ctx, err)
+	}
+	return r.cutShort(ctx, s.during(ctx, fn))
+}
+
+// talkLong is talk for what may take hours: --timeout bounds the connecting only, and whatever fn bounds by itself.
+// Nothing hangs for that: an operation that nobody serves fails by itself (txn.Config.OperationTimeout).
+func (r *run) talkLong(cmd *cobra.Command, fn func(ctx context.Context, s *session) error) error {
+	ctx, end := r.interruptible(cmd.Context())
+	defer end()
+	connecting, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
+	defer cancel()
+	s, err := r.connect(connecting, cmd)
+	if err != nil {
+		return r.cutShort(connecting, err)
+	}
+	return r.cutShort(ctx, s.during(ctx, fn))
+}
+
+// connect reaches a node by the command's flags.
+func (r *run) connect(ctx context.Context, cmd *cobra.Command) (*session, error) {
 	cfg, err := r.clientConfig(cmd)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	transport, err := r.Connect(ctx, r.client.addrs, cfg)
 	if err != nil {
-		return r.timedOut(ctx, err)
+		return nil, err
 	}
 	client := txn.NewClient(transport, txn.Config{})
-	s := &session{transport: transport, client: client, db: percolator.NewDB(client)}
-	err = fn(ctx, s)
-	if closing := client.Close(); err == nil {
-		err = closing
-	}
-	return r.timedOut(ctx, err)
+	return &session{transport: transport, client: client, db: percolator.NewDB(client)}, nil
 }
 
-// timedOut names the addresses if time ran out.
-func (r *run) timedOut(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil || !errors.Is(context.Cause(ctx), errTimeout) {
-		return err
+// during runs the function and closes the connection; an error of the function goes before one of closing.
+func (s *session) during(ctx context.Context, fn func(ctx context.Context, s *session) error) error {
+	err := fn(ctx, s)
+	if closing := s.client.Close(); err == nil {
+		err = closing
 	}
-	return fmt.Errorf("%w (%v, %v): %w", errTimeout, r.timeout, r.client.addrs, err)
+	return err
+}
+
+// now is the oracle's time. Ages and expiries are told by it: this machine's clock has no say in them.
+func (s *session) now(ctx context.Context) (mvcc.Timestamp, error) { return s.client.Timestamp(ctx) }
+
+// interruptible returns a context that the first signal ends, so that a command may put its things in order. end lets
+// go of the signals.
+func (r *run) interruptible(parent context.Context) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	if r.Signals == nil {
+		return ctx, func() { cancel(nil) }
+	}
+	done := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() { // joined by end
+		defer close(stopped)
+		select {
+		case _, ok := <-r.Signals:
+			if ok {
+				cancel(errInterrupted)
+			}
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		close(done)
+		<-stopped
+		cancel(nil)
+	}
+}
+
+// cutShort says what ended the context before the command was through: a signal, or --timeout, which names the addresses.
+func (r *run) cutShort(ctx context.Context, err error) error {
+	switch cause := context.Cause(ctx); {
+	case err == nil || ctx.Err() == nil || errors.Is(err, cause):
+		return err
+	case errors.Is(cause, errInterrupted):
+		return fmt.Errorf("%w: %w", errInterrupted, err)
+	case errors.Is(cause, errTimeout):
+		return fmt.Errorf("%w (%v, %v): %w", errTimeout, r.timeout, r.client.addrs, err)
+	}
+	return err
 }
 
 // clientConfig decides between certificates and plain text. Plain text needs no flag on loopback addresses.
@@ -101,4 +168,16 @@ func (r *run) clientConfig(cmd *cobra.Command) (rpc.ClientConfig, error) {
 	}
 	cfg.Insecure = true
 	return cfg, nil
+}
+
+// pause waits, unless ctx ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

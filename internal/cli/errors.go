@@ -126,6 +126,8 @@ func configFaults(err error) []*config.Fault {
 // classify chooses the exit code of a failure, and what to do next where that is the same for all commands.
 func (r *run) classify(err error) (code int, hint string) {
 	switch {
+	case errors.Is(err, errInterrupted):
+		return ExitFailed, ""
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
 		return ExitUnavailable, "is the node up? `" + r.Name + " status` asks it; --timeout waits longer"
 	case errors.Is(err, percolator.ErrUnavailable), status.Code(rootCause(err)) == codes.Unavailable:

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -25,6 +27,15 @@ type fakeCluster struct {
 	catalogue     *pb.Catalogue
 	status        *pb.NodeStatusResponse
 	history       []*pb.HistoryEntry
+	// rows overrides history for single rows: those of primaries, say.
+	rows      map[string][]*pb.HistoryEntry
+	observers []*pb.ObserverState
+	backfills []*pb.Backfill // the answers, one after the other; the last one stays
+	now       mvcc.Timestamp // what the oracle gives out
+	// mutate answers mutations; nil: none is expected.
+	mutate func(*pb.TabletRequest) *pb.MutationResult
+	// sent are the mutations and administrative requests, in order.
+	sent []proto.Message
 	// walked answers a walk; nil: nothing is there.
 	walked func(*pb.WalkRequest) *pb.WalkResponse
 	fail   error // every method returns it
@@ -37,7 +48,11 @@ func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.Ta
 	}
 	switch {
 	case req.GetHistory() != nil:
-		return &pb.TabletResponse{Result: &pb.TabletResponse_History{History: &pb.HistoryResponse{Entries: f.history}}}, nil
+		entries, special := f.rows[string(req.GetHistory().Row)]
+		if !special {
+			entries = f.history
+		}
+		return &pb.TabletResponse{Result: &pb.TabletResponse_History{History: &pb.HistoryResponse{Entries: entries}}}, nil
 	case req.GetWalk() != nil:
 		page := &pb.WalkResponse{Done: true}
 		if f.walked != nil {
@@ -45,7 +60,44 @@ func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.Ta
 		}
 		return &pb.TabletResponse{Result: &pb.TabletResponse_Walk{Walk: page}}, nil
 	}
-	return nil, fmt.Errorf("unexpected operation %T", req.Op)
+	if f.mutate == nil {
+		return nil, fmt.Errorf("unexpected operation %T", req.Op)
+	}
+	f.sent = append(f.sent, &pb.TabletRequest{Op: req.Op})
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: f.mutate(req)}}, nil
+}
+
+func (f *fakeCluster) Timestamps(context.Context, int) (mvcc.Timestamp, int, error) {
+	if f.now == 0 {
+		f.now = mvcc.TimestampAt(1000)
+	}
+	f.now++ // strictly increasing, as clients insist
+	return f.now, 1, f.fail
+}
+
+func (f *fakeCluster) Observers(context.Context) ([]*pb.ObserverState, error) {
+	return f.observers, f.fail
+}
+
+func (f *fakeCluster) ControlObserver(_ context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
+	f.sent = append(f.sent, req)
+	o := findObserver(f.catalogue, req.Name)
+	if o == nil {
+		return nil, &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "no observer " + req.Name}
+	}
+	return &pb.ObserverInfo{Name: o.Name, Paused: req.GetPaused(), Limit: req.GetLimit(), Retired: req.Retire}, f.fail
+}
+
+func (f *fakeCluster) Backfill(_ context.Context, req *pb.BackfillRequest) (*pb.Backfill, error) {
+	f.sent = append(f.sent, req)
+	if len(f.backfills) == 0 {
+		return nil, f.fail
+	}
+	b := f.backfills[0]
+	if len(f.backfills) > 1 {
+		f.backfills = f.backfills[1:]
+	}
+	return b, f.fail
 }
 
 func (f *fakeCluster) Locate(_ context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
@@ -88,6 +140,12 @@ func bankCluster() *fakeCluster {
 			{Name: "count", Table: 16, TableName: "bank", Column: []byte("bal")},
 			{Name: "mail", Table: 16, TableName: "bank", Column: []byte("letter\x00"), Weak: true},
 		}},
+		observers: []*pb.ObserverState{
+			{Info: &pb.ObserverInfo{Name: "mail", Table: 16, TableName: "bank", Column: []byte("letter\x00"), Weak: true}, Intents: 1},
+			{Info: &pb.ObserverInfo{Name: "count", Table: 16, TableName: "bank", Column: []byte("bal")}, Linked: true,
+				Notifications: 3, Parked: 1, OldestTs: uint64(mvcc.TimestampAt(400)),
+				Status: &pb.ObserverStatus{Name: "count", Runs: 12, Commits: 10, Conflicts: 2, Running: 1, Limit: 8, Queued: 2}},
+		},
 		status: &pb.NodeStatusResponse{
 			ClusterId: "4f1c", NodeId: 1, Incarnation: 2, Version: "v0.1.0", Listen: "127.0.0.1:7800", Http: "127.0.0.1:7803",
 			Tablets: []*pb.StatusResponse{

@@ -9,7 +9,6 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // errNoAnswer: a tablet answered with something else than what was asked.
@@ -19,8 +18,9 @@ var errNoAnswer = errors.New("the node's answer makes no sense")
 func (r *run) historyCommand() *cobra.Command {
 	view := &historyView{}
 	cmd := &cobra.Command{
-		Use:   "history TABLE ROW",
-		Short: "Show every version of a row: data, locks, write records, notifications, acknowledgments",
+		Use:     "history TABLE ROW",
+		Short:   "Show every version of a row: data, locks, write records, notifications, acknowledgments",
+		Example: r.example("history bank bob", "history bank bob --times --full"),
 		Long: `Show all that a row holds, laid out as Figure 4 of the Percolator paper does: a block for each column with its data,
 lock and write columns (and notify and ack columns where an observer watches it), one line for each timestamp, newest
 first. "8: data @ 7" in the write column says: committed at 8, by the transaction that started, and wrote its data, at 7.
@@ -59,16 +59,11 @@ func (r *run) history(ctx context.Context, s *session, table string, view *histo
 	if err != nil {
 		return err
 	}
-	request := &pb.HistoryRequest{Table: uint32(id), Row: []byte(view.row), Limit: uint32(max(view.limit, 0))}
-	answer, _, err := s.client.Send(ctx, wire.Position{Table: id, Row: view.row}, &pb.TabletRequest{Op: &pb.TabletRequest_History{History: request}})
+	entries, err := rowHistory(ctx, s, id, view.row, view.limit)
 	if err != nil {
 		return err
 	}
-	history := answer.GetHistory()
-	if history == nil {
-		return errNoAnswer
-	}
-	view.names, view.observed, view.entries = names, observedColumns(catalogue, id), history.Entries
+	view.names, view.observed, view.entries = names, observedColumns(catalogue, id), entries
 	if r.output == outputJSON {
 		for _, e := range view.entries {
 			if err := r.object(historyObject(e, names)); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // lockCommand holds the commands about locks.
 func (r *run) lockCommand() *cobra.Command {
-	return group("lock", "List locks", r.lockList())
+	return group("lock", "List and resolve locks", r.example("lock ls", "lock resolve --all"), r.lockList(), r.lockResolve())
 }
 
 // lockList shows locks past their expiry too: nobody has met them yet, or nobody could resolve them.
@@ -24,6 +24,7 @@ func (r *run) lockList() *cobra.Command {
 		Use:     "ls [TABLE]",
 		Aliases: []string{"list"},
 		Short:   "List the locks and weak intents of transactions that are under way, or were abandoned",
+		Example: r.example("lock ls", "lock ls bank -o json"),
 		Args:    argsBetween(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return r.talk(cmd, func(ctx context.Context, s *session) error {
@@ -70,14 +71,8 @@ func (r *run) locks(ctx context.Context, s *session, args []string, limit int) e
 	p := &lockPrinter{run: r, names: names, left: limit}
 	p.grid.add("TABLE", "ROW", "COLUMN", "KIND", "STARTED AT", "PRIMARY", "UNTIL", "BY")
 	for _, table := range tables {
-		if more, err := p.all(ctx, s, mvcc.GroupLock, table, ""); err != nil || !more {
-			return err
-		}
-		for _, o := range catalogue.GetObservers() {
-			if o.Table != uint32(table) || !o.Weak {
-				continue
-			}
-			if more, err := p.all(ctx, s, mvcc.GroupIntent, table, string(o.Column)); err != nil || !more {
+		for _, g := range lockGroups(catalogue, table) {
+			if more, err := p.all(ctx, s, g.group, table, g.column); err != nil || !more {
 				return err
 			}
 		}
@@ -105,26 +100,49 @@ func (p *lockPrinter) all(ctx context.Context, s *session, group mvcc.Group, tab
 
 // one prints a lock or an intent.
 func (p *lockPrinter) one(e *pb.WalkEntry) error {
-	l := lockJSON{Cell: newCellJSON(e.Cell, p.names)}
-	worker, primary := e.GetLock().GetWorker(), e.GetLock().GetPrimary()
-	if i := e.GetIntent(); i != nil {
-		worker, primary = i.Worker, i.Primary
-		l.Kind, l.StartTS, l.Expiry = "intent", e.Ts, i.Expiry
-	} else {
-		l.Kind, l.StartTS, l.Expiry = kindName(e.GetLock().GetKind()), e.GetLock().GetStartTs(), e.GetLock().GetExpiry()
-	}
-	l.Worker, l.Primary = newWorkerJSON(worker), newCellJSON(primary, p.names)
+	l := newLockJSON(e, p.names)
 	if p.run.output == outputJSON {
 		p.grid.add("") // counted
 		return p.run.object(l)
 	}
+	p.grid.add(append(p.run.lockLine(e, &l, p.names), fmt.Sprint(l.Expiry), workerText(lockWorker(e)))...)
+	return nil
+}
+
+// newLockJSON converts an entry of a walk.
+func newLockJSON(e *pb.WalkEntry, names *names) lockJSON {
+	l := lockJSON{Cell: newCellJSON(e.Cell, names), Worker: newWorkerJSON(lockWorker(e))}
+	if i := e.GetIntent(); i != nil {
+		l.Kind, l.StartTS, l.Expiry, l.Primary = "intent", e.Ts, i.Expiry, newCellJSON(i.Primary, names)
+		return l
+	}
+	lock := e.GetLock()
+	l.Kind, l.StartTS, l.Expiry = kindName(lock.GetKind()), lock.GetStartTs(), lock.GetExpiry()
+	l.Primary = newCellJSON(lock.GetPrimary(), names)
+	return l
+}
+
+// lockWorker is who wrote a lock or an intent.
+func lockWorker(e *pb.WalkEntry) *pb.Worker {
+	if i := e.GetIntent(); i != nil {
+		return i.Worker
+	}
+	return e.GetLock().GetWorker()
+}
+
+// lockLine is the part of a table's line that says which lock it is.
+func (r *run) lockLine(e *pb.WalkEntry, l *lockJSON, names *names) []string {
+	primary := e.GetLock().GetPrimary()
+	if i := e.GetIntent(); i != nil {
+		primary = i.Primary
+	}
 	at := "itself"
 	if !sameCell(e.Cell, primary) {
-		at = (&historyView{names: p.names}).address(e.Cell, primary)
+		at = (&historyView{names: names}).address(e.Cell, primary)
 	}
-	p.grid.add(l.Cell.Table, shortened(string(e.GetCell().GetRow()), valueWidth/2), columnText(e.Cell), l.Kind,
-		fmt.Sprint(l.StartTS), at, fmt.Sprint(l.Expiry), workerText(worker))
-	return nil
+	return []string{
+		l.Cell.Table, shortened(string(e.GetCell().GetRow()), valueWidth/2), columnText(e.Cell), l.Kind, fmt.Sprint(l.StartTS), at,
+	}
 }
 
 // finish prints the table; in JSON everything is out already.

@@ -5,94 +5,175 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// States of an observer; the first that holds.
+const (
+	stateRetiring = "retiring" // its notifications are being removed
+	statePaused   = "paused"
+	stateUnlinked = "unlinked" // no process that the node knows has registered it
+	stateRunning  = "running"
 )
 
 // observerCommand holds the commands about observers.
 func (r *run) observerCommand() *cobra.Command {
+	return group("observer", "List, pause, limit, replay and retire observers",
+		r.example("observer ls", "observer pause count", "observer replay count --wait"),
+		r.observerList(), r.observerPause(), r.observerResume(), r.observerLimit(), r.observerReplay(), r.observerRetire())
+}
+
+// observerList shows the cluster's catalogue with what waits, and what the answering node runs of it.
+func (r *run) observerList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List the observers: the cluster's catalogue, and what the answering node did for them since it began",
+		Short:   "List the observers: state, what waits for them, and what the answering node did since it began",
+		Long: `List the observers of the cluster. WAITING are notifications that are not parked, OLDEST is how long the oldest of them
+has waited, PARKED are those that were given up after too many failures (` + "`notify ls --parked`" + ` shows why). RUNNING,
+RUNS and FAILURES are the answering node's; RUNNING is followed by the most runs at once that it allows.
+
+States: running; paused (` + "`observer resume`" + `); unlinked, if no process that the node knows has registered it; retiring.`,
+		Example: r.example("observer ls", "observer ls -o json"),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return r.talk(cmd, r.observers)
 		},
 	}
-	return group("observer", "List observers", r.withClient(cmd))
+	return r.withClient(cmd)
 }
 
-// observerJSON is an observer in JSON. Counters are the answering node's, all zero if it does not link the observer.
+// observerJSON is an observer in JSON. From runs on the figures are the answering node's, all zero if it does not link
+// the observer.
 type observerJSON struct {
-	Name      string    `json:"name"`
-	Table     string    `json:"table"`
-	Column    jsonBytes `json:"column"`
-	Weak      bool      `json:"weak"`
-	Linked    bool      `json:"linked"`
-	Retired   bool      `json:"retired,omitempty"`
-	Runs      uint64    `json:"runs"`
-	Commits   uint64    `json:"commits"`
-	Conflicts uint64    `json:"conflicts"`
-	Failures  uint64    `json:"failures"`
-	Parked    uint64    `json:"parked"`
-	Skipped   uint64    `json:"skipped"`
-	Running   uint32    `json:"running"`
+	Name        string    `json:"name"`
+	Table       string    `json:"table"`
+	Column      jsonBytes `json:"column"`
+	Weak        bool      `json:"weak"`
+	State       string    `json:"state"`
+	Linked      bool      `json:"linked"`
+	Paused      bool      `json:"paused"`
+	Retired     bool      `json:"retired,omitempty"`
+	Waiting     uint64    `json:"waiting"` // notifications that are not parked, intents among them
+	Parked      uint64    `json:"parked"`
+	OldestTS    uint64    `json:"oldest_ts,omitempty"`
+	OldestAgeMS int64     `json:"oldest_age_ms,omitempty"`
+	Limit       uint32    `json:"limit"` // most runs at once in a process: in force at the node, else as set; 0: as registered
+
+	Runs        uint64 `json:"runs"`
+	Commits     uint64 `json:"commits"`
+	Conflicts   uint64 `json:"conflicts"`
+	Failures    uint64 `json:"failures"`
+	RunsParked  uint64 `json:"runs_parked"` // how often a run ended in parking
+	Skipped     uint64 `json:"skipped"`
+	Unavailable uint64 `json:"unavailable"`
+	Collapsed   uint64 `json:"collapsed"`
+	Running     uint32 `json:"running"`
+	Queued      uint32 `json:"queued"`
+	Backoff     uint32 `json:"backoff"`
+	Stuck       uint32 `json:"stuck"`
+
+	Backfill *backfillJSON `json:"backfill,omitempty"` // the last one
 }
 
-// observers asks meta who there is, and the node what it did for them: the rest of a cluster's nodes are asked one by one.
+// observers lists the observers by name.
 func (r *run) observers(ctx context.Context, s *session) error {
-	catalogue, err := s.transport.Catalogue(ctx)
+	states, err := s.transport.Observers(ctx)
 	if err != nil {
 		return err
 	}
-	status, err := s.transport.NodeStatus(ctx)
+	now, err := s.now(ctx)
 	if err != nil {
 		return err
 	}
+	slices.SortFunc(states, func(a, b *pb.ObserverState) int { return strings.Compare(a.GetInfo().GetName(), b.GetInfo().GetName()) })
 	var g grid
 	g.numbers(5, 6, 7, 8, 9, 10)
-	g.add("OBSERVER", "TABLE", "COLUMN", "KIND", "LINKED HERE", "RUNS", "COMMITS", "CONFLICTS", "FAILURES", "PARKED", "RUNNING")
-	for _, o := range mergeObservers(catalogue, status) {
+	g.add("OBSERVER", "TABLE", "COLUMN", "KIND", "STATE", "WAITING", "PARKED", "OLDEST", "RUNNING", "RUNS", "FAILURES")
+	for _, state := range states {
+		o := newObserverJSON(state, now)
 		if r.output == outputJSON {
 			if err := r.object(o); err != nil {
 				return err
 			}
 			continue
 		}
-		kind, linked := "strong", "no"
-		if o.Weak {
-			kind = "weak"
-		}
-		if o.Retired {
-			kind += ", retired"
-		}
-		if o.Linked {
-			linked = "yes"
-		}
-		g.add(printable(o.Name), printable(o.Table), printable(string(o.Column)), kind, linked, fmt.Sprint(o.Runs), fmt.Sprint(o.Commits),
-			fmt.Sprint(o.Conflicts), fmt.Sprint(o.Failures), fmt.Sprint(o.Parked), fmt.Sprint(o.Running))
+		g.add(o.line()...)
 	}
 	return r.finish(&g)
 }
 
-// mergeObservers joins the cluster's catalogue with the node's counters, by name.
-func mergeObservers(catalogue *pb.Catalogue, status *pb.NodeStatusResponse) []observerJSON {
-	here := map[string]*pb.ObserverStatus{}
-	for _, o := range status.GetObservers() {
-		here[o.Name] = o
+// newObserverJSON converts what meta and the node say of an observer.
+func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
+	info, n := s.GetInfo(), s.GetStatus()
+	o := observerJSON{
+		Name: info.GetName(), Table: info.GetTableName(), Column: jsonBytes(info.GetColumn()), Weak: info.GetWeak(),
+		State: observerState(s), Linked: s.GetLinked(), Paused: info.GetPaused(), Retired: info.GetRetired(),
+		Waiting: s.GetNotifications() + s.GetIntents(), Parked: s.GetParked(), OldestTS: s.GetOldestTs(), Limit: info.GetLimit(),
+		Runs: n.GetRuns(), Commits: n.GetCommits(), Conflicts: n.GetConflicts(), Failures: n.GetFailures(), RunsParked: n.GetParked(),
+		Skipped: n.GetSkipped(), Unavailable: n.GetUnavailable(), Collapsed: n.GetCollapsed(), Running: n.GetRunning(),
+		Queued: n.GetQueued(), Backoff: n.GetWaiting(), Stuck: n.GetStuck(), Backfill: newBackfillJSON(s.GetBackfill()),
 	}
-	var list []observerJSON
-	for _, o := range catalogue.GetObservers() {
-		n := here[o.Name]
-		list = append(list, observerJSON{
-			Name: o.Name, Table: o.TableName, Column: jsonBytes(o.Column), Weak: o.Weak, Linked: n != nil, Retired: o.Retired,
-			Runs: n.GetRuns(), Commits: n.GetCommits(), Conflicts: n.GetConflicts(), Failures: n.GetFailures(),
-			Parked: n.GetParked(), Skipped: n.GetSkipped(), Running: n.GetRunning(),
-		})
+	if n.GetLimit() != 0 {
+		o.Limit = n.GetLimit()
 	}
-	slices.SortFunc(list, func(a, b observerJSON) int { return strings.Compare(a.Name, b.Name) })
-	return list
+	if o.OldestTS != 0 {
+		o.OldestAgeMS = max(0, now.Millis()-mvcc.Timestamp(o.OldestTS).Millis())
+	}
+	return o
+}
+
+// observerState is the first of the states that holds.
+func observerState(s *pb.ObserverState) string {
+	switch {
+	case s.GetInfo().GetRetired():
+		return stateRetiring
+	case s.GetInfo().GetPaused():
+		return statePaused
+	case !s.GetLinked():
+		return stateUnlinked
+	}
+	return stateRunning
+}
+
+// line is the observer's line in the table.
+func (o *observerJSON) line() []string {
+	kind, oldest, running, state := "strong", "-", "-", o.State
+	if o.Weak {
+		kind = "weak"
+	}
+	if o.OldestTS != 0 {
+		oldest = span(time.Duration(o.OldestAgeMS) * time.Millisecond)
+	}
+	if o.Linked {
+		running = fmt.Sprint(o.Running)
+		if o.Limit != 0 {
+			running += "/" + fmt.Sprint(o.Limit)
+		}
+	}
+	if b := o.Backfill; b != nil && b.State == backfillRunning {
+		state += fmt.Sprintf(", replay at %d rows", b.Rows)
+	}
+	return []string{
+		printable(o.Name), printable(o.Table), printable(string(o.Column)), kind, state, fmt.Sprint(o.Waiting), fmt.Sprint(o.Parked),
+		oldest, running, fmt.Sprint(o.Runs), fmt.Sprint(o.Failures),
+	}
+}
+
+// span writes a duration with two digits or so: 340ms, 4.2s, 3m10s, 5h0m0s.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	}
+	return d.Round(time.Minute).String()
 }

@@ -22,12 +22,11 @@ type scanFlags struct {
 func (r *run) scanCommand() *cobra.Command {
 	f := &scanFlags{}
 	cmd := &cobra.Command{
-		Use:   "scan TABLE [COLUMN...]",
-		Short: "Read rows in order",
-		Long:  "Read the cells of a range of rows in row order, in one snapshot. Without columns all of the table's.",
-		Example: "  " + r.Name + " scan bank --prefix b --limit 10\n" +
-			"  " + r.Name + " scan bank balance -o json --limit 0",
-		Args: argsBetween(1, -1),
+		Use:     "scan TABLE [COLUMN...]",
+		Short:   "Read rows in order",
+		Long:    "Read the cells of a range of rows in row order, in one snapshot. Without columns all of the table's.",
+		Example: r.example("scan bank --prefix b --limit 10", "scan bank balance -o json --limit 0"),
+		Args:    argsBetween(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rows, err := r.rowRange(args[0], f)
 			if err != nil {

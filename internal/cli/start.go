@@ -25,7 +25,7 @@ A second signal ends it at once; nothing acknowledged is lost either way.
 
 This release runs one node. It serves plain text on a loopback address (--insecure); certificates (--certs), joining
 (--join) and founding a cluster together (--expect) come with the cluster release and are refused until then.`,
-		Example: "  " + r.Name + " start --dir data --insecure",
+		Example: r.example("start --dir data --insecure", "start --dir data --insecure --listen 127.0.0.1:0 --ready-file ready.json -o json"),
 		Args:    noArgs,
 	}
 	flags := cmd.Flags()
@@ -43,16 +43,17 @@ This release runs one node. It serves plain text on a loopback address (--insecu
 		}
 		return r.serve(cmd.Context(), n)
 	}
-	return cmd
+	return r.withOutput(cmd)
 }
 
 // devCommand is start with a directory that goes with the node.
 func (r *run) devCommand() *cobra.Command {
 	n := &nodeFlags{}
 	cmd := &cobra.Command{
-		Use:   "dev",
-		Short: "Run a throw-away node: a temporary directory, gone when it stops",
-		Args:  noArgs,
+		Use:     "dev",
+		Short:   "Run a throw-away node: a temporary directory, gone when it stops",
+		Example: r.example("dev", "dev --listen 127.0.0.1:0 --http="),
+		Args:    noArgs,
 	}
 	n.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -64,7 +65,7 @@ func (r *run) devCommand() *cobra.Command {
 		err = r.serve(cmd.Context(), n)
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	return cmd
+	return r.withOutput(cmd)
 }
 
 // serve runs a node until a signal or the end of ctx.
@@ -145,19 +146,33 @@ func (r *run) stop(ctx context.Context, node RunningNode, cfg *config.Config, fo
 	}
 }
 
+// readyJSON is where a node serves: what -o json prints, and what the ready file holds.
+type readyJSON struct {
+	Addr string `json:"addr"`
+	HTTP string `json:"http"`
+	PID  int    `json:"pid"`
+}
+
 // announce prints the node's addresses, and writes them to the ready file.
 func (r *run) announce(node RunningNode, ready string) error {
-	_, _ = fmt.Fprintf(r.Stdout, "serving clients on %s\n", node.Addr())
-	if node.HTTPAddr() != "" {
-		_, _ = fmt.Fprintf(r.Stdout, "serving HTTP on http://%s/\n", node.HTTPAddr())
-	}
-	if node.Addr() != config.DefaultListen {
-		_, _ = fmt.Fprintf(r.Stdout, "reach it with: export PERCOLATOR_ADDR=%s\n", node.Addr())
+	at := readyJSON{node.Addr(), node.HTTPAddr(), os.Getpid()}
+	if r.output == outputJSON {
+		if err := r.object(at); err != nil {
+			return err
+		}
+	} else {
+		_, _ = fmt.Fprintf(r.Stdout, "serving clients on %s\n", at.Addr)
+		if at.HTTP != "" {
+			_, _ = fmt.Fprintf(r.Stdout, "serving HTTP on http://%s/\n", at.HTTP)
+		}
+		if at.Addr != config.DefaultListen {
+			_, _ = fmt.Fprintf(r.Stdout, "reach it with: export PERCOLATOR_ADDR=%s\n", at.Addr)
+		}
 	}
 	if ready == "" {
 		return nil
 	}
-	text, err := json.Marshal(map[string]any{"addr": node.Addr(), "http": node.HTTPAddr(), "pid": os.Getpid()})
+	text, err := json.Marshal(at)
 	if err != nil {
 		return err
 	}

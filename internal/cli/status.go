@@ -16,9 +16,10 @@ import (
 // statusCommand asks the node at --addr for itself.
 func (r *run) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Describe the node that answers",
-		Args:  noArgs,
+		Use:     "status",
+		Short:   "Describe the node that answers",
+		Example: r.example("status", "status --addr 127.0.0.1:7800 -o json"),
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return r.talk(cmd, func(ctx context.Context, s *session) error {
 				status, err := s.transport.NodeStatus(ctx)

@@ -12,16 +12,17 @@ import (
 
 // tableCommand holds the commands about tables.
 func (r *run) tableCommand() *cobra.Command {
-	return group("table", "Create, drop and list tables", r.tableCreate(), r.tableDrop(), r.tableList())
+	return group("table", "Create, drop and list tables", r.example("table create bank", "table ls"), r.tableCreate(), r.tableDrop(), r.tableList())
 }
 
 // tableCreate is idempotent, as CreateTable is, so that a script may run twice.
 func (r *run) tableCreate() *cobra.Command {
 	var splits []string
 	cmd := &cobra.Command{
-		Use:   "create NAME [--split ROW]...",
-		Short: "Create a table; an existing one stays, and gets the splits it lacks",
-		Args:  argsBetween(1, 1),
+		Use:     "create NAME [--split ROW]...",
+		Short:   "Create a table; an existing one stays, and gets the splits it lacks",
+		Example: r.example("table create bank", "table create bank --split g --split p"),
+		Args:    argsBetween(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keys, err := r.input.all(splits)
 			if err != nil {
@@ -43,9 +44,10 @@ func (r *run) tableCreate() *cobra.Command {
 func (r *run) tableDrop() *cobra.Command {
 	var ifExists bool
 	cmd := &cobra.Command{
-		Use:   "drop NAME",
-		Short: "Drop a table and all it holds",
-		Args:  argsBetween(1, 1),
+		Use:     "drop NAME",
+		Short:   "Drop a table and all it holds",
+		Example: r.example("table drop bank", "table drop bank --if-exists"),
+		Args:    argsBetween(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return r.talk(cmd, func(ctx context.Context, s *session) error {
 				err := s.db.DropTable(ctx, args[0])
@@ -69,6 +71,7 @@ func (r *run) tableList() *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the tables",
+		Example: r.example("table ls"),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return r.talk(cmd, func(ctx context.Context, s *session) error {

@@ -15,15 +15,16 @@ const locatePage = 256
 
 // tabletCommand holds the commands about tablets.
 func (r *run) tabletCommand() *cobra.Command {
-	return group("tablet", "List and split tablets", r.tabletList(), r.tabletSplit())
+	return group("tablet", "List and split tablets", r.example("tablet ls", "tablet split bank m"), r.tabletList(), r.tabletSplit())
 }
 
 // tabletSplit splits at a row; one at which a tablet begins already is no error.
 func (r *run) tabletSplit() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "split TABLE ROW",
-		Short: "Split the tablet that holds the row, just before it",
-		Args:  argsBetween(2, 2),
+		Use:     "split TABLE ROW",
+		Short:   "Split the tablet that holds the row, just before it",
+		Example: r.example("tablet split bank m"),
+		Args:    argsBetween(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			row, err := r.input.bytes(args[1])
 			if err != nil {
@@ -46,6 +47,7 @@ func (r *run) tabletList() *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the tablets in range order, with what the answering node knows of them",
+		Example: r.example("tablet ls", "tablet ls -o json"),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return r.talk(cmd, r.tablets)

@@ -16,8 +16,13 @@ const walkPage = 512
 // walk yields the entries of one group and table, over all its tablets in row order; N and I of one column. A split
 // on the way may show entries twice, never leave any out: where a tablet ends is looked up after it was walked.
 func walk(ctx context.Context, s *session, group mvcc.Group, table mvcc.TableID, column string) iter.Seq2[*pb.WalkEntry, error] {
+	return walkFrom(ctx, s, group, table, column, "")
+}
+
+// walkFrom is walk that begins with a row.
+func walkFrom(ctx context.Context, s *session, group mvcc.Group, table mvcc.TableID, column, first string) iter.Seq2[*pb.WalkEntry, error] {
 	return func(yield func(*pb.WalkEntry, error) bool) {
-		row := ""
+		row := first
 		for {
 			if !walkTablet(ctx, s, group, table, column, row, yield) {
 				return

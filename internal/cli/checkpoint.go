@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// A command that takes long keeps what it has reached in a small JSON file beside the data, so that it can go on after
+// any kind of end. The file is replaced as a whole: whoever reads it reads one state or the next, never half of one.
+
+// checkpointBytes bounds a progress file that is read: ours are a few hundred bytes, and rows up to 4 KiB.
+const checkpointBytes = 1 << 20
+
+// saveCheckpoint writes the state durably. What it claims must be durable before.
+func saveCheckpoint(name string, state any) error {
+	text, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	next := name + ".next"
+	if err := writeDurably(next, append(text, '\n')); err != nil {
+		return fmt.Errorf("progress file: %w", err)
+	}
+	if err := os.Rename(next, name); err != nil {
+		return fmt.Errorf("progress file: %w", err)
+	}
+	return syncDir(name)
+}
+
+// loadCheckpoint reads the state; there is false if there is none.
+func loadCheckpoint(name string, state any) (there bool, err error) {
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil && info.Size() > checkpointBytes {
+		err = fmt.Errorf("%d bytes are too many", info.Size())
+	}
+	var text []byte
+	if err == nil {
+		text, err = os.ReadFile(name)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, state)
+	}
+	if err != nil {
+		return false, &hintError{
+			err:  fmt.Errorf("progress file %s: %w", name, err),
+			hint: "--restart begins anew, and replaces it",
+		}
+	}
+	return true, nil
+}
+
+// removeCheckpoint removes a progress file that has done its work; a missing one is no error.
+func removeCheckpoint(name string) error {
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return syncDir(name)
+}
+
+// writeDurably writes a whole file and syncs it.
+func writeDurably(name string, text []byte) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// syncDir makes renames and removals in a file's directory durable.
+func syncDir(name string) error {
+	d, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

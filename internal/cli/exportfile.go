@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+)
+
+// exportState is what FILE.progress holds: what was asked for, and how far FILE.part has come durably.
+type exportState struct {
+	Version int         `json:"version"`
+	Cluster string      `json:"cluster"`
+	Table   string      `json:"table"`
+	TableID uint32      `json:"table_id"`
+	Prefix  jsonBytes   `json:"prefix,omitempty"`
+	From    jsonBytes   `json:"from,omitempty"`
+	Before  jsonBytes   `json:"before,omitempty"`
+	Columns []jsonBytes `json:"columns,omitempty"`
+	TS      uint64      `json:"ts"`            // the snapshot
+	Row     *jsonBytes  `json:"row,omitempty"` // the last one written; nil: none yet
+	Rows    int64       `json:"rows"`
+	Bytes   int64       `json:"bytes"` // of FILE.part that are durable; what is behind them is cut off
+	Done    bool        `json:"done,omitempty"`
+}
+
+// begunAs reports whether the state belongs to the same request.
+func (s *exportState) begunAs(want *exportState) bool {
+	return s.Version == want.Version && s.Cluster == want.Cluster && s.TableID == want.TableID && s.Prefix == want.Prefix &&
+		s.From == want.From && s.Before == want.Before && slices.Equal(s.Columns, want.Columns)
+}
+
+// exportFile is FILE on its way to be there.
+//
+// The order of its steps makes a crash between any two of them harmless: data before the state that counts it, the state
+// "done" before the rename, and the state goes last. Whoever finds "done" only has to finish.
+type exportFile struct {
+	name, partName, progressName string
+	part                         *os.File
+	state                        exportState // as saved last
+}
+
+// openExport takes up an export where it was left, or begins one.
+func openExport(name string, want exportState, restart, overwrite bool) (*exportFile, exportState, error) {
+	f := &exportFile{name: name, partName: name + ".part", progressName: name + ".progress"}
+	var state exportState
+	there := false
+	if !restart {
+		var err error
+		if there, err = loadCheckpoint(f.progressName, &state); err != nil {
+			return nil, state, err
+		}
+	}
+	if there && !state.begunAs(&want) {
+		return nil, state, &hintError{
+			err:  fmt.Errorf("%s is of another export (table %s): this one differs in its cluster, table, range or columns", f.progressName, printable(state.Table)),
+			hint: "run that one's command to go on with it, or give --restart to begin this one anew",
+		}
+	}
+	if !there {
+		state = want
+		if err := mayReplace(name, overwrite); err != nil {
+			return nil, state, err
+		}
+	}
+	if state.Done {
+		f.state = state
+		return f, state, nil
+	}
+	return f, state, f.open(state.Bytes)
+}
+
+// mayReplace refuses to replace a file that nobody said may go.
+func mayReplace(name string, overwrite bool) error {
+	_, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) || overwrite {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return &hintError{err: fmt.Errorf("%s is there already", name), hint: "give another FILE, or --overwrite to replace it once the export is done"}
+}
+
+// open opens FILE.part for this process alone and cuts off what no state counts.
+func (f *exportFile) open(durable int64) (err error) {
+	if f.part, err = os.OpenFile(f.partName, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.part.Close()
+		}
+	}()
+	// Released by the kernel however this process ends.
+	if err := syscall.Flock(int(f.part.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return &hintError{err: fmt.Errorf("%s: another process writes it: %w", f.partName, err), hint: "wait until it is done"}
+	}
+	info, err := f.part.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() < durable {
+		return &hintError{
+			err:  fmt.Errorf("%s has %d bytes, but %s counts %d", f.partName, info.Size(), f.progressName, durable),
+			hint: "--restart begins anew",
+		}
+	}
+	if err := f.part.Truncate(durable); err != nil {
+		return err
+	}
+	_, err = f.part.Seek(durable, io.SeekStart)
+	return err
+}
+
+// save makes what was written durable and notes the state.
+func (f *exportFile) save(state exportState) error {
+	if err := f.part.Sync(); err != nil {
+		return err
+	}
+	f.state = state
+	return saveCheckpoint(f.progressName, state)
+}
+
+// finish turns FILE.part into FILE.
+func (f *exportFile) finish() error {
+	if !f.state.Done {
+		f.state.Done = true
+		if err := saveCheckpoint(f.progressName, f.state); err != nil {
+			return err
+		}
+	}
+	switch err := os.Rename(f.partName, f.name); {
+	case errors.Is(err, fs.ErrNotExist): // renamed by an earlier run, which did not come to the rest
+		info, err := os.Stat(f.name)
+		if err != nil || info.Size() != f.state.Bytes {
+			return &hintError{err: fmt.Errorf("%s says that %s is done, but it is not there as it was written", f.progressName, f.name), hint: "--restart begins anew"}
+		}
+	case err != nil:
+		return err
+	}
+	if err := syncDir(f.name); err != nil {
+		return err
+	}
+	return removeCheckpoint(f.progressName)
+}
+
+// close lets go of the file.
+func (f *exportFile) close() error {
+	if f.part == nil {
+		return nil
+	}
+	return f.part.Close()
+}

@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Bounds of a transaction of load: rows, and bytes of them. A larger one is no faster, and meets more conflicts.
+const (
+	loadBatchRows  = 64
+	loadBatchBytes = 512 << 10
+)
+
+// loadFlags are the flags of load.
+type loadFlags struct {
+	bulkFlags
+	workers int
+	batch   int
+	skipBad int
+	maxLine int
+	dryRun  bool
+}
+
+// loadCommand writes what a file says, and nothing else: rows and columns that the file does not name stay as they are.
+func (r *run) loadCommand() *cobra.Command {
+	f := &loadFlags{}
+	cmd := &cobra.Command{
+		Use:   "load TABLE [FILE|-]",
+		Short: "Write the rows of a file of JSON lines into a table",
+		Long: `Write rows from a file with one JSON object a line, as ` + "`export`" + ` writes them:
+
+  {"row":"bob","columns":{"balance":"10","photo":{"base64":"/9j/"},"debt":null}}
+
+Rows and values are text, or bytes as {"base64": "…"}; columns whose names are not UTF-8 stand in "base64_columns", named
+in base64. null deletes the cell. Columns that are not named stay as they are. Of several lines of one row the last counts.
+
+All of a row is written in one transaction, together with rows beside it. A load that was interrupted goes on where it
+was when the same command is run again: FILE.progress says up to where every line is committed, and the few rows after
+that are written once more. Observers slow a load down that they can't keep up with.
+
+A line that makes no sense ends the load, unless --skip-bad allows for it; both name the line. --dry-run checks the file
+and asks no node. Without FILE, or with -, rows come from standard input, and nothing is remembered.`,
+		Example: r.example("load bank bank.jsonl", "load bank bank.jsonl --dry-run", "load bank - --skip-bad 10 < bank.jsonl"),
+		Args:    argsBetween(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := standardStream
+			if len(args) > 1 {
+				name = args[1]
+			}
+			if f.workers < 1 || f.batch < 1 || f.skipBad < 0 || f.maxLine < 1 {
+				return usagef(cmd, "--workers, --batch and --max-line are at least 1, --skip-bad at least 0")
+			}
+			input, err := r.openInput(name)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = input.close() }()
+			if f.dryRun {
+				return r.checkLoad(cmd, input, f)
+			}
+			return r.talkLong(cmd, func(ctx context.Context, s *session) error {
+				return r.load(ctx, s, args[0], input, f)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.workers, "workers", 16, "transactions at once")
+	flags.IntVar(&f.batch, "batch", loadBatchRows, "most rows in a transaction")
+	flags.IntVar(&f.skipBad, "skip-bad", 0, "pass over so many bad lines")
+	flags.IntVar(&f.maxLine, "max-line", 64<<20, "longest line in bytes")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "check the file, write nothing")
+	f.register(cmd)
+	return r.withClient(cmd)
+}
+
+// loadInput is FILE, or standard input.
+type loadInput struct {
+	name string
+	file *os.File // nil: standard input
+	size int64    // 0: not known
+	from io.Reader
+}
+
+// openInput opens FILE.
+func (r *run) openInput(name string) (*loadInput, error) {
+	if name == standardStream {
+		return &loadInput{name: name, from: r.Stdin}, nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, &hintError{err: err, hint: "name a file that is there, or - for standard input"}
+	}
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a directory", name)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	input := &loadInput{name: name, file: file, from: file}
+	if info.Mode().IsRegular() {
+		input.size = info.Size()
+	}
+	return input, nil
+}
+
+// resumable: what can't be read again can't be gone on with.
+func (i *loadInput) resumable() bool { return i.file != nil && i.size > 0 }
+
+func (i *loadInput) close() error {
+	if i.file == nil {
+		return nil
+	}
+	return i.file.Close()
+}
+
+// lineReader reads lines of bounded length and knows where it is.
+type lineReader struct {
+	from   *bufio.Reader
+	max    int
+	offset int64 // behind the last line read
+	line   int64 // its number, from 1
+	text   []byte
+}
+
+// next reads a line, without its newline; the bytes are valid until the next call. io.EOF after the last one. A line
+// that is too long is passed over and reported as bad.
+func (l *lineReader) next() ([]byte, error) {
+	l.text = l.text[:0]
+	size := 0
+	for {
+		part, err := l.from.ReadSlice('\n')
+		size += len(part)
+		if size <= l.max+1 {
+			l.text = append(l.text, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF) && size == 0:
+			return nil, io.EOF
+		case err != nil && !errors.Is(err, io.EOF):
+			return nil, err
+		}
+		l.offset += int64(size)
+		l.line++
+		if size > l.max+1 {
+			return nil, fmt.Errorf("%w: %d bytes, over --max-line", errBadLine, size)
+		}
+		return trimNewline(l.text), nil
+	}
+}
+
+// trimNewline cuts off a line's end, also as other systems write it.
+func trimNewline(line []byte) []byte {
+	if n := len(line); n > 0 && line[n-1] == '\n' {
+		line = line[:n-1]
+	}
+	if n := len(line); n > 0 && line[n-1] == '\r' {
+		line = line[:n-1]
+	}
+	return line
+}
+
+// rowReader reads rows, passing over blank lines.
+type rowReader struct {
+	lines  lineReader
+	limits mvcc.Limits
+}
+
+func newRowReader(from io.Reader, maxLine int) *rowReader {
+	return &rowReader{
+		lines:  lineReader{from: bufio.NewReaderSize(from, 1<<20), max: maxLine},
+		limits: mvcc.DefaultLimits(),
+	}
+}
+
+// next reads a row. Errors that wrap errBadLine are of the line just read, and reading may go on; io.EOF is the end.
+func (r *rowReader) next() (*rowCells, error) {
+	for {
+		text, err := r.lines.next()
+		if err != nil {
+			return nil, err
+		}
+		if len(text) > 0 {
+			return parseRow(text, r.limits)
+		}
+	}
+}
+
+// checkLoad is --dry-run: it reads all of the file and names the first bad lines.
+func (r *run) checkLoad(cmd *cobra.Command, input *loadInput, f *loadFlags) error {
+	const named = 10
+	ctx, end := r.interruptible(cmd.Context())
+	defer end()
+	rows := newRowReader(input.from, f.maxLine)
+	meter := r.newMeter("check", tally{}, f.quiet)
+	t := tally{Total: input.size}
+	for {
+		_, err := rows.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err = firstError(ctx.Err(), err); err != nil && !errors.Is(err, errBadLine) {
+			return r.cutShort(ctx, err)
+		}
+		t.Bytes = rows.lines.offset
+		if err == nil {
+			t.Rows++
+		} else if t.Skipped++; t.Skipped <= named {
+			_, _ = fmt.Fprintf(r.Stderr, "%s: %s line %d: %v\n", r.Name, input.name, rows.lines.line, err)
+		}
+		meter.show(t)
+	}
+	meter.end(t, "nothing written")
+	if err := r.loaded(input, t, true); err != nil {
+		return err
+	}
+	if t.Skipped > int64(f.skipBad) {
+		return &hintError{
+			err:  fmt.Errorf("%s: %d bad lines, more than the %d that --skip-bad allows for", input.name, t.Skipped, f.skipBad),
+			hint: "mend them, or give --skip-bad to pass over them",
+		}
+	}
+	return nil
+}
+
+// loaded is the command's answer.
+func (r *run) loaded(input *loadInput, t tally, dry bool) error {
+	if r.output == outputJSON {
+		return r.object(struct {
+			File    string `json:"file"`
+			Rows    int64  `json:"rows"`
+			Bytes   int64  `json:"bytes"`
+			Skipped int64  `json:"skipped"`
+			DryRun  bool   `json:"dry_run,omitempty"`
+		}{input.name, t.Rows, t.Bytes, t.Skipped, dry})
+	}
+	if dry {
+		_, err := fmt.Fprintf(r.Stdout, "%d rows are well-formed, %d lines are bad\n", t.Rows, t.Skipped)
+		return err
+	}
+	_, err := fmt.Fprintf(r.Stdout, "%d rows loaded, %d bad lines passed over\n", t.Rows, t.Skipped)
+	return err
+}
+
+// firstError is the first that is one.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// permanent reports errors that writing the same row again can't mend: the row is bad, for this repository.
+func permanent(err error) bool {
+	return errors.Is(err, percolator.ErrTooLarge) || errors.Is(err, percolator.ErrInvalid) || errors.Is(err, percolator.ErrNotifyOnly)
+}

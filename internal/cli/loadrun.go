@@ -1,0 +1,373 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+)
+
+// loadState is what FILE.progress holds: up to where everything is committed.
+type loadState struct {
+	Version int    `json:"version"`
+	Cluster string `json:"cluster"`
+	Table   string `json:"table"`
+	TableID uint32 `json:"table_id"`
+	Offset  int64  `json:"offset"` // bytes of FILE whose lines are all committed, or passed over as bad
+	Line    int64  `json:"line"`   // their number
+	Rows    int64  `json:"rows"`   // committed
+	Skipped int64  `json:"skipped"`
+	Digest  string `json:"digest"` // of the file's first bytes and the last ones before Offset: is it still that file?
+}
+
+// loadBatch is one transaction's worth of lines, in the order of the file.
+type loadBatch struct {
+	rows   []*rowCells
+	lines  []int64 // their numbers
+	size   int
+	offset int64 // behind its last line
+	line   int64
+	bad    int64 // lines passed over in it
+	done   bool
+}
+
+// loading is one run of load. The reader puts batches into a queue; workers of a Loader commit them in any order; what
+// is committed from the front on without a gap is the progress.
+type loading struct {
+	r     *run
+	fail  context.CancelCauseFunc // ends everything, with the first failure
+	db    *percolator.DB
+	name  string // the table's
+	input *loadInput
+	flags *loadFlags
+	meter *meter
+
+	mu      sync.Mutex
+	moved   *sync.Cond     // a batch has ended
+	state   loadState      // of the committed front
+	batches []*loadBatch   // not in the front yet, in order
+	busy    map[string]int // rows of transactions under way: two of one row must keep their order
+	bad     int64          // bad lines in all, those of earlier runs too
+	saved   time.Time
+	saving  bool
+}
+
+// maxBatches bounds the batches that are not in the front: one slow transaction holds up the reader in the end.
+const maxBatches = 4096
+
+// load runs the load to its end, or to what stops it; then the progress file says where to go on.
+func (r *run) load(ctx context.Context, s *session, table string, input *loadInput, f *loadFlags) error {
+	l := &loading{r: r, db: s.db, name: table, input: input, flags: f, busy: map[string]int{}, saved: time.Now()}
+	l.moved = sync.NewCond(&l.mu)
+	if err := l.begin(ctx, s); err != nil {
+		return err
+	}
+	ctx, l.fail = context.WithCancelCause(ctx)
+	defer l.fail(nil)
+	defer context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.moved.Broadcast()
+	})()
+	l.meter = r.newMeter("load", l.tally(), f.quiet)
+	loader := s.db.Loader(percolator.LoaderConfig{Workers: f.workers, Queue: f.workers, Name: "load"})
+	err := l.read(ctx, loader)
+	if closing := loader.Close(); err == nil {
+		err = closing
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause // what the reader met then was a consequence
+	}
+	return l.end(err)
+}
+
+// begin finds out where to begin.
+func (l *loading) begin(ctx context.Context, s *session) error {
+	names, err := loadNames(ctx, s)
+	if err != nil {
+		return err
+	}
+	id, err := names.table(l.name)
+	if err != nil {
+		return err
+	}
+	status, err := s.transport.NodeStatus(ctx)
+	if err != nil {
+		return err
+	}
+	l.state = loadState{Version: 1, Cluster: status.GetClusterId(), Table: l.name, TableID: uint32(id)}
+	if !l.input.resumable() || l.flags.restart {
+		return nil
+	}
+	var old loadState
+	there, err := loadCheckpoint(l.progressName(), &old)
+	if err != nil || !there {
+		return err
+	}
+	wrong := func(what string) error {
+		return &hintError{
+			err:  fmt.Errorf("%s %s", l.progressName(), what),
+			hint: "--restart loads all of the file; what is there already is written once more",
+		}
+	}
+	if old.Version != 1 || old.Cluster != l.state.Cluster || old.TableID != l.state.TableID {
+		return wrong(fmt.Sprintf("is of a load into another table (%s) or cluster", printable(old.Table)))
+	}
+	digest, err := fileDigest(l.input.file, old.Offset)
+	if err != nil || digest != old.Digest {
+		return wrong("is of another file: what it counts as loaded has changed")
+	}
+	if _, err := l.input.file.Seek(old.Offset, io.SeekStart); err != nil {
+		return err
+	}
+	l.state, l.bad = old, old.Skipped
+	_, _ = fmt.Fprintf(l.r.Stderr, "%s: going on after line %d\n", l.r.Name, old.Line)
+	return nil
+}
+
+// read cuts the file into batches and queues them.
+func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
+	rows := newRowReader(l.input.from, l.flags.maxLine)
+	rows.lines.offset, rows.lines.line = l.state.Offset, l.state.Line
+	fresh := func() *loadBatch { return &loadBatch{offset: rows.lines.offset, line: rows.lines.line} }
+	b := fresh()
+	for {
+		row, err := rows.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			b.offset, b.line = rows.lines.offset, rows.lines.line
+			return l.submit(ctx, loader, b)
+		case errors.Is(err, errBadLine):
+			b.bad++
+			if err := l.passOver(rows.lines.line, err); err != nil {
+				// What is before the bad line is good: it is loaded, and so is not looked at again.
+				b.bad--
+				return firstError(l.submit(ctx, loader, b), err)
+			}
+		case err != nil:
+			return err
+		default:
+			b.rows, b.lines, b.size = append(b.rows, row), append(b.lines, rows.lines.line), b.size+row.size()
+		}
+		b.offset, b.line = rows.lines.offset, rows.lines.line
+		if len(b.rows) >= l.flags.batch || b.size >= loadBatchBytes {
+			if err := l.submit(ctx, loader, b); err != nil {
+				return err
+			}
+			b = fresh()
+		}
+	}
+}
+
+// passOver counts a bad line and names it. It returns the error that ends the load if there are too many.
+func (l *loading) passOver(line int64, why error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bad++
+	if l.bad > int64(l.flags.skipBad) {
+		return &hintError{
+			err: fmt.Errorf("%s line %d: %w", l.input.name, line, why),
+			hint: fmt.Sprintf("mend the line and run the command again: it goes on where it was (--skip-bad %d passes over it)",
+				l.bad),
+		}
+	}
+	_, _ = fmt.Fprintf(l.r.Stderr, "%s: passed over %s line %d: %v\n", l.r.Name, l.input.name, line, why)
+	return nil
+}
+
+// submit queues a batch once nothing under way touches its rows: workers commit in any order, and of two lines of one
+// row the later one counts.
+func (l *loading) submit(ctx context.Context, loader *percolator.Loader, b *loadBatch) error {
+	l.mu.Lock()
+	for ctx.Err() == nil && (len(l.batches) >= maxBatches || l.collides(b)) {
+		l.moved.Wait()
+	}
+	if err := ctx.Err(); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	l.batches = append(l.batches, b)
+	for _, row := range b.rows {
+		l.busy[row.row]++
+	}
+	l.mu.Unlock()
+	if len(b.rows) == 0 {
+		l.committed(b)
+		return nil
+	}
+	return loader.LoadThen(ctx, b.buffer(l.name), func(err error) { l.ended(ctx, b, err) })
+}
+
+// collides reports whether a row of the batch is being written. The caller holds mu.
+func (l *loading) collides(b *loadBatch) bool {
+	for _, row := range b.rows {
+		if l.busy[row.row] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// buffer is the batch's transaction. Within it, too, the later line of a row counts.
+func (b *loadBatch) buffer(table string) func(context.Context, *percolator.Tx) error {
+	return func(_ context.Context, tx *percolator.Tx) error {
+		for _, row := range b.rows {
+			row.buffer(tx, table)
+		}
+		return nil
+	}
+}
+
+// ended takes a transaction's outcome, on the worker that ran it.
+func (l *loading) ended(ctx context.Context, b *loadBatch, err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, percolator.ErrCommitUnknown):
+		// The same values once more: the earlier attempt is settled by whoever meets its locks, before this one writes.
+		err = l.db.Transact(ctx, b.buffer(l.name), percolator.Name("load"))
+	case permanent(err):
+		err = l.oneByOne(ctx, b)
+	}
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	l.committed(b)
+}
+
+// oneByOne finds the rows that the repository refuses, and writes the others.
+func (l *loading) oneByOne(ctx context.Context, b *loadBatch) error {
+	good := b.rows[:0]
+	for i, row := range b.rows {
+		single := &loadBatch{rows: []*rowCells{row}}
+		err := l.db.Transact(ctx, single.buffer(l.name), percolator.Name("load"))
+		if err == nil {
+			good = append(good, row)
+			continue
+		}
+		if !permanent(err) {
+			return err
+		}
+		b.bad++
+		if err := l.passOver(b.lines[i], err); err != nil {
+			return err
+		}
+		l.release(row)
+	}
+	b.rows = good
+	return nil
+}
+
+// release lets others write the row.
+func (l *loading) release(row *rowCells) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.free(row)
+}
+
+// free is release for those who hold mu.
+func (l *loading) free(row *rowCells) {
+	if l.busy[row.row]--; l.busy[row.row] == 0 {
+		delete(l.busy, row.row)
+	}
+}
+
+// committed moves the front over all batches that have ended, and notes it now and then.
+func (l *loading) committed(b *loadBatch) {
+	l.mu.Lock()
+	b.done = true
+	for _, row := range b.rows {
+		l.free(row)
+	}
+	for len(l.batches) > 0 && l.batches[0].done {
+		first := l.batches[0]
+		l.batches = l.batches[1:]
+		l.state.Rows, l.state.Skipped = l.state.Rows+int64(len(first.rows)), l.state.Skipped+first.bad
+		l.state.Offset, l.state.Line = first.offset, first.line
+	}
+	state, due := l.state, !l.saving && time.Since(l.saved) > l.flags.checkpoint
+	if due {
+		l.saving, l.saved = true, time.Now()
+	}
+	l.moved.Broadcast()
+	l.mu.Unlock()
+	l.meter.show(tally{Rows: state.Rows, Bytes: state.Offset, Skipped: state.Skipped, Total: l.input.size})
+	if !due {
+		return
+	}
+	if err := l.save(state); err != nil {
+		l.fail(err)
+	}
+	l.mu.Lock()
+	l.saving = false
+	l.mu.Unlock()
+}
+
+// save writes the progress file.
+func (l *loading) save(state loadState) (err error) {
+	if !l.input.resumable() {
+		return nil
+	}
+	if state.Digest, err = fileDigest(l.input.file, state.Offset); err != nil {
+		return err
+	}
+	return saveCheckpoint(l.progressName(), state)
+}
+
+// end reports, after all workers have stopped. A whole load leaves no progress file.
+func (l *loading) end(err error) error {
+	if err == nil && len(l.batches) > 0 {
+		err = fmt.Errorf("%d batches have not ended", len(l.batches)) // what is not committed is not done
+	}
+	if err == nil {
+		if l.input.resumable() {
+			err = removeCheckpoint(l.progressName())
+		}
+		if err == nil {
+			l.meter.end(l.tally(), "done")
+			err = l.r.loaded(l.input, l.tally(), false)
+		}
+		return err
+	}
+	if saving := l.save(l.state); saving != nil {
+		return errors.Join(err, saving)
+	}
+	l.meter.end(l.tally(), "stopped")
+	var hinted *hintError
+	if l.input.resumable() && !errors.As(err, &hinted) {
+		return &hintError{err: err, hint: fmt.Sprintf("run the same command again: it goes on after line %d", l.state.Line)}
+	}
+	return err
+}
+
+// tally is how far the front has come.
+func (l *loading) tally() tally {
+	return tally{Rows: l.state.Rows, Bytes: l.state.Offset, Skipped: l.state.Skipped, Total: l.input.size}
+}
+
+func (l *loading) progressName() string { return l.input.name + ".progress" }
+
+// fileDigest tells whether a file is still the one whose first offset bytes were loaded: it takes the first and the last
+// 64 KiB of them. A file that has only grown is the same.
+func fileDigest(f *os.File, offset int64) (string, error) {
+	const part = 64 << 10
+	h := sha256.New()
+	for _, at := range []int64{0, max(0, offset-part)} {
+		section := io.NewSectionReader(f, at, min(part, offset-at))
+		n, err := io.Copy(h, section)
+		if err != nil {
+			return "", err
+		}
+		if n < min(part, offset-at) {
+			return "", io.ErrUnexpectedEOF
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// How often progress is shown: in place on a terminal, as a line of its own elsewhere.
+const (
+	meterTerminal = 200 * time.Millisecond
+	meterLog      = 10 * time.Second
+)
+
+// meter shows the progress of what takes long, on standard error. It may be used concurrently. It draws when it is
+// told of progress: what stands still shows that by standing still.
+type meter struct {
+	mu       sync.Mutex
+	w        io.Writer
+	name     string
+	quiet    bool
+	terminal bool
+	every    time.Duration
+	start    time.Time
+	shown    time.Time
+	base     tally // what an earlier run had done: no part of this one's speed
+	width    int   // of the line on the terminal
+}
+
+// tally is how far something has come. Total is in bytes if bytes are known, else in rows; 0: not known.
+type tally struct {
+	Rows, Bytes, Skipped, Total int64
+}
+
+// newMeter begins to measure, from what an earlier run had reached.
+func (r *run) newMeter(name string, base tally, quiet bool) *meter {
+	m := &meter{w: r.Stderr, name: name, quiet: quiet, every: meterLog, base: base, start: time.Now()}
+	if f, ok := r.Stderr.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			m.terminal, m.every = true, meterTerminal
+		}
+	}
+	m.shown = m.start
+	return m
+}
+
+// show draws if it is time to.
+func (m *meter) show(t tally) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if m.quiet || now.Sub(m.shown) < m.every {
+		return
+	}
+	m.shown = now
+	m.draw(m.line(t, now), "\n")
+}
+
+// end draws once more, with the whole time.
+func (m *meter) end(t tally, how string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.quiet {
+		return
+	}
+	now := time.Now()
+	t.Total = 0 // nothing is left to estimate
+	terminal := m.terminal
+	m.terminal = false
+	if terminal {
+		_, _ = fmt.Fprintf(m.w, "\r%*s\r", m.width, "")
+	}
+	m.draw(fmt.Sprintf("%s, %s, %s", m.line(t, now), now.Sub(m.start).Round(time.Millisecond), how), "\n")
+	m.terminal = terminal
+}
+
+// draw writes a line, over the last one on a terminal.
+func (m *meter) draw(line, end string) {
+	if m.terminal {
+		_, _ = fmt.Fprintf(m.w, "\r%-*s", m.width, line)
+		m.width = len(line)
+		return
+	}
+	_, _ = fmt.Fprint(m.w, line+end)
+}
+
+// line is the figures: rows, rows a second, bytes, what is left.
+func (m *meter) line(t tally, now time.Time) string {
+	seconds := max(now.Sub(m.start).Seconds(), 1e-3)
+	line := fmt.Sprintf("%s: %d rows, %.0f rows/s", m.name, t.Rows, float64(t.Rows-m.base.Rows)/seconds)
+	if t.Bytes > 0 {
+		line += ", " + byteText(t.Bytes)
+	}
+	if t.Skipped > 0 {
+		line += fmt.Sprintf(", %d skipped", t.Skipped)
+	}
+	done, total := t.Bytes-m.base.Bytes, t.Total-m.base.Bytes
+	if t.Total > 0 && done > 0 && total >= done {
+		left := time.Duration(seconds * float64(total-done) / float64(done) * float64(time.Second))
+		line += fmt.Sprintf(", %d%%, %s left", t.Bytes*100/t.Total, left.Round(time.Second))
+	}
+	return line
+}
+
+// byteText writes a size with three digits or so.
+func byteText(n int64) string {
+	const units = "KMGTPE"
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, unit := float64(n)/1024, 0
+	for v >= 1024 && unit < len(units)-1 {
+		v, unit = v/1024, unit+1
+	}
+	return fmt.Sprintf("%.1f %ciB", v, units[unit])
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// replayChunk is how many cells one message marks. They were walked one after the other, so most often one tablet has
+// them all.
+const replayChunk = 64
+
+// notifyReplay makes an observer run once more for rows that are named, whatever it has acknowledged for them.
+func (r *run) notifyReplay() *cobra.Command {
+	var allParked bool
+	cmd := &cobra.Command{
+		Use:   "replay OBSERVER {ROW | --all-parked}",
+		Short: "Run an observer once more for a row, or for all rows that it gave up",
+		Long: `Mark a row as changed for an observer, once, whatever it has acknowledged: it runs for it again, and a parked
+notification begins anew with no failures counted. --all-parked does so for every parked notification of the observer.
+` + "`observer replay`" + ` is for all rows.`,
+		Example: r.example("notify replay count bob", "notify replay count --all-parked"),
+		Args:    argsBetween(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if allParked == (len(args) > 1) {
+				return usagef(cmd, "name a ROW, or give --all-parked")
+			}
+			rows, err := r.input.all(args[1:])
+			if err != nil {
+				return err
+			}
+			return r.talkLong(cmd, func(ctx context.Context, s *session) error {
+				return r.replayNotifications(ctx, s, args[0], rows)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&allParked, "all-parked", false, "all notifications that were given up")
+	return r.withInput(r.withClient(cmd))
+}
+
+// replayNotifications marks one row, or what is parked if rows is empty.
+func (r *run) replayNotifications(ctx context.Context, s *session, observer string, rows []string) error {
+	catalogue, err := s.transport.Catalogue(ctx)
+	if err != nil {
+		return err
+	}
+	o := findObserver(catalogue, observer)
+	switch {
+	case o == nil:
+		return r.noObserver(observer)
+	case o.Retired:
+		return &hintError{err: fmt.Errorf("observer %s is being retired", printable(observer)), hint: "start a program that registers it, then replay"}
+	}
+	table, column := mvcc.TableID(o.Table), string(o.Column)
+	marked := 0
+	if len(rows) > 0 {
+		if err := r.replayRow(ctx, s, o, rows[0]); err != nil {
+			return err
+		}
+		marked = 1
+	} else if marked, err = replayParked(ctx, s, table, column); err != nil {
+		return fmt.Errorf("after %d notifications: %w", marked, err)
+	}
+	if r.output == outputJSON {
+		return r.object(struct {
+			Observer string `json:"observer"`
+			Replayed int    `json:"replayed"`
+		}{observer, marked})
+	}
+	_, err = fmt.Fprintf(r.Stdout, "%d rows will be run again by %s\n", marked, printable(observer))
+	return err
+}
+
+// replayRow marks one row. A strong observer runs for changes of a cell: where there was never one, the name is more
+// likely wrong than meant.
+func (r *run) replayRow(ctx context.Context, s *session, o *pb.ObserverInfo, row string) error {
+	cell := mvcc.Cell{Table: mvcc.TableID(o.Table), Row: row, Column: string(o.Column)}
+	if !o.Weak {
+		entries, err := rowHistory(ctx, s, cell.Table, row, 0)
+		if err != nil {
+			return err
+		}
+		if newestWrite(entries, wire.CellPB(cell)) == nil {
+			return &hintError{
+				err:  fmt.Errorf("%w: row %s was never written in column %s of table %s", errNoValue, printable(row), printable(cell.Column), printable(o.TableName)),
+				hint: fmt.Sprintf("`%s scan %s --limit 10` shows rows that exist; --escape go or --hex writes any bytes", r.Name, o.TableName),
+			}
+		}
+	}
+	return mark(ctx, s, []*pb.Cell{wire.CellPB(cell)})
+}
+
+// replayParked marks all that is parked. Marking renews the entry that the walk has passed, so it is met once.
+func replayParked(ctx context.Context, s *session, table mvcc.TableID, column string) (marked int, err error) {
+	var chunk []*pb.Cell
+	flush := func() error {
+		err := mark(ctx, s, chunk)
+		if err == nil {
+			marked += len(chunk)
+		}
+		chunk = nil
+		return err
+	}
+	for e, err := range walk(ctx, s, mvcc.GroupNotify, table, column) {
+		if err != nil {
+			return marked, err
+		}
+		if e.GetNotify().GetParkedTs() == 0 {
+			continue
+		}
+		if chunk = append(chunk, e.Cell); len(chunk) == replayChunk {
+			if err := flush(); err != nil {
+				return marked, err
+			}
+		}
+	}
+	if len(chunk) > 0 {
+		err = flush()
+	}
+	return marked, err
+}
+
+// mark has cells marked at a fresh timestamp, above every acknowledgment. If their tablet does not have them all, a split
+// is in between, and they go one by one.
+func mark(ctx context.Context, s *session, cells []*pb.Cell) error {
+	if len(cells) > 1 {
+		first, err := s.client.Transport().Locate(ctx, mvcc.TableID(cells[0].Table), string(cells[0].Row), 1)
+		if err != nil {
+			return err
+		}
+		last := wire.Position{Table: mvcc.TableID(cells[0].Table), Row: string(cells[len(cells)-1].Row)}
+		if len(first) == 0 || !wire.Holds(first[0], last) {
+			for _, c := range cells {
+				if err := mark(ctx, s, []*pb.Cell{c}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	ts, err := s.now(ctx)
+	if err != nil {
+		return err
+	}
+	notify := &pb.NotifyRequest{Ts: uint64(ts), Replay: true, Cells: cells}
+	at := wire.Position{Table: mvcc.TableID(cells[0].Table), Row: string(cells[0].Row)}
+	answer, _, err := s.client.Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Notify{Notify: notify}})
+	if err != nil {
+		return err
+	}
+	if status := answer.GetMutation().GetStatus(); answer.GetMutation() == nil || status != pb.Status_STATUS_OK {
+		return fmt.Errorf("%w: replay answered %v", errNoAnswer, status)
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// A row on a line of its own, as export writes and load reads it:
+//
+//	{"row":"bob","columns":{"balance":"10","photo":{"base64":"/9j/"}}}
+//
+// Rows and values are text where they are UTF-8 and {"base64": "…"} where not. A JSON key can't be marked so: columns
+// whose names are not UTF-8 stand in "base64_columns", their names in base64. A value of null deletes the cell.
+
+// errBadLine is wrapped by every fault of a line itself, whatever the repository holds.
+var errBadLine = errors.New("bad line")
+
+// rowCells is one row of a file.
+type rowCells struct {
+	row   string
+	cells []columnChange
+}
+
+// columnChange is what happens to one column; a deletion has no value.
+type columnChange struct {
+	column string
+	value  []byte
+	remove bool
+}
+
+// size is about what the row takes in a transaction.
+func (r *rowCells) size() int {
+	n := 0
+	for _, c := range r.cells {
+		n += len(r.row) + len(c.column) + len(c.value)
+	}
+	return n
+}
+
+// buffer puts the row's changes into a transaction.
+func (r *rowCells) buffer(tx *percolator.Tx, table string) {
+	for _, c := range r.cells {
+		column := percolator.Column{Table: table, Name: c.column}
+		if c.remove {
+			tx.Delete(r.row, column)
+			continue
+		}
+		tx.Set(r.row, column, c.value)
+	}
+}
+
+// strictBytes is a byte string of a line. Unlike jsonBytes it accepts nothing that it would have to guess at: a typing
+// error in a file of millions of lines must not become an empty value.
+type strictBytes []byte
+
+// UnmarshalJSON accepts a string and {"base64": "…"}.
+func (b *strictBytes) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		var text string
+		if err := json.Unmarshal(data, &text); err != nil {
+			return err
+		}
+		*b = strictBytes(text)
+		return nil
+	}
+	var marked struct {
+		Base64 *[]byte `json:"base64"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&marked); err != nil || marked.Base64 == nil {
+		return fmt.Errorf(`%s is neither "text" nor {"base64": "…"}`, shortened(string(data), valueWidth))
+	}
+	*b = *marked.Base64
+	return nil
+}
+
+// parseRow reads a line. Its errors wrap errBadLine and say what is wrong; what limits allow is checked with the default
+// limits of the repository, so that most faults are found before anything is sent.
+func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
+	var parsed struct {
+		Row     *strictBytes            `json:"row"`
+		Columns map[string]*strictBytes `json:"columns"`
+		Base64  map[string]*strictBytes `json:"base64_columns"`
+	}
+	if !utf8.Valid(line) {
+		return nil, fmt.Errorf(`%w: not UTF-8; bytes that are no text are written {"base64": "…"}`, errBadLine)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&parsed); err != nil {
+		return nil, fmt.Errorf("%w: %w", errBadLine, err)
+	}
+	if rest := bytes.TrimSpace(line[decoder.InputOffset():]); len(rest) > 0 {
+		return nil, fmt.Errorf("%w: more follows the object: %s", errBadLine, shortened(string(rest), valueWidth))
+	}
+	if parsed.Row == nil {
+		return nil, fmt.Errorf(`%w: no "row"`, errBadLine)
+	}
+	row := &rowCells{row: string(*parsed.Row)}
+	for _, name := range slices.Sorted(maps.Keys(parsed.Columns)) {
+		row.add(name, parsed.Columns[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(parsed.Base64)) {
+		raw, err := base64.StdEncoding.DecodeString(name)
+		if err != nil {
+			return nil, fmt.Errorf("%w: column %q is not base64", errBadLine, name)
+		}
+		row.add(string(raw), parsed.Base64[name])
+	}
+	return row, row.check(line, limits)
+}
+
+// add adds a column; no value deletes it.
+func (r *rowCells) add(column string, value *strictBytes) {
+	if value == nil {
+		r.cells = append(r.cells, columnChange{column: column, remove: true})
+		return
+	}
+	r.cells = append(r.cells, columnChange{column: column, value: *value})
+}
+
+// check finds what could not be stored, and what JSON has changed on the way.
+func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
+	if len(r.cells) == 0 {
+		return fmt.Errorf("%w: row %s has no columns", errBadLine, shortened(r.row, valueWidth))
+	}
+	// encoding/json replaces half of a surrogate pair by U+FFFD without a word.
+	replaced := !bytes.ContainsRune(line, utf8.RuneError) && !bytes.Contains(bytes.ToLower(line), []byte(`\ufffd`))
+	lossy := func(text []byte) bool {
+		return replaced && bytes.ContainsRune(text, utf8.RuneError) && utf8.Valid(text)
+	}
+	bad := lossy([]byte(r.row))
+	for _, c := range r.cells {
+		bad = bad || lossy([]byte(c.column)) || lossy(c.value)
+		if limits.Value > 0 && len(c.value) > limits.Value {
+			return fmt.Errorf("%w: column %s: a value of %d bytes is over the limit of %d", errBadLine, printable(c.column), len(c.value), limits.Value)
+		}
+		if err := limits.CheckCell(mvcc.Cell{Row: r.row, Column: c.column}); err != nil {
+			return fmt.Errorf("%w: %w", errBadLine, err)
+		}
+	}
+	if bad {
+		return fmt.Errorf(`%w: half of a surrogate pair is no text; bytes are written {"base64": "…"}`, errBadLine)
+	}
+	return nil
+}
+
+// rowWriter writes rows as lines. It keeps its buffers between rows.
+type rowWriter struct {
+	line bytes.Buffer
+	enc  *json.Encoder
+}
+
+func newRowWriter() *rowWriter {
+	w := &rowWriter{}
+	w.enc = json.NewEncoder(&w.line)
+	w.enc.SetEscapeHTML(false)
+	return w
+}
+
+// append writes the cells of one row, in the order given, as one line. The result is valid until the next call.
+func (w *rowWriter) append(cells []percolator.Cell) ([]byte, error) {
+	w.line.Reset()
+	w.line.WriteString(`{"row":`)
+	if err := w.bytes(cells[0].Row); err != nil {
+		return nil, err
+	}
+	text, marked := cells, []percolator.Cell(nil)
+	if slices.ContainsFunc(cells, func(c percolator.Cell) bool { return !utf8.ValidString(c.Column.Name) }) {
+		text = nil
+		for _, c := range cells {
+			if utf8.ValidString(c.Column.Name) {
+				text = append(text, c)
+			} else {
+				marked = append(marked, c)
+			}
+		}
+	}
+	if err := w.columns("columns", text, func(name string) string { return name }); err != nil {
+		return nil, err
+	}
+	err := w.columns("base64_columns", marked, func(name string) string { return base64.StdEncoding.EncodeToString([]byte(name)) })
+	if err != nil {
+		return nil, err
+	}
+	w.line.WriteString("}\n")
+	return w.line.Bytes(), nil
+}
+
+// columns writes one of a line's two groups of columns; none if it is empty.
+func (w *rowWriter) columns(key string, cells []percolator.Cell, name func(string) string) error {
+	for i, c := range cells {
+		if i == 0 {
+			w.line.WriteString(`,"` + key + `":{`)
+		} else {
+			w.line.WriteByte(',')
+		}
+		if err := w.text(name(c.Column.Name)); err != nil {
+			return err
+		}
+		w.line.WriteByte(':')
+		if err := w.bytes(string(c.Value)); err != nil {
+			return err
+		}
+	}
+	if len(cells) > 0 {
+		w.line.WriteByte('}')
+	}
+	return nil
+}
+
+// bytes writes text where it is UTF-8, else marked base64.
+func (w *rowWriter) bytes(s string) error {
+	if utf8.ValidString(s) {
+		return w.text(s)
+	}
+	w.line.WriteString(`{"base64":"` + base64.StdEncoding.EncodeToString([]byte(s)) + `"}`)
+	return nil
+}
+
+// text writes a JSON string, without the newline that the encoder ends with.
+func (w *rowWriter) text(s string) error {
+	if err := w.enc.Encode(s); err != nil {
+		return err
+	}
+	w.line.Truncate(w.line.Len() - 1)
+	return nil
+}

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// commands are all commands below (and with) the root, but cobra's own.
+func commands(t *testing.T) []*cobra.Command {
+	t.Helper()
+	r := &run{App: &App{
+		Name: "percolator", Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard,
+		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) { return bankCluster(), nil },
+	}}
+	var all []*cobra.Command
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Name() == "help" {
+			return
+		}
+		all = append(all, cmd)
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(r.root())
+	if len(all) < 30 {
+		t.Fatalf("only %d commands", len(all))
+	}
+	return all
+}
+
+// Every command says what it does and shows how, and those that do something can do it in JSON.
+func TestEveryCommandIsDescribed(t *testing.T) {
+	for _, cmd := range commands(t) {
+		if cmd.Short == "" {
+			t.Errorf("%s has no short description", cmd.CommandPath())
+		}
+		if cmd.Example == "" {
+			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		if !cmd.HasSubCommands() && cmd.Flags().Lookup("output") == nil {
+			t.Errorf("%s has no -o", cmd.CommandPath())
+		}
+	}
+}
+
+// Examples are command lines that are accepted: subcommand, flags and number of arguments.
+func TestExamplesParse(t *testing.T) {
+	checked := 0
+	for _, cmd := range commands(t) {
+		for line := range strings.Lines(cmd.Example) {
+			words := exampleWords(line)
+			if len(words) == 0 {
+				t.Errorf("%s: no command of ours in %q", cmd.CommandPath(), line)
+				continue
+			}
+			// A tree of its own: flags keep what they were set to.
+			root := commands(t)[0]
+			target, args, err := root.Find(words)
+			if err != nil {
+				t.Errorf("%s: %q: %v", cmd.CommandPath(), line, err)
+				continue
+			}
+			if err := target.ParseFlags(args); err != nil {
+				t.Errorf("%s: %q: %v", cmd.CommandPath(), line, err)
+				continue
+			}
+			if err := target.ValidateArgs(target.Flags().Args()); err != nil {
+				t.Errorf("%s: %q: %v", cmd.CommandPath(), line, err)
+			}
+			checked++
+		}
+	}
+	if checked < 50 {
+		t.Errorf("only %d examples", checked)
+	}
+}
+
+// exampleWords takes our own command out of an example line, which may have a pipe or a redirection around it.
+func exampleWords(line string) []string {
+	_, rest, found := strings.Cut(line, "percolator ")
+	if !found {
+		return nil
+	}
+	var words []string
+	for _, w := range strings.Fields(strings.TrimSuffix(strings.TrimSpace(rest), ")")) {
+		if strings.ContainsAny(w[:1], "|<>") {
+			break
+		}
+		words = append(words, strings.Trim(w, `'"`))
+	}
+	return words
+}

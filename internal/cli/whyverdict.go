@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// verdict is the answer of why: a word for programs, a sentence for people, and what to do, if there is something.
+type verdict struct {
+	code     string
+	sentence string
+	next     string
+}
+
+// The verdicts.
+const (
+	whyUnknown      = "unknown_observer"
+	whyOtherTable   = "other_table"
+	whyRetiring     = "retiring"
+	whyNeverWritten = "never_written"
+	whyUncommitted  = "uncommitted" // written, not committed yet
+	whyRan          = "ran"
+	whyBefore       = "before_registration"
+	whyUnobserved   = "unobserved_change" // written while the observer was not in the catalogue
+	whyParked       = "parked"
+	whyPaused       = "paused"
+	whyUnlinked     = "unlinked"
+	whyLocked       = "locked"
+	whyAbandoned    = "abandoned_lock"
+	whyFailing      = "failing"
+	whyLimited      = "limited"
+	whyWaiting      = "waiting"
+	whyIntent       = "intent"
+	whyNothing      = "nothing_waits" // weak: a run leaves no trace
+)
+
+func verdictList() string {
+	return strings.Join([]string{
+		whyUnknown, whyOtherTable, whyRetiring, whyNeverWritten, whyUncommitted, whyRan, whyBefore, whyUnobserved, whyParked,
+		whyPaused, whyUnlinked, whyLocked, whyAbandoned, whyFailing, whyLimited, whyWaiting, whyIntent, whyNothing,
+	}, ", ")
+}
+
+// judge comes to a verdict. The order is that of what has to be mended first: a run that is parked stays so when the
+// observer is resumed, and one that is paused does not run when a lock goes.
+func judge(f *facts) verdict {
+	switch {
+	case f.info == nil:
+		return f.unknown()
+	case f.info.TableName != f.table:
+		return verdict{whyOtherTable, fmt.Sprintf("Observer %s observes table %s, not %s.", f.observer, f.info.TableName, f.table),
+			fmt.Sprintf("ask for a row of table %s", f.info.TableName)}
+	case f.info.Retired:
+		return verdict{whyRetiring, "The observer is being retired: its notifications are removed, and it does not run any more.",
+			"a program that registers it brings it back when it starts"}
+	case f.due() && (f.notify != nil || f.info.Weak):
+		return f.held()
+	case f.info.Weak:
+		return f.weak()
+	case f.due():
+		return f.unnoticed()
+	case f.change == nil && f.ack == nil:
+		return f.unwritten()
+	}
+	return f.ran()
+}
+
+// unknown: there is no such observer; there may have been one.
+func (f *facts) unknown() verdict {
+	v := verdict{whyUnknown, fmt.Sprintf("No observer is called %s: none was ever registered under this name, or it was retired.", f.observer),
+		"`observer ls` lists the observers"}
+	if f.ack != nil {
+		v.sentence = fmt.Sprintf("No observer is called %s any more; it ran for this row at %s and was retired since.", f.observer, f.when(f.acknowledged()))
+	}
+	return v
+}
+
+// held: there is a notification to run for. What keeps it from running?
+func (f *facts) held() verdict {
+	n, o := f.notify, f.state
+	switch lock := f.inTheWay(); {
+	case n.GetParkedTs() != 0:
+		return verdict{whyParked, fmt.Sprintf("It was given up at %s after %d failed runs; the last error was: %s",
+			f.when(mvcc.Timestamp(n.GetParkedTs())), n.GetAttempts(), firstLine(n.GetError())),
+			"mend the cause, then `notify replay OBSERVER ROW`; a newer change of the cell runs it too"}
+	case o.Paused:
+		return verdict{whyPaused, "The change waits because the observer is paused.", "`observer resume OBSERVER`"}
+	case !o.Linked:
+		return verdict{whyUnlinked, "The change waits because no program that registers the observer is running.",
+			"start the program that has the observer in its main"}
+	case lock != nil && lock.fate == fateAlive:
+		return verdict{whyLocked, fmt.Sprintf("The change waits for transaction %d, which is alive and holds a lock on %s.",
+			lock.lock.Lock.StartTS, lock.where()), "wait for it; `lock ls` shows who it is"}
+	case lock != nil:
+		return verdict{whyAbandoned, fmt.Sprintf("A lock of transaction %d is left on %s (%s); the observer's run settles it when it meets it.",
+			lock.lock.Lock.StartTS, lock.where(), fateText(lock, f)), "`lock resolve TABLE ROW` settles it now"}
+	case n.GetAttempts() > 0:
+		return verdict{whyFailing, fmt.Sprintf("It has failed %d times and is tried again after a pause; the last error was: %s",
+			n.GetAttempts(), firstLine(n.GetError())), "mend the cause; after too many failures it is parked"}
+	case o.Limit > 0 && o.Running >= o.Limit:
+		return verdict{whyLimited, fmt.Sprintf("The change waits in line: %d of at most %d runs are under way on the answering node, %d changes are queued there.",
+			o.Running, o.Limit, o.Queued), "wait, or allow more with `observer limit OBSERVER N`"}
+	}
+	return f.waiting()
+}
+
+// waiting: nothing is in the way.
+func (f *facts) waiting() verdict {
+	n := f.notify
+	what := "The change"
+	if n.GetReplay() {
+		what = "A replay"
+	}
+	sentence := fmt.Sprintf("%s of %s waits for its run; nothing is in its way.", what, f.when(mvcc.Timestamp(n.GetTs())))
+	if f.state.Running+f.state.Queued > 0 {
+		sentence = fmt.Sprintf("%s of %s waits for its run, or is running: %d runs are under way on the answering node, %d changes are queued there.",
+			what, f.when(mvcc.Timestamp(n.GetTs())), f.state.Running, f.state.Queued)
+	}
+	return verdict{whyWaiting, sentence, "ask again in a moment; scanners find it within seconds"}
+}
+
+// inTheWay is the lock that a run would have to wait for or settle, a live one first; nil if there is none. The run's
+// own lock on its acknowledgment counts too: while it is there the run is not through.
+func (f *facts) inTheWay() *obstacle {
+	var found *obstacle
+	for i := range f.blocks {
+		if found == nil || f.blocks[i].fate == fateAlive {
+			found = &f.blocks[i]
+		}
+	}
+	return found
+}
+
+// weak: no notification is there; an intent may be on its way to become one.
+func (f *facts) weak() verdict {
+	for i := range f.intents {
+		o := &f.intents[i]
+		if o.fate == fateAlive {
+			return verdict{whyIntent, fmt.Sprintf("A transaction has made a notification and not committed yet (%d, alive): it takes effect when that commits.",
+				o.lock.Lock.StartTS), "wait for it; `lock ls` shows who it is"}
+		}
+	}
+	for i := range f.intents {
+		o := &f.intents[i]
+		if o.fate == fateCommitted {
+			return verdict{whyIntent, fmt.Sprintf("Transaction %d made a notification and committed at %s, but its intent has not been turned into one yet.",
+				o.lock.Lock.StartTS, f.when(o.commitTS)), "`lock resolve TABLE ROW` does it now; scanners do it within seconds"}
+		}
+	}
+	if len(f.intents) > 0 {
+		o := &f.intents[0]
+		return verdict{whyIntent, fmt.Sprintf("Transaction %d made a notification but never committed (%s): it does not take effect.",
+			o.lock.Lock.StartTS, fateText(o, f)), "`lock resolve TABLE ROW` removes it"}
+	}
+	return verdict{whyNothing, "Nothing waits: either it has run for the last notification (a weak observer's run leaves no trace), or the row was never notified.",
+		"`notify replay OBSERVER ROW` runs it once more"}
+}
+
+// unnoticed: the cell has changed since the last run, but nothing says that somebody has to run.
+func (f *facts) unnoticed() verdict {
+	if lock := f.inTheWay(); lock != nil && lock.onAck {
+		return verdict{whyLocked, fmt.Sprintf("Its run is committing, or was left half done (transaction %d, %s).", lock.lock.Lock.StartTS, fateText(lock, f)),
+			"ask again in a moment; `lock resolve TABLE ROW` settles what was left"}
+	}
+	if f.ack == nil {
+		return verdict{whyBefore, fmt.Sprintf("The cell was last written at %s, before the observer was registered: an observer sees changes from its registration on.",
+			f.when(f.changedAt())), "`notify replay OBSERVER ROW` runs it for this row, `observer replay OBSERVER` for all"}
+	}
+	return verdict{whyUnobserved, fmt.Sprintf("The cell was written at %s while the observer was not registered: it last ran at %s, and was retired in between.",
+		f.when(f.changedAt()), f.when(f.acknowledged())), "`notify replay OBSERVER ROW` runs it for this row, `observer replay OBSERVER` for all"}
+}
+
+// unwritten: there is no committed change, and never was one that history tells of.
+func (f *facts) unwritten() verdict {
+	for i := range f.blocks {
+		o := &f.blocks[i]
+		next := "wait for it; `lock ls` shows who it is"
+		if o.fate != fateAlive {
+			next = "`lock resolve TABLE ROW` settles it now"
+		}
+		return verdict{whyUncommitted, fmt.Sprintf("The cell is being written for the first time by transaction %d (%s): the observer runs once that has committed and is rolled forward.",
+			o.lock.Lock.StartTS, fateText(o, f)), next}
+	}
+	if f.rows == 0 {
+		return verdict{whyNeverWritten, "The row was never written, or was deleted so long ago that its history is gone.",
+			"is the row spelled as it is stored? `scan TABLE --limit 10` shows rows; --escape go or --hex writes any bytes"}
+	}
+	return verdict{whyNeverWritten, fmt.Sprintf("The row is there, but its column %s, which the observer observes, was never written.", printable(string(f.info.Column))),
+		"`history TABLE ROW` shows what the row holds"}
+}
+
+// ran: the acknowledgment is not older than the newest change.
+func (f *facts) ran() verdict {
+	v := verdict{code: whyRan}
+	ran := fmt.Sprintf("It ran at %s and committed at %d", f.when(f.acknowledged()), f.ack.GetCommitTs())
+	switch {
+	case f.change == nil:
+		v.sentence = ran + "; the cell has no version any more."
+	case f.change.GetKind() == deleteKind:
+		v.sentence = ran + fmt.Sprintf(", after the newest change, a deletion committed at %s.", f.when(f.changedAt()))
+	default:
+		v.sentence = ran + fmt.Sprintf(", after the newest change, committed at %s.", f.when(f.changedAt()))
+	}
+	for i := range f.blocks {
+		if o := &f.blocks[i]; !o.onAck {
+			v.sentence += fmt.Sprintf(" A newer change is under way: transaction %d, %s.", o.lock.Lock.StartTS, fateText(o, f))
+			break
+		}
+	}
+	return v
+}
+
+// where says which cell the lock is on.
+func (o *obstacle) where() string {
+	if o.onAck {
+		return "the acknowledgment column, as a run that is committing does"
+	}
+	return "the observed cell"
+}
+
+// fateText is a fate in words.
+func fateText(o *obstacle, f *facts) string {
+	switch o.fate {
+	case fateCommitted:
+		return fmt.Sprintf("committed at %d, to be rolled forward", o.commitTS)
+	case fateRolledBack:
+		return "rolled back, to be cleared away"
+	case fateExpired:
+		return fmt.Sprintf("abandoned: its time was over %s ago", ago(o.until, f.now))
+	}
+	return fmt.Sprintf("alive for at least %s more", ago(f.now, o.until))
+}
