@@ -22,7 +22,7 @@ type options struct {
 	syncDelay time.Duration
 	rounds    int
 	dir       string
-	profile   string
+	profile   profiles
 	only      string
 }
 
@@ -40,7 +40,10 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.rounds, "rounds", 2, "measurements of each kind, in turn; the best counts")
 	flag.DurationVar(&o.syncDelay, "sync-delay", 0, "added to every msync, fsync and fdatasync, by strace")
 	flag.StringVar(&o.dir, "dir", "", "where the stores are made; default: the temporary directory")
-	flag.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the one kind that -only names")
+	flag.StringVar(&o.profile.cpu, "cpuprofile", "", "write a CPU profile; with -only and one number of -callers")
+	flag.StringVar(&o.profile.allocs, "memprofile", "", "write a profile of allocations")
+	flag.StringVar(&o.profile.block, "blockprofile", "", "write a profile of blocking")
+	flag.StringVar(&o.profile.mutex, "mutexprofile", "", "write a profile of contended mutexes")
 	flag.StringVar(&o.only, "only", "", "only the kinds whose name contains this")
 	flag.Parse()
 	for _, s := range strings.Split(*callers, ",") {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,18 +68,12 @@ func measure(ctx context.Context, o options, k kind, callers int) (figure, error
 	if err != nil {
 		return figure{}, err
 	}
-	if o.profile != "" {
-		f, err := os.Create(o.profile)
-		if err != nil {
-			return figure{}, errors.Join(err, s.close())
-		}
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return figure{}, errors.Join(err, s.close())
-		}
-		defer pprof.StopCPUProfile()
+	stop, err := o.profile.start()
+	if err != nil {
+		return figure{}, errors.Join(err, s.close())
 	}
 	f, err := load(ctx, s, callers, o.duration)
-	return f, errors.Join(err, s.close())
+	return f, errors.Join(err, stop(), s.close())
 }
 
 // load has the callers repeat the operation for a while, after a short warm-up.
