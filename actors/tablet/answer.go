@@ -13,7 +13,7 @@ const (
 )
 
 // answer evaluates one read. wait means that it met a reservation and must be asked again later.
-func answer(v readView, call *Call) (r *pb.TabletResponse, wait bool, err error) {
+func answer(v *readView, call *Call) (r *pb.TabletResponse, wait bool, err error) {
 	switch op := call.Req.Op.(type) {
 	case *pb.TabletRequest_Get:
 		return answerGet(v, call, op.Get)
@@ -35,10 +35,9 @@ func answer(v readView, call *Call) (r *pb.TabletResponse, wait bool, err error)
 	return r, false, err
 }
 
-func answerGet(v readView, call *Call, req *pb.GetRequest) (*pb.TabletResponse, bool, error) {
+func answerGet(v *readView, call *Call, req *pb.GetRequest) (*pb.TabletResponse, bool, error) {
 	at := v.readAt(call, req)
-	results := make([]*pb.ReadResult, len(req.Cells))
-	bytes := 0
+	out, bytes := newGetAnswer(len(req.Cells)), 0
 	for i, c := range req.Cells {
 		r, err := mvcc.Get(v, wire.Cell(c), at)
 		if err != nil {
@@ -48,19 +47,43 @@ func answerGet(v readView, call *Call, req *pb.GetRequest) (*pb.TabletResponse, 
 			return nil, true, nil
 		}
 		if bytes += len(r.Value); bytes > v.tablet.cfg.Limits.Batch && i > 0 {
-			results = results[:i] // the caller asks for the rest
+			out.get.Results = out.get.Results[:i] // the caller asks for the rest
 			break
 		}
-		results[i] = wire.ReadResultPB(r)
+		wire.FillReadResult(out.get.Results[i], &r)
 	}
-	out := &pb.GetResponse{Results: results}
 	if req.At == 0 {
-		out.At = uint64(at)
+		out.get.At = uint64(at)
 	}
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: out}}, false, nil
+	return &out.response, false, nil
 }
 
-func answerScan(v readView, req mvcc.ScanRequest) (*pb.TabletResponse, bool, error) {
+// getAnswer is the answer to a Get in one allocation if it is of one cell, as most are, and in three if of more.
+type getAnswer struct {
+	response pb.TabletResponse
+	result   pb.TabletResponse_Get
+	get      pb.GetResponse
+	list     [1]*pb.ReadResult
+	one      pb.ReadResult
+}
+
+func newGetAnswer(cells int) *getAnswer {
+	a := &getAnswer{}
+	a.response.Result, a.result.Get = &a.result, &a.get
+	if cells == 1 {
+		a.list[0] = &a.one
+		a.get.Results = a.list[:]
+		return a
+	}
+	block := make([]pb.ReadResult, cells)
+	a.get.Results = make([]*pb.ReadResult, cells)
+	for i := range block {
+		a.get.Results[i] = &block[i]
+	}
+	return a
+}
+
+func answerScan(v *readView, req mvcc.ScanRequest) (*pb.TabletResponse, bool, error) {
 	span, ok := wire.Clip(v.descriptor, req.Span)
 	if !ok {
 		return v.elsewhere(), false, nil
@@ -82,13 +105,13 @@ func answerScan(v readView, req mvcc.ScanRequest) (*pb.TabletResponse, bool, err
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Scan{Scan: wire.ScanResultPB(r)}}, false, nil
 }
 
-func (v readView) elsewhere() *pb.TabletResponse {
+func (v *readView) elsewhere() *pb.TabletResponse {
 	r := failure(pb.Error_CODE_WRONG_TABLET, "tablet %d holds nothing of that range", v.tablet.id)
 	r.Error.Descriptors = []*pb.TabletDescriptor{v.descriptor}
 	return r
 }
 
-func answerRawGet(v readView, req *pb.RawGetRequest) (*pb.TabletResponse, error) {
+func answerRawGet(v *readView, req *pb.RawGetRequest) (*pb.TabletResponse, error) {
 	values, bytes := make([]*pb.RawValue, len(req.Cells)), 0
 	for i, c := range req.Cells {
 		value, ok, err := v.Raw(wire.Cell(c))
@@ -104,7 +127,7 @@ func answerRawGet(v readView, req *pb.RawGetRequest) (*pb.TabletResponse, error)
 	return &pb.TabletResponse{Result: &pb.TabletResponse_RawGet{RawGet: &pb.RawGetResponse{Values: values}}}, nil
 }
 
-func answerRawScan(v readView, req *pb.RawScanRequest) (*pb.TabletResponse, error) {
+func answerRawScan(v *readView, req *pb.RawScanRequest) (*pb.TabletResponse, error) {
 	span, ok := wire.Clip(v.descriptor, wire.Span(req.Span))
 	if !ok {
 		return v.elsewhere(), nil
@@ -128,7 +151,7 @@ func answerRawScan(v readView, req *pb.RawScanRequest) (*pb.TabletResponse, erro
 	return &pb.TabletResponse{Result: &pb.TabletResponse_RawScan{RawScan: out}}, nil
 }
 
-func answerHistory(v readView, req *pb.HistoryRequest) (*pb.TabletResponse, error) {
+func answerHistory(v *readView, req *pb.HistoryRequest) (*pb.TabletResponse, error) {
 	limit := int(req.Limit)
 	if limit <= 0 || limit > maxPageRows {
 		limit = maxPageRows

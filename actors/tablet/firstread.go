@@ -19,7 +19,7 @@ func needsTimestamp(call *Call) bool {
 
 // readAt is what a Get reads at: the timestamp that it brings, or the one that was taken for it. It stays the same when the
 // read has to wait for a reservation and is tried again: otherwise each new reservation of a busy cell would stop it.
-func (v readView) readAt(call *Call, op *pb.GetRequest) mvcc.Timestamp {
+func (v *readView) readAt(call *Call, op *pb.GetRequest) mvcc.Timestamp {
 	if op.GetAt() != 0 {
 		return mvcc.Timestamp(op.GetAt())
 	}
@@ -30,7 +30,7 @@ func (v readView) readAt(call *Call, op *pb.GetRequest) mvcc.Timestamp {
 }
 
 // takeLate is how the broken build comes to a timestamp: after it has captured what it answers from.
-func (v readView) takeLate() uint64 {
+func (v *readView) takeLate() uint64 {
 	taken := make(chan uint64, 1)
 	v.tablet.host.Timestamps(1, func(first mvcc.Timestamp, _ error) { taken <- uint64(first) })
 	return <-taken

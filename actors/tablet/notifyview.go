@@ -68,7 +68,7 @@ func observerKey(o *pb.ObserverInfo) columnKey {
 }
 
 // Notifies iterates the column's notifications from fromRow on, or from the row after it, out of memory if they are there.
-func (v readView) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[store.CellNotify, error] {
+func (v *readView) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[store.CellNotify, error] {
 	tree := v.notify[columnKey{t, column}].notifies
 	if tree == nil {
 		return v.Snap.Notifies(t, column, fromRow, after)
@@ -81,7 +81,7 @@ func (v readView) Notifies(t mvcc.TableID, column, fromRow string, after bool) i
 }
 
 // Intents iterates the column's intents from fromRow on, out of memory if they are there.
-func (v readView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[store.CellIntent, error] {
+func (v *readView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[store.CellIntent, error] {
 	tree := v.notify[columnKey{t, column}].intents
 	if tree == nil {
 		return v.Snap.Intents(t, column, fromRow)

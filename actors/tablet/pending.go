@@ -11,7 +11,7 @@ import (
 
 // answerPending counts what waits for each observer of the catalogue, and sums up what WaitIdle waits for: that of the
 // observers that anybody runs.
-func answerPending(v readView, req *pb.PendingRequest) (*pb.TabletResponse, error) {
+func answerPending(v *readView, req *pb.PendingRequest) (*pb.TabletResponse, error) {
 	out := &pb.PendingResponse{NotifyWritten: v.notifies}
 	for _, o := range v.catalogue.message.GetObservers() {
 		p, err := v.pending(o)
@@ -41,7 +41,7 @@ func answerPending(v readView, req *pb.PendingRequest) (*pb.TabletResponse, erro
 const maxPending = 2048
 
 // pending counts the entries of one observed column.
-func (v readView) pending(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
+func (v *readView) pending(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
 	key := observerKey(o)
 	n := v.notify[key]
 	if !n.uncounted {

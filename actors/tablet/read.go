@@ -81,7 +81,7 @@ func (t *Tablet) dispatch(b *readBatch) {
 		locks: t.locks.view(), releases: t.releases, bound: t.bound, safepoint: t.safepoint, notifies: t.counters.notifies,
 		notify: t.notifyViews(b.calls), snap: b.snap,
 	}
-	reads := b.calls[:0:0]
+	reads := b.calls[:0] // the batch is the tablet's own
 	for _, call := range b.calls {
 		if _, ok := call.Req.Op.(*pb.TabletRequest_Mark); ok {
 			call.Reply(t.markResponse())
@@ -90,8 +90,8 @@ func (t *Tablet) dispatch(b *readBatch) {
 		reads = append(reads, call)
 	}
 	const chunk = 32
-	for len(reads) > 0 {
-		n := min(chunk, len(reads))
+	for jobs := (len(reads) + chunk - 1) / chunk; jobs > 0; jobs-- { // of equal size: the workers end together
+		n := (len(reads) + jobs - 1) / jobs
 		job := &readJob{capture: c, calls: reads[:n:n]}
 		reads = reads[n:]
 		t.reader.submit(job)
@@ -140,14 +140,14 @@ type readView struct {
 	capture
 }
 
-var _ mvcc.View = readView{}
+var _ mvcc.View = (*readView)(nil)
 
-func (v readView) Lock(c mvcc.Cell) (mvcc.Lock, bool) { return v.locks.get(c) }
-func (v readView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
+func (v *readView) Lock(c mvcc.Cell) (mvcc.Lock, bool) { return v.locks.get(c) }
+func (v *readView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
 	return v.locks.all(s, reverse)
 }
-func (v readView) Observed(t mvcc.TableID, column string) mvcc.Observed {
+func (v *readView) Observed(t mvcc.TableID, column string) mvcc.Observed {
 	return v.catalogue.observed(t, column)
 }
-func (v readView) Bound() mvcc.Timestamp     { return v.bound }
-func (v readView) Safepoint() mvcc.Timestamp { return v.safepoint }
+func (v *readView) Bound() mvcc.Timestamp     { return v.bound }
+func (v *readView) Safepoint() mvcc.Timestamp { return v.safepoint }

@@ -58,15 +58,13 @@ func (j *readJob) run() {
 		}
 		return
 	}
-	view := readView{Snap: snap, capture: j.capture}
+	view := &readView{Snap: snap, capture: j.capture}
 	var blocked []*Call
 	for _, call := range j.calls {
 		response, wait, err := j.answer(view, call)
 		switch {
-		case invalid(err) != nil:
-			call.Reply(invalid(err))
 		case err != nil:
-			call.Reply(failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", j.tablet.id, err))
+			call.Reply(j.failed(err))
 		case wait:
 			blocked = append(blocked, call)
 		case j.tablet.servedTerm.Load() != j.term:
@@ -80,8 +78,16 @@ func (j *readJob) run() {
 	}
 }
 
+// failed is the answer to a read that could not be evaluated.
+func (j *readJob) failed(err error) *pb.TabletResponse {
+	if r := invalid(err); r != nil {
+		return r
+	}
+	return failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", j.tablet.id, err)
+}
+
 // answer is the function answer, but a panic costs its own read only, not the process.
-func (j *readJob) answer(v readView, call *Call) (r *pb.TabletResponse, wait bool, err error) {
+func (j *readJob) answer(v *readView, call *Call) (r *pb.TabletResponse, wait bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			j.tablet.cfg.Logger.Error("a read panicked", "tablet", j.tablet.id, "panic", p, "stack", string(debug.Stack()))

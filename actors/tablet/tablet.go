@@ -236,6 +236,7 @@ func (t *Tablet) flush() {
 			mutations = append(mutations, call)
 		}
 	}
+	t.batch.GiveBack(calls)
 	t.read(reads)
 	t.stamp()
 	if t.held = append(t.held, mutations...); len(t.inflight) < t.cfg.Pipeline {

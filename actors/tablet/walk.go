@@ -9,7 +9,7 @@ import (
 const maxWalkEntries = 1024
 
 // answerWalk gives a page of the notify, lock or intent group: what scanners and tools look through (§2.4).
-func answerWalk(v readView, req *pb.WalkRequest) (*pb.TabletResponse, error) {
+func answerWalk(v *readView, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 	limit := int(req.Limit)
 	if limit <= 0 || limit > maxWalkEntries {
 		limit = maxWalkEntries
@@ -37,7 +37,7 @@ func answerWalk(v readView, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 }
 
 type walk struct {
-	readView
+	*readView
 	req   *pb.WalkRequest
 	span  mvcc.Span
 	limit int

@@ -48,6 +48,7 @@ type Batcher[T any] struct {
 	bytes  int
 	marked bool
 	marker *Flush
+	spare  []T // a batch that was given back
 }
 
 // NewBatcher returns an empty batcher.
@@ -91,8 +92,20 @@ func (b *Batcher[T]) Due(f *Flush) bool {
 // Take returns the batch and begins a new one. The slice belongs to the caller.
 func (b *Batcher[T]) Take() []T {
 	items := b.items
-	b.items, b.bytes = nil, 0
+	b.items, b.bytes, b.spare = b.spare, 0, nil
 	return items
+}
+
+// maxSpare is the most items that a slice may have room for to be kept: a burst must not hold memory for ever.
+const maxSpare = 4096
+
+// GiveBack returns a slice that Take has given, for a later batch: small batches then need no allocation. The caller may
+// not use it any more.
+func (b *Batcher[T]) GiveBack(items []T) {
+	clear(items)
+	if cap(items) <= maxSpare {
+		b.spare = items[:0]
+	}
 }
 
 // Len is the number of items waiting.

@@ -104,7 +104,10 @@ func (p *pattern) add(column string, points int) {
 }
 
 // prefetchLog is what one transaction has read, row by row. Its reader's mu guards it.
-type prefetchLog struct{ rows []tracedRow }
+type prefetchLog struct {
+	rows []tracedRow
+	room [1]tracedRow // for the first
+}
 
 type tracedRow struct {
 	table   mvcc.TableID
@@ -132,6 +135,9 @@ func (l *prefetchLog) note(r *reader, cell mvcc.Cell) []string {
 	// A transaction that reads very many rows has shown its pattern by the first of them.
 	if len(l.rows) >= maxTracedRows {
 		return nil
+	}
+	if l.rows == nil {
+		l.rows = l.room[:0]
 	}
 	guessed := r.c.learned.predict(patternKey{r.name, cell.Table, cell.Column})
 	l.rows = append(l.rows, tracedRow{table: cell.Table, row: cell.Row, first: cell.Column, guessed: guessed})

@@ -146,6 +146,7 @@ func handOut(value []byte) []byte { return append(make([]byte, 0, len(value)), v
 // readCache keeps what a transaction has read. A few cells are searched one by one; more get an index.
 // Nothing ever leaves it: what a snapshot holds does not change, and a transaction is short.
 type readCache struct {
+	room  [1]cachedCell // for the first: many transactions read one cell only
 	cells []cachedCell
 	index map[mvcc.Cell]int // of cells; nil while they are few
 	bytes int               // rows, columns and values
@@ -190,6 +191,9 @@ func (c *readCache) put(cell mvcc.Cell, result mvcc.ReadResult, maxBytes int) *c
 		return nil
 	}
 	c.bytes += size
+	if c.cells == nil {
+		c.cells = c.room[:0]
+	}
 	c.cells = append(c.cells, cachedCell{cell: cell, result: result})
 	if c.index != nil {
 		c.index[cell] = len(c.cells) - 1

@@ -94,14 +94,18 @@ func ResultPB(r mvcc.Result) *pb.MutationResult {
 
 // ReadResultPB converts the answer for one cell.
 func ReadResultPB(r mvcc.ReadResult) *pb.ReadResult {
-	out := &pb.ReadResult{
-		Status: pb.Status(r.Status), Found: r.Found, Value: r.Value,
-		CommitTs: uint64(r.CommitTS), StartTs: uint64(r.StartTS), Deleted: r.Deleted,
-	}
+	out := &pb.ReadResult{}
+	FillReadResult(out, &r)
+	return out
+}
+
+// FillReadResult is ReadResultPB into a message that is there already, and empty.
+func FillReadResult(out *pb.ReadResult, r *mvcc.ReadResult) {
+	out.Status, out.Found, out.Value = pb.Status(r.Status), r.Found, r.Value
+	out.CommitTs, out.StartTs, out.Deleted = uint64(r.CommitTS), uint64(r.StartTS), r.Deleted
 	if r.Status == mvcc.StatusLocked {
 		out.Lock = LockInfoPB(r.Lock)
 	}
-	return out
 }
 
 // ReadResult converts the answer for one cell.
