@@ -76,11 +76,6 @@ func (t *Tablet) dispatchReads() {
 // dispatch captures what the reads of a batch are answered from and gives them to the read workers. The order matters
 // (design section 5): the term, the epoch and the lock view first, then, on the worker, the Badger Txn.
 func (t *Tablet) dispatch(b *readBatch) {
-	c := capture{
-		tablet: t, term: t.term, epoch: t.descriptor.Epoch, descriptor: t.descriptor, catalogue: t.catalogue,
-		locks: t.locks.view(), releases: t.releases, bound: t.bound, safepoint: t.safepoint, notifies: t.counters.notifies,
-		notify: t.notifyViews(b.calls), snap: b.snap,
-	}
 	reads := b.calls[:0] // the batch is the tablet's own
 	for _, call := range b.calls {
 		if _, ok := call.Req.Op.(*pb.TabletRequest_Mark); ok {
@@ -88,6 +83,14 @@ func (t *Tablet) dispatch(b *readBatch) {
 			continue
 		}
 		reads = append(reads, call)
+	}
+	if len(reads) == 0 {
+		return
+	}
+	c := capture{
+		tablet: t, term: t.term, epoch: t.descriptor.Epoch, descriptor: t.descriptor, catalogue: t.catalogue,
+		locks: t.locks.view(), releases: t.releases, bound: t.bound, safepoint: t.safepoint, notifies: t.counters.notifies,
+		notify: t.notifyViews(reads), snap: b.snap,
 	}
 	const chunk = 32
 	for jobs := (len(reads) + chunk - 1) / chunk; jobs > 0; jobs-- { // of equal size: the workers end together

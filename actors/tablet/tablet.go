@@ -206,13 +206,27 @@ func (t *Tablet) onStarted() {
 
 // onCall admits one operation to the batch. Status is answered at once, whatever the replica's state.
 func (t *Tablet) onCall(c actor.Context, call *Call) {
-	if _, ok := call.Req.Op.(*pb.TabletRequest_Status); ok {
+	switch op := call.Req.Op.(type) {
+	case *pb.TabletRequest_Status:
 		call.Reply(t.status())
 		return
+	case *pb.TabletRequest_Mark:
+		if op.Mark.GetRaiseTo() == 0 {
+			t.onMark(call)
+			return
+		}
 	}
 	if t.batch.Add(c, call, requestSize(call.Req)) {
 		t.flush()
 	}
+}
+
+// onMark confirms the leadership for the oracle at once. It has one such question under way at a time, which is for a batch
+// of its own, and all that asks it for timestamps waits for this.
+func (t *Tablet) onMark(call *Call) {
+	t.inHand = append(t.inHand, call)
+	t.read(t.stillOurs([]*Call{call}))
+	t.ready()
 }
 
 // flush handles one batch: mutations become proposals in order, reads share one ReadIndex.

@@ -251,7 +251,7 @@ func (h *history) readCell(c Cell, at Timestamp) (ReadResult, bool) {
 	case err != nil:
 		h.check(faultf(assertNoError, "get %s at %d: %v", show(c), at, err))
 	case res.Status == StatusLocked && res.Lock.Lock.Token == 0:
-		h.resolve(res.Lock)
+		h.resolve(*res.Lock)
 	case res.Status == StatusOK:
 		h.model.reads = append(h.model.reads, modelRead{cell: c, at: at, found: res.Found, value: res.Value, commit: res.CommitTS})
 		return res, true

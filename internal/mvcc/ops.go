@@ -164,7 +164,7 @@ type ReadResult struct {
 	CommitTS Timestamp
 	StartTS  Timestamp // of the transaction that wrote it
 	Deleted  bool      // the newest record at or below R is a delete: CommitTS and StartTS are its
-	Lock     LockInfo  // Locked
+	Lock     *LockInfo // if Locked, else nil: most results have none, and are copied often
 }
 
 // ScanRequest reads cells of a span at R. Columns empty means all data columns. Acks adds hidden ack columns.

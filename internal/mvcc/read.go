@@ -16,7 +16,8 @@ func Get(v View, c Cell, at Timestamp) (ReadResult, error) {
 		return ReadResult{Status: StatusTooOld}, nil
 	}
 	if lock, ok := v.Lock(c); ok && lock.blocks(at) {
-		return ReadResult{Status: StatusLocked, Lock: met(c, lock)}, nil
+		inTheWay := met(c, lock)
+		return ReadResult{Status: StatusLocked, Lock: &inTheWay}, nil
 	}
 	// The lock first, then the record, both in one immutable view: a commit cannot slip between them (line 10).
 	newest, ok, err := v.Newest(c)

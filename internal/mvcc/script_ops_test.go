@@ -106,7 +106,7 @@ func showRead(res ReadResult, err error) string {
 	case err != nil:
 		return "error: " + err.Error()
 	case res.Status == StatusLocked:
-		return "locked\n  " + describe(res.Lock)
+		return "locked\n  " + describe(*res.Lock)
 	case res.Status != StatusOK:
 		return statusName(res.Status)
 	case res.Found:

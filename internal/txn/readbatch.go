@@ -136,7 +136,7 @@ func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 		case mvcc.StatusOK:
 		case mvcc.StatusLocked:
 			if i < b.need {
-				locked = append(locked, b.results[i].Lock)
+				locked = append(locked, *b.results[i].Lock)
 			}
 		case mvcc.StatusTooOld:
 			return ErrSnapshotTooOld
@@ -176,7 +176,7 @@ func (c *Client) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 		for i, w := range which {
 			b.results[w] = again.results[i]
 			if b.results[w].Status == mvcc.StatusLocked {
-				locked = append(locked, b.results[w].Lock)
+				locked = append(locked, *b.results[w].Lock)
 			}
 		}
 	}

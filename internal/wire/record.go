@@ -104,16 +104,21 @@ func FillReadResult(out *pb.ReadResult, r *mvcc.ReadResult) {
 	out.Status, out.Found, out.Value = pb.Status(r.Status), r.Found, r.Value
 	out.CommitTs, out.StartTs, out.Deleted = uint64(r.CommitTS), uint64(r.StartTS), r.Deleted
 	if r.Status == mvcc.StatusLocked {
-		out.Lock = LockInfoPB(r.Lock)
+		out.Lock = LockInfoPB(*r.Lock)
 	}
 }
 
 // ReadResult converts the answer for one cell.
 func ReadResult(r *pb.ReadResult) mvcc.ReadResult {
-	return mvcc.ReadResult{
+	out := mvcc.ReadResult{
 		Status: mvcc.Status(r.Status), Found: r.Found, Value: r.Value,
-		CommitTS: mvcc.Timestamp(r.CommitTs), StartTS: mvcc.Timestamp(r.StartTs), Deleted: r.Deleted, Lock: LockInfo(r.Lock),
+		CommitTS: mvcc.Timestamp(r.CommitTs), StartTS: mvcc.Timestamp(r.StartTs), Deleted: r.Deleted,
 	}
+	if out.Status == mvcc.StatusLocked {
+		lock := LockInfo(r.Lock)
+		out.Lock = &lock
+	}
+	return out
 }
 
 // HistoryEntryPB converts one version of a row.
