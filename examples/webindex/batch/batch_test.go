@@ -77,8 +77,20 @@ func TestCompute(t *testing.T) {
 	if !maps.Equal(x.Anchors, wantAnchors) {
 		t.Errorf("anchors %q", x.Anchors)
 	}
-	if want := map[string]string{"http://y/b.html": "3", "http://x/gone.html": "1", "http://x/never.html": "1"}; !maps.Equal(x.Ranks, want) {
+	// Nobody links to 1, 2, 3 and 4: they have 1/2. 1 and 4 have two targets, 2 and 3 have one; stubs pass nothing on.
+	wantRanks := map[string]string{
+		"http://x/a.html": "625", "http://y/b.html": "875", "http://x/s.html": "750",
+		"http://x/n.html": "625", "http://x/never.html": "625",
+	}
+	if !maps.Equal(x.Ranks, wantRanks) {
 		t.Errorf("ranks %q", x.Ranks)
+	}
+	doc, err := schema.DecodeDocument([]byte(x.Docs["http://y/b.html"]))
+	if err != nil || doc.Rank != 875 || doc.Linking != 3 || doc.Hash != page.Hash([]byte("copy")) {
+		t.Errorf("document %+v, %v", doc, err)
+	}
+	if len(x.Docs) != len(x.Heads) {
+		t.Errorf("%d documents of %d clusters", len(x.Docs), len(x.Heads))
 	}
 	if n := len(html) - 2 - 1 - 3 - page.MaxRedirects; x.Clusters() != n {
 		t.Errorf("%d clusters of %d pages, want %d", x.Clusters(), len(html), n)
@@ -112,7 +124,8 @@ func TestDiff(t *testing.T) {
 		{Row: hash + " http://x/a.html", Column: schema.MemberKind()}:                        "page",
 		{Row: hash, Column: schema.Clusters(schema.Canonical)}:                               "http://x/a.html",
 		{Row: "http://x/b.html http://x/a.html http://x/b.html", Column: schema.Anchor()}:    "b",
-		{Row: "http://x/b.html", Column: schema.Pages(schema.Rank)}:                          "1",
+		{Row: "http://x/b.html", Column: schema.Pages(schema.Rank)}:                          "750",
+		{Row: "http://x/a.html", Column: schema.Pages(schema.Doc)}:                           hash + " 500 0 " + fingerprint(""),
 		{Row: "http://x/a.html", Column: schema.Pages(schema.Raw)}:                           raw,
 		{Row: "http://x/b.html http://x/a.html", Column: schema.LinkFrom()}:                  "",
 		{Row: "http://x/a.html", Column: percolator.Column{Table: "pages", Name: "unknown"}}: "x",

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/percolator-go/percolator/examples/webindex/page"
@@ -38,25 +37,25 @@ type Raw struct {
 
 // Compute computes the index of the pages, given in any order, each URL once.
 func Compute(all iter.Seq2[Raw, error]) (*Index, error) {
-	c := computation{
-		out: newIndex(), pages: map[string]page.Page{}, linking: map[string]int{},
-	}
+	c := computation{out: newIndex(), pages: map[string]page.Page{}}
 	for raw, err := range all {
 		if err != nil {
 			return nil, fmt.Errorf("batch: %w", err)
 		}
 		c.add(raw.URL, page.Parse(raw.URL, raw.HTML))
 	}
+	c.rank()
 	c.cluster()
 	c.invert()
+	c.document()
 	return c.out, nil
 }
 
-// computation goes over the pages three times: pages by themselves, clusters, links.
+// computation goes over the pages again and again: pages by themselves, ranks, clusters, links, documents.
 type computation struct {
-	out     *Index
-	pages   map[string]page.Page // without their texts
-	linking map[string]int       // URL -> number of pages that link to that very URL
+	out   *Index
+	pages map[string]page.Page // without their texts
+	ranks map[string]int       // in thousandths; of every page and every target
 }
 
 // add takes what a page says by itself.
@@ -66,9 +65,6 @@ func (c *computation) add(url string, p page.Page) {
 		content = "stub " + p.Redirect
 	}
 	c.out.Pages[url] = Entry{Content: content, Title: Digest([]byte(p.Title)), Text: Digest([]byte(p.Text))}
-	for _, l := range p.Links {
-		c.linking[l.Target]++ // a page has each target once
-	}
 	p.Title, p.Text = "", "" // only their digests are compared
 	c.pages[url] = p
 }
@@ -103,7 +99,7 @@ func (c *computation) cluster() {
 	}
 	for hash, members := range groups {
 		head := slices.MinFunc(members, func(a, b string) int {
-			return cmp.Or(cmp.Compare(c.linking[b], c.linking[a]), cmp.Compare(a, b))
+			return cmp.Or(cmp.Compare(c.ranks[b], c.ranks[a]), cmp.Compare(a, b))
 		})
 		c.out.Heads[hash] = head
 		for _, url := range members {
@@ -133,24 +129,15 @@ func (c *computation) way(url, canon string) {
 	}
 }
 
-// invert hangs every link on the canonical URL of its target and counts who links there.
+// invert hangs every link on the canonical URL of its target.
 func (c *computation) invert() {
-	ranks := map[string]int{}
 	for source, p := range c.pages {
-		counted := map[string]bool{}
 		for _, l := range p.Links {
 			canon, other := c.out.Ways[l.Target]
 			if !other {
 				canon = l.Target
 			}
 			c.out.Anchors[canon+" "+source+" "+l.Target] = strings.Join(l.Anchors, "\n")
-			if !counted[canon] {
-				counted[canon] = true
-				ranks[canon]++
-			}
 		}
-	}
-	for canon, n := range ranks {
-		c.out.Ranks[canon] = strconv.Itoa(n)
 	}
 }

@@ -14,7 +14,8 @@ type Index struct {
 	Members map[string]string // "HASH URL" -> "page" or "stub"
 	Heads   map[string]string // hash of a cluster of duplicates -> canonical URL
 	Anchors map[string]string // "CANONICAL SOURCE TARGET" -> anchor texts, one per line
-	Ranks   map[string]string // canonical URL -> number of pages that link to its cluster
+	Ranks   map[string]string // URL -> rank in thousandths, unless it is schema.BaseRank
+	Docs    map[string]string // canonical page with content -> its schema.Document
 }
 
 // Entry is what the index says about one page.
@@ -29,6 +30,7 @@ func newIndex() *Index {
 	return &Index{
 		Pages: map[string]Entry{}, Ways: map[string]string{}, Members: map[string]string{}, Heads: map[string]string{},
 		Anchors: map[string]string{}, Ranks: map[string]string{},
+		Docs: map[string]string{},
 	}
 }
 
@@ -39,6 +41,12 @@ func Digest(text []byte) string {
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
+}
+
+// fingerprint is the digest of the anchors of a document.
+func fingerprint(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:12])
 }
 
 // Clusters is the number of canonical URLs that pages have.
@@ -94,6 +102,7 @@ func Diff(want, have *Index, limit int) (n int, first []Difference) {
 	add("cluster", want.Heads, have.Heads)
 	add("anchor", want.Anchors, have.Anchors)
 	add("rank", want.Ranks, have.Ranks)
+	add("doc", want.Docs, have.Docs)
 	return n, first
 }
 

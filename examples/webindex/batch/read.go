@@ -48,7 +48,7 @@ func Read(ctx context.Context, from Source) (*Index, error) {
 func (x *Index) readPages(ctx context.Context, from Source) error {
 	cols := []percolator.Column{
 		schema.Pages(schema.Title), schema.Pages(schema.Text), schema.Pages(schema.Content),
-		schema.Pages(schema.Canon), schema.Pages(schema.Rank),
+		schema.Pages(schema.Canon), schema.Pages(schema.Rank), schema.Pages(schema.Doc),
 	}
 	for c, err := range from(ctx, cols...) {
 		if err != nil {
@@ -67,6 +67,8 @@ func (x *Index) readPages(ctx context.Context, from Source) error {
 			x.Ways[url] = string(c.Value)
 		case schema.Rank:
 			x.Ranks[url] = string(c.Value)
+		case schema.Doc:
+			x.Docs[url] = string(c.Value)
 		}
 		if e != (Entry{}) {
 			x.Pages[url] = e

@@ -1,17 +1,20 @@
-// Package index is the web index's observers (§2.4, §3.1): load, process, cluster, invert. See package schema for the
-// tables and for what the index says; it depends on the pages alone, not on the order of their arrival.
+// Package index is the web index's observers (§2.4, §3.1): load, process, rank, cluster, invert, publish. See package schema
+// for the tables and for what the index says; it depends on the pages alone, not on the order of their arrival.
 //
-//	pages.raw ──▶ process ──▶ pages.links ──▶ invert ──▶ anchors ╌╌▶ rank
-//	                ╎                           ▲
-//	                ╎                        reinvert
-//	                ▼                           ╎
-//	     refile, resolve ──▶ pages.canon ──▶ relink
-//	          ╎     ▲
-//	          ▼     ╎
-//	        elect ──▶ clusters.elected ──▶ announce
+//	pages.raw ──▶ process ──▶ pages.links ──▶ invert ──▶ anchors ╌╌▶ publish ──▶ pages.doc
+//	                ╎  ╎                        ▲                    ▲    ╎
+//	                ╎  ╎                     reinvert                ╎    ╎
+//	                ╎  ▼                        ╎                    ╎    ╎
+//	                ╎ refile, resolve ──▶ pages.canon ──▶ relink     ╎    ╎
+//	                ╎    ▲                                           ╎    ╎
+//	                ╎  announce ◀── clusters.elected ◀── elect ◀╌╌╌╌╌╎╌╌╌╌╯
+//	                ▼                                                ╎
+//	              rank ╌╌▶ rank of the targets ╌╌▶ … ╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╯
 //
-// Notifications drawn with a dashed line are weak, the others strong. Where many pages meet, at a cluster of duplicates
-// or at a page that everybody links to, they are weak, so that loading those pages at once conflicts on nothing.
+// Notifications drawn with a dashed line are weak, the others strong. Not drawn: resolve has elect run when members come
+// and go, process and resolve have publish run. Where many pages meet, at a cluster of duplicates or at a page that
+// everybody links to, notifications are weak, so that loading those pages at once conflicts on nothing. Observers at such
+// places run on few workers: they lag behind, and what is notified meanwhile collapses into one run.
 //
 // Under snapshot isolation two transactions that read what the other writes may both commit (write skew). The rules that
 // make the index right all the same, and that every observer here must keep:

@@ -1,12 +1,15 @@
 package index
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// elect runs when pages joined or left a cluster, or links to one of its pages came or went. It always writes
+// elect runs when pages joined or left a cluster, or the rank of one of its pages changed. It always writes
 // canonical (rule 1), which also makes it conflict with a page that founds the cluster.
 func elect(ctx context.Context, t Tx, hash string) error {
 	old, err := row(ctx, t, hash, schema.Clusters(schema.Canonical), schema.Clusters(schema.Elected))
@@ -23,9 +26,7 @@ func elect(ctx context.Context, t Tx, hash string) error {
 		if string(c.Value) != schema.KindPage {
 			continue
 		}
-		if err := vote.add(ctx, t, schema.Parts(c.Row)[1]); err != nil {
-			return err
-		}
+		vote.pages = append(vote.pages, schema.Parts(c.Row)[1])
 	}
 	if !members {
 		// many stays: whether a page that joins right now would set it again can't be seen from here.
@@ -33,52 +34,40 @@ func elect(ctx context.Context, t Tx, hash string) error {
 		put(t, old, hash, schema.Clusters(schema.Elected), nil)
 		return nil
 	}
-	t.Set(hash, schema.Clusters(schema.Canonical), []byte(vote.best))
-	if vote.best != "" && vote.best != string(old.get(hash, schema.Clusters(schema.Canonical))) {
-		t.Set(hash, schema.Clusters(schema.Elected), []byte(vote.best)) // the members are looked up later (rule 3)
-	}
-	return nil
-}
-
-// poll finds the most linked of the pages given to it in the order of their URLs. It counts only from the second on:
-// most clusters are of one page.
-type poll struct {
-	best    string
-	links   int
-	counted bool
-}
-
-func (p *poll) add(ctx context.Context, t Tx, url string) error {
-	if p.best == "" {
-		p.best = url
-		return nil
-	}
-	if !p.counted {
-		n, err := linking(ctx, t, p.best)
-		if err != nil {
-			return err
-		}
-		p.links, p.counted = n, true
-	}
-	n, err := linking(ctx, t, url)
+	best, err := vote.best(ctx, t)
 	if err != nil {
 		return err
 	}
-	if n > p.links {
-		p.best, p.links = url, n
+	t.Set(hash, schema.Clusters(schema.Canonical), []byte(best))
+	if best != "" && best != string(old.get(hash, schema.Clusters(schema.Canonical))) {
+		t.Set(hash, schema.Clusters(schema.Elected), []byte(best)) // the members are looked up later (rule 3)
 	}
 	return nil
 }
 
-// linking counts the pages that link to the URL.
-func linking(ctx context.Context, t Tx, url string) (n int, err error) {
-	for _, err := range t.Prefix(ctx, schema.Prefix(url), schema.LinkFrom()) {
-		if err != nil {
-			return 0, err
-		}
-		n++
+// poll collects the pages of a cluster and finds the one of the highest rank, of equals the one with the least URL.
+type poll struct{ pages []string }
+
+func (p *poll) best(ctx context.Context, t Tx) (best string, err error) {
+	if len(p.pages) < 2 {
+		return strings.Join(p.pages, ""), nil
 	}
-	return n, nil
+	slices.Sort(p.pages)
+	ranks := make(map[string]int, len(p.pages))
+	err = lookup(ctx, t, each(p.pages), schema.Pages(schema.Rank), func(url string, value []byte) (err error) {
+		ranks[url], err = schema.RankOf(value)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	best = p.pages[0]
+	for _, url := range p.pages[1:] {
+		if cmp.Or(ranks[url], schema.BaseRank) > cmp.Or(ranks[best], schema.BaseRank) {
+			best = url
+		}
+	}
+	return best, nil
 }
 
 // announce runs after elect changed the canonical page and has every member look it up.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"strconv"
-	"strings"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/examples/webindex/page"
@@ -24,8 +22,7 @@ type hanging struct{ canon, texts string }
 // invert runs when a page's links changed, or the canonical URL of one of their targets. It hangs every link of the page
 // on that URL and takes down what no longer belongs there. It always writes inverted (rule 1), which says what hangs.
 func invert(ctx context.Context, t Tx, url string) error {
-	old, err := row(ctx, t, url, schema.Pages(schema.Links), schema.Pages(schema.Touched),
-		schema.Pages(schema.Inverted), schema.Pages(schema.Hung))
+	old, err := row(ctx, t, url, schema.Pages(schema.Links), schema.Pages(schema.Inverted), schema.Pages(schema.Hung))
 	if err != nil {
 		return err
 	}
@@ -35,7 +32,7 @@ func invert(ctx context.Context, t Tx, url string) error {
 	if err != nil {
 		return err
 	}
-	h := hanger{t: t, source: url, was: decodeInverted(old.get(url, schema.Pages(schema.Inverted))), ranks: map[string]bool{}}
+	h := hanger{t: t, source: url, was: decodeInverted(old.get(url, schema.Pages(schema.Inverted))), published: map[string]bool{}}
 	for _, l := range links {
 		h.hang(l, canon[l.Target])
 	}
@@ -46,10 +43,6 @@ func invert(ctx context.Context, t Tx, url string) error {
 		hung = digest(encoded)
 	}
 	put(t, old, url, schema.Pages(schema.Hung), []byte(hung))
-	if err := recount(ctx, t, schema.Lines(old.get(url, schema.Pages(schema.Touched)))); err != nil {
-		return err
-	}
-	put(t, old, url, schema.Pages(schema.Touched), nil)
 	return nil
 }
 
@@ -73,11 +66,11 @@ func canonicals(ctx context.Context, t Tx, links []page.Link) (map[string]string
 
 // hanger hangs one page's links.
 type hanger struct {
-	t      Tx
-	source string
-	was    map[string]hanging // by target
-	lines  []string           // of inverted
-	ranks  map[string]bool    // canonical URLs whose rank is to be counted again
+	t         Tx
+	source    string
+	was       map[string]hanging // by target
+	lines     []string           // of inverted
+	published map[string]bool    // canonical URLs that are notified
 }
 
 // hang brings one link to where it belongs. What hangs there already, with the same texts, is left alone.
@@ -91,9 +84,7 @@ func (h *hanger) hang(l page.Link, canon string) {
 	}
 	if !hangs || was != now {
 		h.t.Set(schema.Row(canon, h.source, l.Target), schema.Anchor(), texts)
-	}
-	if !hangs || was.canon != canon {
-		h.rerank(canon)
+		h.publish(canon)
 	}
 	h.lines = append(h.lines, schema.Row(l.Target, now.canon, now.texts))
 }
@@ -108,14 +99,14 @@ func (h *hanger) takeDown() {
 // remove takes one link down.
 func (h *hanger) remove(canon, target string) {
 	h.t.Delete(schema.Row(canon, h.source, target), schema.Anchor())
-	h.rerank(canon)
+	h.publish(canon)
 }
 
-// rerank has the rank counted again, by a weak notification: popular pages are hung upon by many at once.
-func (h *hanger) rerank(canon string) {
-	if !h.ranks[canon] {
-		h.ranks[canon] = true
-		h.t.Notify(canon, schema.Pages(schema.Rerank))
+// publish has the canonical page published anew, by a weak notification: popular pages are hung upon by many at once.
+func (h *hanger) publish(canon string) {
+	if !h.published[canon] {
+		h.published[canon] = true
+		h.t.Notify(canon, schema.Pages(schema.Publish))
 	}
 }
 
@@ -127,54 +118,4 @@ func decodeInverted(value []byte) map[string]hanging {
 		hangs[parts[0]] = hanging{parts[1], parts[2]}
 	}
 	return hangs
-}
-
-// recount has the canonical pages of the targets' clusters elected again. The links came or went before this run
-// started, so a target that joins a cluster later than this run can see has it elected with these links counted; and
-// a cluster that has many pages only later is elected when the second one joins.
-func recount(ctx context.Context, t Tx, targets []string) error {
-	keys := make([]percolator.CellKey, len(targets))
-	for i, target := range targets {
-		keys[i] = percolator.CellKey{Row: target, Column: schema.Pages(schema.Cluster)}
-	}
-	memberships, err := read(ctx, t, keys)
-	if err != nil {
-		return err
-	}
-	keys = keys[:0]
-	asked := map[string]bool{}
-	for _, membership := range memberships {
-		hash, kind, _ := strings.Cut(string(membership), " ")
-		if kind == schema.KindPage && !asked[hash] { // links to a stub elect nobody
-			asked[hash] = true
-			keys = append(keys, percolator.CellKey{Row: hash, Column: schema.Clusters(schema.Many)})
-		}
-	}
-	many, err := read(ctx, t, keys)
-	if err != nil {
-		return err
-	}
-	for key := range many {
-		t.Notify(key.Row, schema.Clusters(schema.Elect))
-	}
-	return nil
-}
-
-// rank runs when a link was hung on a canonical URL or taken down. It always writes rank (rule 1).
-func rank(ctx context.Context, t Tx, canon string) error {
-	n, last := 0, ""
-	for c, err := range t.Prefix(ctx, schema.Prefix(canon), schema.Anchor()) {
-		if err != nil {
-			return err
-		}
-		if source := schema.Parts(c.Row)[1]; source != last {
-			n, last = n+1, source
-		}
-	}
-	value := ""
-	if n > 0 {
-		value = strconv.Itoa(n)
-	}
-	write(t, canon, schema.Pages(schema.Rank), []byte(value))
-	return nil
 }

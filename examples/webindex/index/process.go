@@ -2,24 +2,16 @@ package index
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	"github.com/percolator-go/percolator/examples/webindex/page"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// maxTouched bounds the targets that invert has not looked at yet.
-const maxTouched = 3 * page.MaxLinks
-
-// errInvertBehind: the page was crawled again many times before its links were inverted once; processing waits.
-var errInvertBehind = errors.New("index: invert has not yet seen earlier versions of the page")
-
 // process runs when a page was loaded, changed or removed. It parses the page, registers it where its links and its
 // redirect lead (rule 2), and passes on what changed.
 func process(ctx context.Context, t Tx, url string) error {
 	old, err := row(ctx, t, url, schema.Pages(schema.Raw), schema.Pages(schema.Title), schema.Pages(schema.Text),
-		schema.Pages(schema.Content), schema.Pages(schema.Links), schema.Pages(schema.Touched))
+		schema.Pages(schema.Content), schema.Pages(schema.Links), schema.Pages(schema.Out))
 	if err != nil {
 		return err
 	}
@@ -42,8 +34,10 @@ func process(ctx context.Context, t Tx, url string) error {
 	}
 	if put(t, old, url, schema.Pages(schema.Content), []byte(content)) {
 		t.Notify(url, schema.Pages(schema.Refile))
+		t.Notify(url, schema.Pages(schema.Publish))
 	}
-	return relabel(t, old, url, p.Links)
+	relabel(t, old, url, p.Links)
+	return nil
 }
 
 // redirect is the target of a stub's content, or "".
@@ -64,48 +58,31 @@ func move(t Tx, from, to, stub string) {
 	}
 }
 
-// relabel stores the page's links and its entries among those that link to a URL. What came and went is kept in touched
-// until invert has passed it on: process may run several times before invert runs once.
-func relabel(t Tx, old values, url string, links []page.Link) error {
+// relabel stores the page's links and its entries among those that link to a URL. It has the rank computed again of every
+// target that came or went, and if there is any, of the page itself, which has another share for all. That the targets
+// that came would be notified by rank as well is not enough: the page may lose a target and get it back before rank runs.
+func relabel(t Tx, old values, url string, links []page.Link) {
 	if !put(t, old, url, schema.Pages(schema.Links), schema.EncodeLinks(links)) {
-		return nil
+		return
 	}
-	now, touched := map[string]bool{}, map[string]bool{}
-	for _, target := range schema.Lines(old.get(url, schema.Pages(schema.Touched))) {
-		touched[target] = true
-	}
+	now, was := map[string]bool{}, map[string]bool{}
 	for _, l := range links {
 		now[l.Target] = true
 	}
-	was := map[string]bool{}
 	for _, l := range schema.DecodeLinks(old.get(url, schema.Pages(schema.Links))) {
 		was[l.Target] = true
 		if !now[l.Target] {
 			t.Delete(schema.Row(l.Target, url), schema.LinkFrom())
-			touched[l.Target] = true
+			t.Notify(l.Target, schema.Pages(schema.Rerank))
 		}
 	}
 	for target := range now {
 		if !was[target] {
 			t.Set(schema.Row(target, url), schema.LinkFrom(), []byte{1})
-			touched[target] = true
+			t.Notify(target, schema.Pages(schema.Rerank))
 		}
 	}
-	if len(touched) > maxTouched {
-		return errInvertBehind
+	if put(t, old, url, schema.Pages(schema.Out), encodeOut(links)) {
+		t.Notify(url, schema.Pages(schema.Rerank))
 	}
-	if len(touched) > 0 { // written also if it stays the same: a concurrent invert removes it, and must not
-		write(t, url, schema.Pages(schema.Touched), schema.EncodeLines(sorted(touched)))
-	}
-	return nil
-}
-
-// sorted are the members of a set in order, so that equal sets have equal encodings.
-func sorted(set map[string]bool) []string {
-	items := make([]string, 0, len(set))
-	for item := range set {
-		items = append(items, item)
-	}
-	slices.Sort(items)
-	return items
 }

@@ -133,7 +133,9 @@ func resolve(ctx context.Context, t Tx, url string) error {
 	if canon == url {
 		canon = ""
 	}
-	put(t, old, url, schema.Pages(schema.Canon), []byte(canon))
+	if put(t, old, url, schema.Pages(schema.Canon), []byte(canon)) {
+		t.Notify(url, schema.Pages(schema.Publish))
+	}
 	return nil
 }
 

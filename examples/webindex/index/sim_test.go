@@ -2,9 +2,9 @@ package index
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -198,9 +198,6 @@ func (s *sim) start(key percolator.CellKey) error {
 	}
 	s.runs[o.name]++
 	err := o.run(context.Background(), t, key.Row)
-	if errors.Is(err, errInvertBehind) {
-		return nil // runs again later
-	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", o.name, key.Row, err)
 	}
@@ -255,3 +252,6 @@ func (s *sim) source(ctx context.Context, cols ...percolator.Column) iter.Seq2[p
 		}
 	}
 }
+
+// sorted are the members of a set in order.
+func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }

@@ -49,5 +49,9 @@ func RankOf(value []byte) (int, error) {
 	return rank, nil
 }
 
-// BaseRank is the rank, in thousandths, of a URL that no page links to; its cell is absent. The average is about 1000.
-const BaseRank = 150
+// What rank is computed with; see the package's comment.
+const (
+	Rounds   = 6   // links over which rank is passed on at most
+	Digits   = 4   // leading binary digits that are kept of a rank and of a share
+	BaseRank = 500 // rank, in thousandths, of a URL that no page links to; its cell is absent
+)

@@ -20,14 +20,16 @@ const (
 	Text     = "text"
 	Content  = "content"
 	Links    = "links"
-	Touched  = "touched"
+	Out      = "out"
 	Inverted = "inverted"
 	Hung     = "hung"
 	Path     = "path"
 	Filed    = "filed"
 	Cluster  = "cluster"
 	Canon    = "canon"
+	Share    = "share"
 	Rank     = "rank"
+	Moved    = "moved"
 	Doc      = "doc"      // observed by package export
 	Refile   = "refile"   // weak
 	Resolve  = "resolve"  // weak

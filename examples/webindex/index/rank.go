@@ -1,0 +1,187 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/examples/webindex/page"
+	"github.com/percolator-go/percolator/examples/webindex/schema"
+)
+
+// One rank is unit in the arithmetic of package schema.
+const unit = 1 << 20
+
+// errShare: a cell of the column share that no run of rank has written.
+var errShare = errors.New("index: not a share")
+
+// scores are a URL's rank after each round, or the share of it that the URL passes on to each of its targets.
+type scores [schema.Rounds + 1]uint64
+
+// round keeps the leading schema.Digits binary digits. What is passed on is rounded as well: that is the threshold below
+// which changes stop.
+func round(x uint64) uint64 {
+	n := bits.Len64(x) - schema.Digits
+	if n <= 0 {
+		return x
+	}
+	return (x + 1<<(n-1)) >> n << n
+}
+
+// after is the rank after each round of a URL that is passed these shares.
+func after(passed scores) (r scores) {
+	r[0] = unit
+	for k := 1; k < len(r); k++ {
+		r[k] = round(unit/2 + passed[k-1]/2)
+	}
+	return r
+}
+
+// share is what a URL of that rank passes on to each of n targets.
+func (r scores) share(n int) (s scores) {
+	for k := range s {
+		s[k] = round(r[k] / uint64(n))
+	}
+	return s
+}
+
+// encodeShare is the value of the column share: the targets it is passed on to, as in the column out, then a number a
+// round.
+func encodeShare(out string, s scores) []byte {
+	b := []byte(out)
+	for _, x := range s[:schema.Rounds] { // after the last round nothing is passed on
+		b = strconv.AppendUint(append(b, ' '), x, 10)
+	}
+	return b
+}
+
+// addShare adds what a source passes on.
+func (r *scores) addShare(value []byte) error {
+	parts := schema.Parts(string(value))
+	if len(parts) != 2+schema.Rounds {
+		return fmt.Errorf("%w: %q", errShare, value)
+	}
+	for k, text := range parts[2:] {
+		x, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%w: %q", errShare, value)
+		}
+		r[k] += x
+	}
+	return nil
+}
+
+// encodeOut is the value of the column out: how many targets there are, and which.
+func encodeOut(links []page.Link) []byte {
+	if len(links) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	for _, l := range links {
+		b.WriteString(l.Target)
+		b.WriteByte('\n')
+	}
+	return []byte(schema.Row(strconv.Itoa(len(links)), digest([]byte(b.String()))))
+}
+
+// rank runs when the pages that link here changed, or what one of them passes on, or the targets of the page. It computes
+// all rounds anew from what the sources pass on now. It always writes share (rule 1).
+//
+// Its targets depend on share. They are looked up in links, in the same transaction, although rule 3 wants a later one:
+// process may be changing links meanwhile. But then process also has rank run again, and that run finds other targets
+// in out than share names, and notifies all of them. Targets that are no longer linked to are notified by process.
+func rank(ctx context.Context, t Tx, url string) error {
+	old, err := row(ctx, t, url, schema.Pages(schema.Rank), schema.Pages(schema.Share), schema.Pages(schema.Out))
+	if err != nil {
+		return err
+	}
+	passed, err := inherited(ctx, t, url)
+	if err != nil {
+		return err
+	}
+	r := after(passed)
+	value := ""
+	if final := r.final(); final != schema.BaseRank {
+		value = strconv.Itoa(final)
+	}
+	if put(t, old, url, schema.Pages(schema.Rank), []byte(value)) {
+		t.Set(url, schema.Pages(schema.Moved), []byte{1}) // also if it is set: a concurrent publish removes it, and must not
+		t.Notify(url, schema.Pages(schema.Publish))
+	}
+	var share []byte
+	if out := string(old.get(url, schema.Pages(schema.Out))); out != "" {
+		n, err := strconv.Atoi(schema.Parts(out)[0])
+		if err != nil {
+			return fmt.Errorf("index: %s of %s: %w", schema.Out, url, err)
+		}
+		share = encodeShare(out, r.share(n))
+	}
+	write(t, url, schema.Pages(schema.Share), share)
+	if string(old.get(url, schema.Pages(schema.Share))) == string(share) {
+		return nil
+	}
+	return pass(ctx, t, url)
+}
+
+// final is the rank as it is stored, in thousandths.
+func (r scores) final() int { return int(r[schema.Rounds] * 1000 / unit) }
+
+// pass has the rank of all targets computed again, by weak notifications: popular pages are linked to by many that change
+// at once (§2.4). They travel with the change of share, at most page.MaxLinks of them.
+func pass(ctx context.Context, t Tx, url string) error {
+	v, err := row(ctx, t, url, schema.Pages(schema.Links))
+	if err != nil {
+		return err
+	}
+	for _, l := range schema.DecodeLinks(v.get(url, schema.Pages(schema.Links))) {
+		t.Notify(l.Target, schema.Pages(schema.Rerank))
+	}
+	return nil
+}
+
+// inherited adds up what all pages pass on that link to the URL.
+func inherited(ctx context.Context, t Tx, url string) (sum scores, err error) {
+	sources := second(t.Prefix(ctx, schema.Prefix(url), schema.LinkFrom()))
+	err = lookup(ctx, t, sources, schema.Pages(schema.Share), func(_ string, value []byte) error {
+		return sum.addShare(value)
+	})
+	return sum, err
+}
+
+// lookup reads one column of many rows, some hundred at a time, and calls do for the cells that exist, by their order in
+// rows.
+func lookup(ctx context.Context, t Tx, rows iter.Seq2[string, error], col percolator.Column, do func(row string, value []byte) error) error {
+	var keys []percolator.CellKey
+	flush := func() error {
+		if len(keys) == 0 {
+			return nil
+		}
+		cells, err := t.GetMulti(ctx, keys...)
+		if err != nil {
+			return err
+		}
+		for _, c := range cells {
+			if err := do(c.Row, c.Value); err != nil {
+				return err
+			}
+		}
+		keys = keys[:0]
+		return nil
+	}
+	for row, err := range rows {
+		if err != nil {
+			return err
+		}
+		if keys = append(keys, percolator.CellKey{Row: row, Column: col}); len(keys) == chunk {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
