@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -11,8 +12,8 @@ import (
 // prefixBackfill begins the rows of back-fills' records, one an observer: the last one.
 const prefixBackfill = "backfill/"
 
-// BackfillRuns reports whether the back-fill has work left and nobody has ended it.
-func BackfillRuns(b *pb.Backfill) bool {
+// backfillRuns reports whether the back-fill has work left and nobody has ended it.
+func backfillRuns(b *pb.Backfill) bool {
 	return b != nil && !b.Done && !b.Cancelled && b.Error == ""
 }
 
@@ -39,6 +40,12 @@ func (m *Meta) backfill(ctx context.Context, name string) (*pb.Backfill, []byte,
 	return b, value, decode(prefixBackfill+name, value, b)
 }
 
+// RunningBackfills reads the records of the back-fills that have work left.
+func (m *Meta) RunningBackfills(ctx context.Context) ([]*pb.Backfill, error) {
+	all, err := m.Backfills(ctx)
+	return slices.DeleteFunc(all, func(b *pb.Backfill) bool { return !backfillRuns(b) }), err
+}
+
 // Backfills reads all records, those of back-fills that have ended too.
 func (m *Meta) Backfills(ctx context.Context) ([]*pb.Backfill, error) {
 	var out []*pb.Backfill
@@ -57,7 +64,7 @@ func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.B
 		if o.Retired {
 			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is being retired", name)
 		}
-		if BackfillRuns(b) {
+		if backfillRuns(b) {
 			return b, nil
 		}
 		return &pb.Backfill{Name: name, Ts: ts}, nil
@@ -67,7 +74,7 @@ func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.B
 // CancelBackfill ends the observer's back-fill, if one runs, and returns its record. Rows that are marked stay so.
 func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
 	return m.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill, error) {
-		if BackfillRuns(b) {
+		if backfillRuns(b) {
 			b.Cancelled = true
 		}
 		return b, nil
@@ -78,13 +85,13 @@ func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, e
 // taken its place, or its observer is retired or gone; then nothing is stored.
 func (m *Meta) SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, err error) {
 	stored, err := m.changeBackfill(ctx, b.Name, func(o *pb.ObserverInfo, have *pb.Backfill) (*pb.Backfill, error) {
-		goesOn = BackfillRuns(have) && have.Ts == b.Ts && !o.Retired
+		goesOn = backfillRuns(have) && have.Ts == b.Ts && !o.Retired
 		if !goesOn {
 			return have, nil
 		}
 		return proto.CloneOf(b), nil
 	})
-	return goesOn && BackfillRuns(stored), err
+	return goesOn && backfillRuns(stored), err
 }
 
 // changeBackfill replaces a record by what fn makes of it, if that is something else. fn is called again if another was

@@ -36,13 +36,6 @@ var (
 	tabletProposals = counterFamily("tablet_proposals_total", "Raft entries proposed.", "tablet")
 	tabletLocks     = gaugeFamily("tablet_locks", "Locks and reservations held.", "tablet")
 	tabletLogLength = gaugeFamily("tablet_log_entries", "Entries in the Raft log.", "tablet")
-
-	observerRuns      = counterFamily("observer_runs_total", "Calls of the observer's function.", "observer")
-	observerCommits   = counterFamily("observer_commits_total", "Runs that committed.", "observer")
-	observerConflicts = counterFamily("observer_conflicts_total", "Runs that conflicted.", "observer")
-	observerFailures  = counterFamily("observer_failures_total", "Runs that failed.", "observer")
-	observerParked    = counterFamily("observer_parked_total", "Notifications given up.", "observer")
-	observerRunning   = gaugeFamily("observer_running", "Runs going on.", "observer")
 )
 
 // Describe sends nothing: which tablets and observers there are changes.
@@ -67,14 +60,7 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 		send(tabletLocks, t.Locks, id)
 		send(tabletLogLength, t.LastIndex-min(t.FirstIndex, t.LastIndex), id)
 	}
-	for _, o := range status.Observers {
-		send(observerRuns, o.Runs, o.Name)
-		send(observerCommits, o.Commits, o.Name)
-		send(observerConflicts, o.Conflicts, o.Name)
-		send(observerFailures, o.Failures, o.Name)
-		send(observerParked, o.Parked, o.Name)
-		send(observerRunning, uint64(o.Running), o.Name)
-	}
+	m.collectObservers(out, status.Observers)
 }
 
 func (n *Node) gatherer() prometheus.Gatherer {

@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/backfill"
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/tablet"
@@ -51,7 +52,11 @@ type Node struct {
 	db       *percolator.DB
 	notify   *notifications
 	jobs     []job
-	servers  *servers
+
+	backfills *backfill.Job
+	honouring sync.Mutex // held while the dispatcher is told what the catalogue says
+
+	servers *servers
 
 	oraclePort atomic.Pointer[oracle.Port]
 

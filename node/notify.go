@@ -36,6 +36,9 @@ func checkDeadlines(r *percolator.Registry, history time.Duration) error {
 
 // startNotifications creates the observers' tables, enters them in the catalogue, and starts what runs them.
 func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) error {
+	if err := n.startBackfills(); err != nil {
+		return err
+	}
 	var registered []observer.Registered
 	var infos []*pb.ObserverInfo
 	for _, o := range r.Observers() {
@@ -60,6 +63,9 @@ func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) e
 		return err
 	}
 	n.notify = &notifications{dispatcher: dispatcher}
+	if err := n.honour(ctx); err != nil { // before anything can run: a pause outlives the process
+		return fmt.Errorf("node: what the catalogue says of observers: %w", err)
+	}
 	return n.startScanners()
 }
 
@@ -131,6 +137,8 @@ func (x *notifications) status() []*pb.ObserverStatus {
 		out = append(out, &pb.ObserverStatus{
 			Name: s.Name, Table: s.Table, Column: []byte(s.Column), Weak: s.Weak, Runs: s.Runs, Commits: s.Commits,
 			Conflicts: s.Conflicts, Failures: s.Failures, Parked: s.Parked, Skipped: s.Skipped, Running: uint32(s.Running),
+			Unavailable: s.Unavailable, Collapsed: s.Collapsed, Queued: uint32(s.Queued), Waiting: uint32(s.Waiting),
+			Stuck: uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit),
 		})
 	}
 	return out

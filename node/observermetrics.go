@@ -1,0 +1,73 @@
+package node
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// What this node has done for an observer, and the state of its runs.
+var (
+	observerRuns        = counterFamily("observer_runs_total", "Calls of the observer's function.", "observer")
+	observerCommits     = counterFamily("observer_commits_total", "Runs that committed.", "observer")
+	observerConflicts   = counterFamily("observer_conflicts_total", "Runs that conflicted.", "observer")
+	observerUnavailable = counterFamily("observer_unavailable_total", "Runs that a node's silence ended.", "observer")
+	observerFailures    = counterFamily("observer_failures_total", "Runs that failed.", "observer")
+	observerGivenUp     = counterFamily("observer_parked_total", "Notifications given up.", "observer")
+	observerSkipped     = counterFamily("observer_skipped_total", "Notifications found clean.", "observer")
+	observerCollapsed   = counterFamily("observer_collapsed_total", "Notifications that another one's run covered.", "observer")
+	observerRunning     = gaugeFamily("observer_running", "Runs going on.", "observer")
+	observerQueued      = gaugeFamily("observer_queued", "Cells that wait for a slot.", "observer")
+	observerBackoff     = gaugeFamily("observer_backoff", "Cells that wait for their backoff.", "observer")
+	observerStuck       = gaugeFamily("observer_stuck", "Runs whose function ignores the end of its context.", "observer")
+	observerLimit       = gaugeFamily("observer_limit", "Most runs at once, in force here.", "observer")
+)
+
+// What the whole cluster says of an observer.
+var (
+	observerPending = gaugeFamily("observer_pending", "Notifications that wait or run, parked ones not among them.", "observer")
+	observerParked  = gaugeFamily("observer_parked", "Notifications that are parked.", "observer")
+	observerOldest  = gaugeFamily("observer_oldest_seconds", "Age of the oldest notification that is not parked; 0: there is none.", "observer")
+	observerPaused  = gaugeFamily("observer_paused", "1 while the observer is paused.", "observer")
+	backfillRows    = gaugeFamily("observer_backfill_rows", "Rows that the observer's last back-fill has marked.", "observer")
+	backfillRunning = gaugeFamily("observer_backfill_running", "1 while a back-fill of the observer has rows left.", "observer")
+)
+
+func (m metrics) collectObservers(out chan<- prometheus.Metric, here []*pb.ObserverStatus) {
+	send := func(f family, value float64, observer string) {
+		out <- prometheus.MustNewConstMetric(f.desc, f.kind, value, observer)
+	}
+	for _, o := range here {
+		send(observerRuns, float64(o.Runs), o.Name)
+		send(observerCommits, float64(o.Commits), o.Name)
+		send(observerConflicts, float64(o.Conflicts), o.Name)
+		send(observerUnavailable, float64(o.Unavailable), o.Name)
+		send(observerFailures, float64(o.Failures), o.Name)
+		send(observerGivenUp, float64(o.Parked), o.Name)
+		send(observerSkipped, float64(o.Skipped), o.Name)
+		send(observerCollapsed, float64(o.Collapsed), o.Name)
+		send(observerRunning, float64(o.Running), o.Name)
+		send(observerQueued, float64(o.Queued), o.Name)
+		send(observerBackoff, float64(o.Waiting), o.Name)
+		send(observerStuck, float64(o.Stuck), o.Name)
+		send(observerLimit, float64(o.Limit), o.Name)
+	}
+	for _, o := range m.n.observerStates() {
+		name := o.GetInfo().GetName()
+		send(observerPending, float64(o.Notifications), name)
+		send(observerParked, float64(o.Parked), name)
+		send(observerOldest, m.n.age(o.OldestTs).Seconds(), name)
+		send(observerPaused, oneIf(o.GetInfo().GetPaused()), name)
+		if b := o.Backfill; b != nil {
+			send(backfillRows, float64(b.Rows), name)
+			send(backfillRunning, oneIf(!b.Done && !b.Cancelled && b.Error == ""), name)
+		}
+	}
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
