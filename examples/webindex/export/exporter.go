@@ -87,13 +87,13 @@ func (x *Exporter) observe(ctx context.Context, tx *percolator.Tx, n percolator.
 	if err != nil {
 		return err
 	}
-	c := change{url: n.Row, version: n.TS}
+	var doc *Document
 	if ok {
-		if c.doc, err = x.document(ctx, tx, n.Row, value); err != nil {
+		if doc, err = x.document(ctx, tx, n.Row, value); err != nil {
 			return err
 		}
 	}
-	return x.export(ctx, c)
+	return x.Export(ctx, n.Row, n.TS, doc)
 }
 
 // document reads a page's document. A page that has moved on is a conflict: with a writer who is about to change doc.
@@ -113,12 +113,13 @@ func (x *Exporter) document(ctx context.Context, r percolator.Reader, url string
 	return &d, nil
 }
 
-// export hands a change over and waits until it, or a newer one of the same URL, is durable.
-func (x *Exporter) export(ctx context.Context, c change) error {
+// Export hands a version of a page over, nil for one that is gone, and waits until it, or a newer version of the page, is
+// durable. It may be repeated, and come late. An error that wraps percolator.ErrUnavailable: try again later.
+func (x *Exporter) Export(ctx context.Context, url string, version percolator.Timestamp, doc *Document) error {
 	if !x.running.Load() {
 		return errNotStarted
 	}
-	it := item{change: c, done: make(chan error, 1)}
+	it := item{change: change{url, version, doc}, done: make(chan error, 1)}
 	select {
 	case x.queue <- it:
 	case <-x.stop:

@@ -63,6 +63,11 @@ func put(url string, version percolator.Timestamp) change {
 	}}
 }
 
+// export is Export of a change.
+func (x *Exporter) export(ctx context.Context, c change) error {
+	return x.Export(ctx, c.url, c.version, c.doc)
+}
+
 func gone(url string, version percolator.Timestamp) change { return change{url: url, version: version} }
 
 // shows checks the title that the index has for the URL; "" for none.

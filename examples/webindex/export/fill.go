@@ -73,5 +73,5 @@ func (x *Exporter) fill(ctx context.Context, r percolator.Reader, c percolator.C
 	if err != nil {
 		return err
 	}
-	return x.export(ctx, change{url: c.Row, version: c.CommitTS, doc: doc})
+	return x.Export(ctx, c.Row, c.CommitTS, doc)
 }

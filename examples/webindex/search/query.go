@@ -36,6 +36,7 @@ const (
 // errQuery: the query can't be understood or is too long; the text is for whoever typed it.
 var errQuery = errors.New("search: bad query")
 
+// refuse makes an errQuery. The reason begins with a lowercase ASCII letter and has no full stop.
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errQuery, fmt.Sprintf(format, args...))
 }
@@ -89,7 +90,7 @@ func next(text string) (t term, rest string, err error) {
 	if phrase, quoted := strings.CutPrefix(rest, `"`); quoted {
 		end := strings.IndexByte(phrase, '"')
 		if end < 0 {
-			return t, "", refuse(`a quotation mark has no partner: put one at the end of the "phrase"`)
+			return t, "", refuse(`a quotation mark has no partner: put one at the end of the phrase`)
 		}
 		t.text = phrase[:end]
 		return t, phrase[end+1:], nil
@@ -123,7 +124,7 @@ func build(terms []term, analyzer analysis.Analyzer) (query.Query, error) {
 		}
 	}
 	if must == 0 && left != "" {
-		return nil, refuse("nearly every page has %q, or none can: please add a word that says more", left)
+		return nil, refuse("there is nothing to look for in %q, which is too common or no word: please add another", left)
 	}
 	if must == 0 {
 		return nil, refuse("please add a word that the pages should have; words with a minus sign only leave pages out")

@@ -179,7 +179,8 @@ func (s *Server) fill(ctx context.Context, v *view, page string) int {
 		if len(v.Query) > maxQuery {
 			v.Query = "" // a page that repeats it would be as long
 		}
-		_, v.Error, _ = strings.Cut(err.Error(), errQuery.Error()+": ")
+		_, reason, _ := strings.Cut(err.Error(), errQuery.Error()+": ")
+		v.Error = strings.ToUpper(reason[:1]) + reason[1:] + "." // reasons begin with ASCII
 		return http.StatusBadRequest
 	}
 	if err != nil {
