@@ -52,6 +52,7 @@ func (t *Tablet) status() *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: &pb.StatusResponse{
 		Tablet: t.descriptor, Leader: t.leading, Term: t.term, AppliedIndex: t.visible, LastIndex: last, FirstIndex: first,
 		CatalogueVersion: t.appliedCatalogue.version(), Locks: uint64(t.locks.len()),
+		Bound: uint64(t.appliedBound), Safepoint: uint64(t.appliedSafepoint), Garbage: t.garbageWaiting(), Collected: t.collection.deleted,
 		Reads: t.counters.reads, Mutations: t.counters.mutations, Batches: t.counters.batches, Proposals: t.counters.proposals,
 	}}}
 }

@@ -104,6 +104,8 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 				t.catalogue = t.appliedCatalogue
 			}
 		}
+	case command.Bound != 0 || command.Safepoint != 0:
+		t.applyRaise(command)
 	case command.RaiseMark > t.mark:
 		t.mark = command.RaiseMark
 		t.stateChanged = true
@@ -131,6 +133,9 @@ func (t *Tablet) onApplied(m *applied) {
 		}
 		t.inflight = t.inflight[1:]
 		t.matched--
+		if m.dropped {
+			t.restore()
+		}
 	}
 	if !t.leading && m.term == t.term && t.node.BasicStatus().RaftState == raft.StateLeader {
 		t.lead()
@@ -159,11 +164,13 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 		}
 	}
 	t.applyNotes(p.notes)
+	t.noteGarbage(p.muts)
 	t.overlay.drop(p.number, p.muts)
 	for _, h := range p.holds {
 		t.release(h)
 	}
 	p.deliver()
+	t.collected(p)
 	return dirty
 }
 
@@ -190,6 +197,8 @@ func (t *Tablet) lead() {
 		}
 	}
 	t.leading = true
+	t.collection = newCollection()
+	t.beginPass()
 	t.servedTerm.Store(t.term)
 	t.host.Leading(t.descriptor)
 }

@@ -72,6 +72,9 @@ func (e *evaluation) one(call *Call) {
 	case *pb.TabletRequest_Split:
 		e.beginSplit(call, op.Split)
 		return
+	case *pb.TabletRequest_Collect:
+		e.collect(call, op.Collect)
+		return
 	default:
 		result, muts, err = e.rule(call.Req)
 	}

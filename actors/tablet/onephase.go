@@ -156,7 +156,7 @@ func (t *Tablet) abandon(o *onePhase, answer *pb.TabletResponse) {
 // settle runs what waited for reservations, and hands Raft's output on.
 func (t *Tablet) settle() {
 	t.unpark()
-	if len(t.held) > 0 && len(t.inflight) < t.cfg.Pipeline {
+	if len(t.held) > 0 && t.pipelineFree() {
 		t.mutateHeld()
 	}
 	t.trySplit()

@@ -126,7 +126,7 @@ type evalView struct {
 	tablet *Tablet
 }
 
-var _ mvcc.View = evalView{}
+var _ mvcc.CollectView = evalView{}
 
 func (v evalView) Lock(c mvcc.Cell) (mvcc.Lock, bool) {
 	if m, ok := v.tablet.overlay.get(mvcc.GroupLock, c, 0); ok {
@@ -181,5 +181,27 @@ func (v evalView) Raw(c mvcc.Cell) ([]byte, bool, error) {
 func (v evalView) Observed(t mvcc.TableID, column string) mvcc.Observed {
 	return v.tablet.catalogue.observed(t, column)
 }
-func (v evalView) Bound() mvcc.Timestamp     { return v.tablet.bound }
-func (v evalView) Safepoint() mvcc.Timestamp { return v.tablet.safepoint }
+
+// HistoryOf leaves out what is being deleted.
+func (v evalView) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvcc.CellWrite, error] {
+	return func(yield func(mvcc.CellWrite, error) bool) {
+		for cw, err := range v.Snap.HistoryOf(cells, upTo) {
+			if m, ok := v.tablet.overlay.get(mvcc.GroupHistory, cw.Cell, cw.Write.CommitTS); ok && m.Delete && err == nil {
+				continue
+			}
+			if !yield(cw, err) {
+				return
+			}
+		}
+	}
+}
+
+// Acks implements mvcc.Observers, as do AckOf and Dropped.
+func (v evalView) Acks(t mvcc.TableID, column string) []string { return v.observers().Acks(t, column) }
+func (v evalView) AckOf(t mvcc.TableID, observer string) (string, bool) {
+	return v.observers().AckOf(t, observer)
+}
+func (v evalView) Dropped(t mvcc.TableID) bool { return v.observers().Dropped(t) }
+func (v evalView) observers() observers        { return observers{v.tablet.catalogue, v.tablet.safepoint} }
+func (v evalView) Bound() mvcc.Timestamp       { return v.tablet.bound }
+func (v evalView) Safepoint() mvcc.Timestamp   { return v.tablet.safepoint }

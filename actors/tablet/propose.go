@@ -20,6 +20,8 @@ type proposal struct {
 	holds   []*onePhase // reservations to release when it is visible or lost
 	bytes   int
 	entries int // in the store: a long value takes several
+
+	collects bool // a step of collection
 }
 
 type reply struct {
@@ -114,7 +116,7 @@ func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
 
 func (p *proposal) empty() bool {
 	c := p.command
-	return len(c.Effects) == 0 && c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0
+	return len(c.Effects) == 0 && c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 && c.Safepoint == 0
 }
 
 // propose hands the proposal to Raft in the turn of its evaluation; false if Raft did not take it. One without effects
@@ -163,6 +165,9 @@ func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
 	for _, r := range p.replies {
 		r.call.Reply(answer)
 	}
+	if p.collects {
+		t.lostStep()
+	}
 }
 
 // stepDown ends this replica's leadership: what was proposed has an unknown outcome, what was not is surely not done, and
@@ -198,5 +203,6 @@ func (t *Tablet) stepDown(cause error) {
 	t.onePhase = map[mvcc.Timestamp]*onePhase{}
 	t.releases++
 	t.overlay, t.locks, t.notify = newOverlay(), newLockTable(), newNotifyIndex()
-	t.catalogue = t.appliedCatalogue
+	t.restore()
+	t.collection = newCollection()
 }

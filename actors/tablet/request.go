@@ -116,6 +116,8 @@ func (t *Tablet) checkRequest(req *pb.TabletRequest) *pb.TabletResponse {
 		c.row(op.History.GetTable(), op.History.GetRow())
 	case *pb.TabletRequest_Split:
 		c.splitAt(op.Split)
+	case *pb.TabletRequest_Collect:
+		c.collect(op.Collect)
 	case *pb.TabletRequest_RawScan, *pb.TabletRequest_Walk, *pb.TabletRequest_Pending, *pb.TabletRequest_SetCatalogue:
 	default:
 		return failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)

@@ -82,7 +82,7 @@ func (t *Tablet) applySplit(b *store.Batch, s *wire.Split) {
 	t.descriptor, t.sibling = s.Left, s.Right
 	t.stateChanged = true
 	child := state{
-		descriptor: s.Right, appliedCatalogue: t.appliedCatalogue, bound: t.bound, safepoint: t.safepoint,
+		descriptor: s.Right, appliedCatalogue: t.appliedCatalogue, appliedBound: t.appliedBound, appliedSafepoint: t.appliedSafepoint,
 		index: store.InitialIndex, entryTerm: store.InitialTerm,
 	}
 	child.put(b, s.Right.TabletId)
@@ -102,6 +102,8 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 		t.locks.tree.Delete(lockEntry{cell: c})
 	}
 	t.notify = newNotifyIndex() // nothing is in flight
+	t.collection = newCollection()
+	t.beginPass()
 	t.host.SplitApplied(s.Left, s.Right)
 	if t.split != nil {
 		t.endSplit()

@@ -30,8 +30,10 @@ type state struct {
 	descriptor       *pb.TabletDescriptor
 	sibling          *pb.TabletDescriptor // the right side of the last split here: heals maps; not replicated
 	appliedCatalogue *catalogue
-	catalogue        *catalogue // the newest that is proposed: what evaluation honours
-	bound, safepoint mvcc.Timestamp
+	catalogue        *catalogue     // the newest that is proposed: what evaluation honours
+	bound, safepoint mvcc.Timestamp // the greatest that are proposed: what evaluation honours
+	appliedBound     mvcc.Timestamp
+	appliedSafepoint mvcc.Timestamp
 	mark             uint64 // the oracle's, in the meta tablet
 	index, entryTerm uint64 // of the last entry handed on to be applied
 	stateChanged     bool   // the next apply writes the state as a whole
@@ -41,7 +43,7 @@ type state struct {
 
 func (s *state) put(b *store.Batch, id uint64) {
 	m := &wire.TabletState{
-		Tablet: s.descriptor, Bound: uint64(s.bound), Safepoint: uint64(s.safepoint),
+		Tablet: s.descriptor, Bound: uint64(s.appliedBound), Safepoint: uint64(s.appliedSafepoint),
 		Catalogue: s.appliedCatalogue.message, OracleMark: s.mark,
 	}
 	data, err := proto.Marshal(m)
@@ -118,8 +120,10 @@ func (t *Tablet) load() error {
 	t.state = state{
 		descriptor: m.Tablet, appliedCatalogue: catalogue, catalogue: catalogue,
 		bound: mvcc.Timestamp(m.Bound), safepoint: mvcc.Timestamp(m.Safepoint), mark: m.OracleMark,
+		appliedBound: mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
 		index: a.Index, entryTerm: a.Term,
 	}
 	t.visible = a.Index
+	t.seenSafepoint.Store(m.Safepoint)
 	return nil
 }

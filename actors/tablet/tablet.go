@@ -79,13 +79,19 @@ type Tablet struct {
 	leading    bool          // leads, and an entry of the own term is visible
 	term       uint64        // the term of raft's state
 	servedTerm atomic.Uint64 // term while leading, else 0; read workers look at it
+	// seenSafepoint is the safepoint as soon as it is proposed: a read worker whose Txn may be without what was below it
+	// finds it here.
+	seenSafepoint atomic.Uint64
 
-	batch    *actorkit.Batcher[*Call]
-	locks    *lockTable
-	overlay  *overlay
-	notify   *notifyIndex
-	inflight []*proposal // proposed, not yet visible, in order
-	proposed uint64      // number of the last proposal
+	batch   *actorkit.Batcher[*Call]
+	locks   *lockTable
+	overlay *overlay
+	notify  *notifyIndex
+	scratch []mvcc.Garbage // noteGarbage's
+	// collection is what this leader deletes of history.
+	collection collection
+	inflight   []*proposal // proposed, not yet visible, in order
+	proposed   uint64      // number of the last proposal
 
 	onePhase     map[mvcc.Timestamp]*onePhase // reservations held, by start timestamp
 	releases     uint64                       // how often reservations have been released
@@ -101,6 +107,7 @@ type Tablet struct {
 	inHand       []*Call // taken up in this turn: a panic must not leave them without an answer
 
 	truncated uint64 // log entries up to here are being dropped
+	logSizes  logSizes
 	counters  counters
 	failed    error // storage fault: the replica has stopped serving
 }
@@ -180,6 +187,10 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onCounted(m)
 	case *stamped:
 		t.onStamped(m)
+	case *collectStep:
+		t.onCollectStep()
+	case *surveyed:
+		t.onSurveyed(m)
 	case *sweep:
 		t.onSweep()
 	case *actor.Started:
@@ -253,7 +264,7 @@ func (t *Tablet) flush() {
 	t.batch.GiveBack(calls)
 	t.read(reads)
 	t.stamp()
-	if t.held = append(t.held, mutations...); len(t.inflight) < t.cfg.Pipeline {
+	if t.held = append(t.held, mutations...); t.pipelineFree() {
 		t.mutateHeld()
 	}
 	t.ready()

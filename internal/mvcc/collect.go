@@ -69,6 +69,7 @@ type collecting struct {
 	safepoint Timestamp
 	bytes     int
 	gone      map[CellAt]struct{} // entries of H that this step deletes
+	floor     Timestamp           // of the cell in whose midst the step ended: nothing below it is left; 0: in none
 }
 
 func newCollecting(v CollectView, limits CollectLimits) *collecting {
@@ -137,6 +138,9 @@ func (s *collecting) older(entries iter.Seq2[CellWrite, error]) (below *Cell, er
 		case have:
 			deleted := s.decide(&prev, cw.Write.CommitTS)
 			if s.full() {
+				if deleted {
+					s.floor = prev.Write.CommitTS + 1
+				}
 				return resumeAt(prev.Cell, deleted), nil
 			}
 		}

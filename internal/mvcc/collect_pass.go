@@ -19,7 +19,8 @@ func SortGarbage(list []Garbage) []Garbage {
 
 // CollectCells deletes what may be deleted of the list, which is in the order of SortGarbage, at the view's safepoint: of
 // each cell the oldest first. It returns how many of the list, from its beginning, are done with: the next step takes the
-// rest. What the list has and is not garbage, any more or yet, stays; deletions that are lost can be asked for again.
+// rest, whose first TS may have been raised, so that it does not search where it has deleted. What the list has and is not
+// garbage, any more or yet, stays.
 func CollectCells(v CollectView, list []Garbage, limits CollectLimits) (CollectStep, int, error) {
 	s := newCollecting(v, limits)
 	var cells []CellAt
@@ -35,6 +36,9 @@ func CollectCells(v CollectView, list []Garbage, limits CollectLimits) (CollectS
 	for i := range list {
 		g := &list[i]
 		if below != nil && g.Cell.Compare(*below) < 0 {
+			if s.floor != 0 && g.Group == GroupHistory {
+				g.TS = max(g.TS, s.floor)
+			}
 			return s.CollectStep, i, nil
 		}
 		if err := s.one(g); err != nil {

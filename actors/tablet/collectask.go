@@ -1,0 +1,158 @@
+package tablet
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// checkCollect refuses a request that asks for none, or several, of the steps.
+func (c *check) collect(r *pb.CollectRequest) {
+	n := 0
+	for _, ts := range []uint64{r.GetBound(), r.GetConfirm(), r.GetSafepoint()} {
+		if ts != 0 {
+			n++
+			c.startTS(ts)
+		}
+	}
+	if n != 1 {
+		c.refuse(failure(pb.Error_CODE_INVALID, "one of bound, confirm and safepoint must be set, not %d", n))
+	}
+}
+
+// collect carries out one step of design section 4, invariant 11.
+func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
+	bound, confirm, safepoint := mvcc.Timestamp(r.GetBound()), mvcc.Timestamp(r.GetConfirm()), mvcc.Timestamp(r.GetSafepoint())
+	switch {
+	case confirm != 0:
+		e.confirm(call, confirm)
+	case safepoint > e.bound:
+		call.Reply(failure(pb.Error_CODE_INVALID, "the safepoint cannot be raised to %d, above the bound %d", safepoint, e.bound))
+	case bound > e.bound || safepoint > e.safepoint:
+		e.raise(call, bound, safepoint)
+	default:
+		e.proposal.answer(call, e.collectResponse(nil, false))
+	}
+}
+
+func (t *Tablet) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *pb.TabletResponse {
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Collect{Collect: &pb.CollectResponse{
+		Bound: uint64(t.bound), Safepoint: uint64(t.safepoint), Confirmed: confirmed, Unsettled: unsettled,
+	}}}
+}
+
+// raise proposes a higher bound or safepoint, in an entry of its own. Evaluation honours it from this moment: whatever is
+// evaluated after it is after it in the log as well.
+func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
+	e.Tablet.bound, e.Tablet.safepoint = max(e.bound, bound), max(e.safepoint, safepoint)
+	e.seenSafepoint.Store(uint64(e.safepoint))
+	own := e.newProposal()
+	own.command.Bound, own.command.Safepoint = uint64(bound), uint64(safepoint)
+	own.answer(call, e.collectResponse(nil, false))
+	if !e.ownEntry(own) {
+		e.restore()
+	}
+}
+
+// applyRaise takes over the bound or safepoint of an entry.
+func (t *Tablet) applyRaise(c *wire.Command) {
+	if bound := mvcc.Timestamp(c.Bound); bound > t.appliedBound {
+		t.appliedBound, t.stateChanged = bound, true
+	}
+	if safepoint := mvcc.Timestamp(c.Safepoint); safepoint > t.appliedSafepoint {
+		t.appliedSafepoint, t.stateChanged = safepoint, true
+	}
+	t.bound, t.safepoint = max(t.bound, t.appliedBound), max(t.safepoint, t.appliedSafepoint)
+	t.seenSafepoint.Store(max(t.seenSafepoint.Load(), uint64(t.appliedSafepoint)))
+}
+
+// restore goes back to what is applied or still in flight, after a proposal was lost.
+func (t *Tablet) restore() {
+	t.bound, t.safepoint, t.catalogue = t.appliedBound, t.appliedSafepoint, t.appliedCatalogue
+	for _, p := range t.inflight {
+		t.bound = max(t.bound, mvcc.Timestamp(p.command.Bound))
+		t.safepoint = max(t.safepoint, mvcc.Timestamp(p.command.Safepoint))
+		if p.command.Catalogue.GetVersion() > t.catalogue.version() {
+			t.catalogue = newCatalogue(p.command.Catalogue)
+		}
+	}
+}
+
+// maxUnsettled bounds how many locks and intents a confirmation names.
+const maxUnsettled = 64
+
+// confirm answers whether everything that began below the timestamp is settled here: no one-phase commit, no lock, no
+// intent, and none in flight that could still become one. That it stays so is the applied bound's doing, and whatever of it
+// waits here is evaluated under it. Memory and flight are looked through now; the intents on disk, by a read worker, in
+// what is visible after that.
+func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
+	if below > e.bound {
+		call.Reply(failure(pb.Error_CODE_INVALID, "what began below %d is not settled while the bound is %d", below, e.bound))
+		return
+	}
+	settled := below <= e.appliedBound
+	for start := range e.Tablet.onePhase {
+		settled = settled && (start >= below || broken.ConfirmReserved)
+	}
+	for k, entry := range e.overlay.entries {
+		switch m := entry.mutation; {
+		case k.group == mvcc.GroupLock && !m.Delete && m.Lock.StartTS < below, k.group == mvcc.GroupIntent && k.ts < below:
+			settled = false
+		}
+	}
+	var unsettled []*pb.LockInfo
+	e.locks.tree.Scan(func(l lockEntry) bool {
+		if l.lock.StartTS < below && l.lock.Token == 0 {
+			settled = false
+			unsettled = append(unsettled, wire.LockInfoPB(mvcc.LockInfo{Cell: l.cell, Lock: l.lock}))
+		}
+		return len(unsettled) < maxUnsettled
+	})
+	e.reader.submit(&confirmJob{
+		tablet: e.Tablet, call: call, term: e.term, below: below, descriptor: e.descriptor,
+		settled: settled, unsettled: unsettled, answer: e.collectResponse(nil, false),
+	})
+}
+
+// confirmJob is the part of a confirmation that reads the disk.
+type confirmJob struct {
+	tablet     *Tablet
+	call       *Call
+	term       uint64
+	below      mvcc.Timestamp
+	descriptor *pb.TabletDescriptor
+	settled    bool
+	unsettled  []*pb.LockInfo
+	answer     *pb.TabletResponse
+}
+
+func (j *confirmJob) run() {
+	snap := j.tablet.store.Snap()
+	defer snap.Close()
+	for _, span := range tableSpans(j.descriptor) {
+		for i, err := range snap.AllIntents(span) {
+			if err != nil {
+				j.call.Reply(failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", j.tablet.id, err))
+				return
+			}
+			if i.StartTS >= j.below {
+				continue
+			}
+			j.settled = false
+			if len(j.unsettled) >= maxUnsettled {
+				break
+			}
+			j.unsettled = append(j.unsettled, wire.LockInfoPB(mvcc.LockInfo{Cell: i.Cell, Intent: true, Lock: mvcc.Lock{
+				StartTS: i.StartTS, Primary: i.Intent.Primary, Expiry: i.Intent.Expiry, Worker: i.Intent.Worker,
+			}}))
+		}
+	}
+	if j.tablet.servedTerm.Load() != j.term {
+		j.call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership", j.tablet.id))
+		return
+	}
+	r := j.answer.GetCollect()
+	r.Confirmed, r.Unsettled = j.settled, j.unsettled
+	j.call.Reply(j.answer)
+}

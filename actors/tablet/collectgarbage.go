@@ -1,0 +1,164 @@
+package tablet
+
+import (
+	"strings"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// garbage is what a leader remembers of what there is to collect, so that a pass need not survey the tablet when little has
+// changed: which cells have records, deletes or rollback records that will be superfluous, and from which safepoint on. It
+// is bounded: beyond maxRemembered only a count by time is kept, which tells when a survey is worth its while.
+type garbage struct {
+	known   map[garbageKey]mvcc.Garbage
+	bytes   int  // of the rows and columns in known
+	all     bool // known has all there is; else a survey finds the rest
+	waiting histogram
+}
+
+type garbageKey struct {
+	group mvcc.Group
+	cell  mvcc.Cell
+	start mvcc.Timestamp // of rollback records; else 0
+}
+
+// What is remembered at most, in entries and in bytes of rows and columns: about a megabyte of memory.
+const (
+	maxRemembered      = 4 << 10
+	maxRememberedBytes = 512 << 10
+)
+
+func newGarbage() garbage { return garbage{known: map[garbageKey]mvcc.Garbage{}, all: true} }
+
+// add remembers garbage that stands for a number of entries.
+func (g *garbage) add(m *mvcc.Garbage, entries int) {
+	g.waiting.add(m.From, entries)
+	g.remember(m)
+}
+
+// remember keeps garbage that is counted already.
+func (g *garbage) remember(m *mvcc.Garbage) {
+	k := garbageKey{group: m.Group, cell: m.Cell}
+	if m.Group == mvcc.GroupRollback {
+		k.start = m.TS
+	}
+	if old, ok := g.known[k]; ok {
+		old.TS, old.From = min(old.TS, m.TS), min(old.From, m.From)
+		g.known[k] = old
+		return
+	}
+	size := len(m.Cell.Row) + len(m.Cell.Column)
+	if len(g.known) >= maxRemembered || g.bytes+size > maxRememberedBytes {
+		g.all = false
+		return
+	}
+	kept := *m
+	kept.Cell.Row, kept.Cell.Column = strings.Clone(m.Cell.Row), strings.Clone(m.Cell.Column) // not the request they came in
+	k.cell = kept.Cell
+	g.known[k] = kept
+	g.bytes += size
+}
+
+// takeDue takes out what the safepoint has reached, in the order in which it is collected.
+func (g *garbage) takeDue(safepoint mvcc.Timestamp) []mvcc.Garbage {
+	var due []mvcc.Garbage
+	for k, m := range g.known {
+		if m.From > safepoint {
+			continue
+		}
+		due = append(due, m)
+		delete(g.known, k)
+		g.bytes -= len(m.Cell.Row) + len(m.Cell.Column)
+	}
+	return mvcc.SortGarbage(due)
+}
+
+// surveyWorth reports whether there is enough that the safepoint has reached, and that is not remembered, to survey the
+// tablet for it: a fixed number, and a part of all that waits, so that what is looked at in vain is a multiple of what is
+// deleted.
+func (g *garbage) surveyWorth(safepoint mvcc.Timestamp) bool {
+	const leastWorth, share = maxRemembered, 8
+	return !g.all && g.waiting.due(safepoint) >= max(leastWorth, g.waiting.total()/share)
+}
+
+// histogram counts entries by the safepoint from which on they may go.
+type histogram struct{ buckets []bucket }
+
+// bucket counts entries up to a timestamp, and above that of the bucket before.
+type bucket struct {
+	upTo mvcc.Timestamp
+	n    int
+}
+
+// A histogram has at most so many buckets, of so many milliseconds at least.
+const (
+	maxBuckets   = 128
+	bucketMillis = 1000
+)
+
+// add counts entries. Buckets are in order; entries come nearly so.
+func (h *histogram) add(from mvcc.Timestamp, n int) {
+	at := len(h.buckets)
+	for at > 0 && h.buckets[at-1].upTo >= from {
+		at--
+	}
+	if at < len(h.buckets) {
+		h.buckets[at].n += n
+		return
+	}
+	h.buckets = append(h.buckets, bucket{upTo: roundUp(from), n: n})
+	h.shrink()
+}
+
+// roundUp is the end of the bucket that a timestamp falls into.
+func roundUp(ts mvcc.Timestamp) mvcc.Timestamp {
+	if ts.Millis() >= mvcc.MaxTimestamp.Millis()-bucketMillis {
+		return mvcc.MaxTimestamp
+	}
+	return max(ts, mvcc.TimestampAt(ts.Millis()/bucketMillis*bucketMillis+bucketMillis)-1)
+}
+
+// shrink joins neighbours when there are too many buckets.
+func (h *histogram) shrink() {
+	if len(h.buckets) <= maxBuckets {
+		return
+	}
+	kept := h.buckets[:0]
+	for i := 0; i < len(h.buckets); i += 2 {
+		b := h.buckets[i]
+		if i+1 < len(h.buckets) {
+			b = bucket{upTo: h.buckets[i+1].upTo, n: b.n + h.buckets[i+1].n}
+		}
+		kept = append(kept, b)
+	}
+	h.buckets = kept
+}
+
+// take counts entries off that are gone, the oldest first.
+func (h *histogram) take(n int) {
+	for len(h.buckets) > 0 && n > 0 {
+		if h.buckets[0].n > n {
+			h.buckets[0].n -= n
+			return
+		}
+		n -= h.buckets[0].n
+		h.buckets = h.buckets[1:]
+	}
+}
+
+// due counts the entries that a safepoint has reached, total all.
+func (h *histogram) due(safepoint mvcc.Timestamp) (n int) {
+	for _, b := range h.buckets {
+		if b.upTo <= safepoint {
+			n += b.n
+		}
+	}
+	return n
+}
+
+func (h *histogram) total() (n int) {
+	for _, b := range h.buckets {
+		n += b.n
+	}
+	return n
+}

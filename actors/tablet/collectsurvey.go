@@ -1,0 +1,98 @@
+package tablet
+
+import (
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// What one survey looks at and finds at most: a few milliseconds of a read worker.
+const (
+	surveyLooked = 4 << 10
+	surveyFinds  = 1 << 10
+)
+
+// surveyJob looks for garbage on a read worker, in what is visible. What it finds is decided about in the tablet's turns.
+type surveyJob struct {
+	tablet     *Tablet
+	pass       *pass
+	place      mvcc.SurveyPlace
+	descriptor *pb.TabletDescriptor
+	catalogue  *catalogue
+}
+
+// surveyed is its result.
+type surveyed struct {
+	pass  *pass
+	place mvcc.SurveyPlace
+	found []mvcc.Garbage
+	spent time.Duration
+	err   error
+}
+
+func (j *surveyJob) run() {
+	begin := time.Now()
+	snap := j.tablet.store.Snap()
+	defer snap.Close()
+	view := surveyView{Snap: snap, observers: observers{j.catalogue, j.pass.safepoint}}
+	out := &surveyed{pass: j.pass}
+	for _, span := range tableSpans(j.descriptor) { // there is one
+		out.found, _, out.place, out.err = mvcc.Survey(view, span, j.place, surveyFinds, surveyLooked)
+	}
+	out.spent = time.Since(begin)
+	j.tablet.root.Send(j.tablet.self, out)
+}
+
+// onSurveyed takes what a survey has found: what the safepoint has reached is to be collected, the rest is remembered.
+func (t *Tablet) onSurveyed(m *surveyed) {
+	c := &t.collection
+	p := m.pass
+	if c.pass != p {
+		return // another leadership's, or from before a split
+	}
+	if m.err != nil {
+		t.fail(m.err)
+		return
+	}
+	p.asked, p.place = false, m.place
+	for i := range m.found {
+		if g := &m.found[i]; g.From <= p.safepoint {
+			p.list = append(p.list, *g)
+		} else {
+			c.add(g, 1)
+		}
+	}
+	p.list = mvcc.SortGarbage(p.list)
+	c.spent = m.spent
+	t.armStep(t.pause())
+}
+
+// observers is what collection needs of a catalogue.
+type observers struct {
+	catalogue *catalogue
+	safepoint mvcc.Timestamp
+}
+
+// Acks implements mvcc.Observers.
+func (o observers) Acks(t mvcc.TableID, column string) []string {
+	return o.catalogue.acks[columnKey{t, column}]
+}
+
+// AckOf implements mvcc.Observers.
+func (o observers) AckOf(t mvcc.TableID, observer string) (string, bool) {
+	column, ok := o.catalogue.watched[columnKey{t, observer}]
+	return column, ok
+}
+
+// Dropped implements mvcc.Observers.
+func (o observers) Dropped(t mvcc.TableID) bool { return o.catalogue.droppedAt(t, o.safepoint) }
+
+// surveyView is the view of a survey.
+type surveyView struct {
+	*store.Snap
+	observers
+}
+
+var _ mvcc.SurveyView = surveyView{}
