@@ -54,15 +54,15 @@ func read(ctx context.Context, r percolator.Reader, url string, doc schema.Docum
 		return d, fmt.Errorf("%w: %s", errMoved, url)
 	}
 	var texts tally
-	hung := newAnchorDigest()
+	var hung schema.Anchorage
 	for c, err := range r.Scan(ctx, percolator.Rows(schema.TableAnchors).Prefix(schema.Prefix(url)), schema.Anchor()) {
 		if err != nil {
 			return d, err
 		}
-		hung.add(c)
+		hung.Add(c.Row, c.Value)
 		texts.add(c.Value)
 	}
-	if hung.sum() != doc.Anchors {
+	if hung.Digest() != doc.Anchors {
 		return d, fmt.Errorf("%w: the anchors of %s", errMoved, url)
 	}
 	d.Anchors = texts.top()

@@ -2,9 +2,6 @@ package index
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"hash"
 
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
@@ -63,30 +60,12 @@ func document(ctx context.Context, t Tx, old values, url string) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	a := anchorage{sum: sha256.New()}
+	var a schema.Anchorage
 	for c, err := range t.Prefix(ctx, schema.Prefix(url), schema.Anchor()) {
 		if err != nil {
 			return nil, err
 		}
-		a.add(c.Row, c.Value)
+		a.Add(c.Row, c.Value)
 	}
-	return schema.Document{Hash: schema.Parts(content)[1], Rank: rank, Linking: a.sources, Anchors: a.digest()}.Encode(), nil
+	return schema.Document{Hash: schema.Parts(content)[1], Rank: rank, Linking: a.Sources, Anchors: a.Digest()}.Encode(), nil
 }
-
-// anchorage sums up the links that hang on a page, in the order of their rows.
-type anchorage struct {
-	sum     hash.Hash
-	sources int
-	last    string
-}
-
-func (a *anchorage) add(row string, texts []byte) {
-	if source := schema.Parts(row)[1]; source != a.last {
-		a.sources, a.last = a.sources+1, source
-	}
-	a.sum.Write([]byte(row + "\n"))
-	a.sum.Write(texts)
-	a.sum.Write([]byte{'\n'})
-}
-
-func (a *anchorage) digest() string { return hex.EncodeToString(a.sum.Sum(nil)[:12]) }
