@@ -24,6 +24,7 @@ const (
 type loadFlags struct {
 	bulkFlags
 	workers int
+	backlog int
 	batch   int
 	skipBad int
 	maxLine int
@@ -74,6 +75,7 @@ and asks no node. Without FILE, or with -, rows come from standard input, and no
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&f.workers, "workers", 16, "transactions at once")
+	flags.IntVar(&f.backlog, "backlog", percolator.DefaultLoaderBacklog, "wait while more notifications than this wait for observers; -1: never wait")
 	flags.IntVar(&f.batch, "batch", loadBatchRows, "most rows in a transaction")
 	flags.IntVar(&f.skipBad, "skip-bad", 0, "pass over so many bad lines")
 	flags.IntVar(&f.maxLine, "max-line", 64<<20, "longest line in bytes")

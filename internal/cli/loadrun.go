@@ -77,7 +77,7 @@ func (r *run) load(ctx context.Context, s *session, table string, input *loadInp
 		l.moved.Broadcast()
 	})()
 	l.meter = r.newMeter("load", l.tally(), f.quiet)
-	loader := s.db.Loader(percolator.LoaderConfig{Workers: f.workers, Queue: f.workers, Name: "load"})
+	loader := s.db.Loader(percolator.LoaderConfig{Workers: f.workers, Queue: f.workers, Backlog: f.backlog, Name: "load"})
 	err := l.read(ctx, loader)
 	if closing := loader.Close(); err == nil {
 		err = closing

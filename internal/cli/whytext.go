@@ -91,6 +91,9 @@ func (f *facts) evidence() *grid {
 		}
 		g.add("observer", fmt.Sprintf("%s, %s, on column %s of table %s", o.State, kind, printable(string(o.Column)), printable(o.Table)))
 		g.add("queues", f.queues())
+		if o.Table != f.table {
+			return g // the row was not looked at
+		}
 	}
 	switch {
 	case f.info.GetWeak() || f.info == nil:

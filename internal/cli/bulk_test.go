@@ -1,0 +1,387 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+// bulk is a repository in memory with the table t, split at m, and a directory for files.
+type bulk struct {
+	t       *testing.T
+	cluster *txntest.Cluster
+	table   mvcc.TableID
+	dir     string
+	inject  func(*pb.TabletRequest) txntest.Fault
+	stdin   string
+}
+
+func newBulk(t *testing.T) *bulk {
+	c := txntest.New()
+	return &bulk{t: t, cluster: c, table: c.AddTable("t", "m"), dir: t.TempDir()}
+}
+
+// run runs a command line; @ in front of an argument is the directory.
+func (b *bulk) run(args ...string) (code int, stdout, stderr string) {
+	b.t.Helper()
+	for i, arg := range args {
+		if name, ours := strings.CutPrefix(arg, "@"); ours {
+			args[i] = filepath.Join(b.dir, name)
+		}
+	}
+	var out, errs bytes.Buffer
+	app := &App{
+		Name: "percolator", Version: "v0.1.0", Stdin: strings.NewReader(b.stdin), Stdout: &out, Stderr: &errs,
+		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
+			p := b.cluster.Process(1, 1)
+			if b.inject != nil {
+				p.Inject(b.inject)
+			}
+			return p, nil
+		},
+	}
+	code = app.Run(b.t.Context(), args)
+	return code, out.String(), errs.String()
+}
+
+// must is run for what has to end with the exit code and print the words.
+func (b *bulk) must(code int, words string, args ...string) {
+	b.t.Helper()
+	got, stdout, stderr := b.run(args...)
+	if got != code || !strings.Contains(stdout+stderr, words) {
+		b.t.Fatalf("%v: exit code %d, want %d with %q\n%s%s", args, got, code, words, stdout, stderr)
+	}
+}
+
+func (b *bulk) file(name, text string) {
+	b.t.Helper()
+	if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// text is a file's text; "" if it is not there.
+func (b *bulk) text(name string) string {
+	text, err := os.ReadFile(filepath.Join(b.dir, name))
+	if err != nil && !os.IsNotExist(err) {
+		b.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// export is what the table holds, as lines.
+func (b *bulk) export() string {
+	b.t.Helper()
+	code, stdout, stderr := b.run("export", "t", "--quiet")
+	if code != ExitDone {
+		b.t.Fatalf("export: %s", stderr)
+	}
+	return stdout
+}
+
+// lines are n rows with two columns each, as export writes them.
+func lines(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, `{"row":"%c%05d","columns":{"a":"%d","b":"%d"}}`+"\n", 'a'+byte(i*26/n), i, i, i)
+	}
+	return text.String()
+}
+
+// What is exported loads again to the same, whatever the bytes are.
+func TestRowsRoundTrip(t *testing.T) {
+	text := strings.Join([]string{
+		`{"row":"\u0000","columns":{"":""}}`,
+		`{"row":"a<b>&\"\\","columns":{"héllo":"wörld\n\u2028","x":{"base64":"/wA="}}}`,
+		`{"row":"mix","columns":{"text":"1"},"base64_columns":{"/w==":"2","/w8=":{"base64":"/w=="}}}`,
+		`{"row":"z�","columns":{"�":"�"}}`,
+		`{"row":{"base64":"/wE="},"base64_columns":{"/g==":"v"}}`,
+	}, "\n") + "\n"
+	b := newBulk(t)
+	b.file("in", text)
+	b.must(ExitDone, "5 rows loaded, 0 bad", "load", "t", "@in")
+	if got := b.export(); got != text {
+		t.Errorf("exported\n%s\nwant\n%s", got, text)
+	}
+	b.must(ExitDone, `"rows":5`, "export", "t", "@out", "-o", "json")
+	if got := b.text("out"); got != text {
+		t.Errorf("the file holds\n%s", got)
+	}
+	for _, left := range []string{"in.progress", "out.progress", "out.part", "out.progress.next"} {
+		if b.text(left) != "" {
+			t.Errorf("%s is left", left)
+		}
+	}
+	b.must(ExitFailed, "--overwrite", "export", "t", "@out")
+	b.must(ExitDone, "2 rows", "export", "t", "@out", "--overwrite", "--from", "a", "--before", "n")
+	if got := strings.Count(b.text("out"), "\n"); got != 2 {
+		t.Errorf("%d rows from a to n", got)
+	}
+	b.must(ExitDone, `{"row":"mix","columns":{"text":"1"}}`, "export", "t", "--column", "text")
+}
+
+// null deletes, other columns stay, and of two lines of one row the later one counts, also across batches.
+func TestLoadChangesWhatItNames(t *testing.T) {
+	b := newBulk(t)
+	b.stdin = `{"row":"r","columns":{"a":"1","b":"2","c":"3"}}` + "\n"
+	b.must(ExitDone, "1 rows loaded", "load", "t")
+	var text strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&text, `{"row":"r","columns":{"a":"%d"}}`+"\r\n\n", i)
+	}
+	b.stdin = text.String() + `{"row":"r","columns":{"b":null}}`
+	b.must(ExitDone, "301 rows loaded", "load", "t", "-", "--batch", "3", "--workers", "8")
+	if got, want := b.export(), `{"row":"r","columns":{"a":"299","c":"3"}}`+"\n"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestBadLines(t *testing.T) {
+	for line, says := range map[string]string{
+		`{"row":"r"}`:                                                               "no columns",
+		`{"columns":{"a":"1"}}`:                                                     `no "row"`,
+		`{"row":null,"columns":{"a":"1"}}`:                                          `no "row"`,
+		`{"row":"r","colums":{"a":"1"}}`:                                            "colums",
+		`{"row":"r","columns":{"a":1}}`:                                             `neither "text" nor`,
+		`{"row":"r","columns":{"a":{}}}`:                                            `neither "text" nor`,
+		`{"row":"r","columns":{"a":{"base46":"x"}}}`:                                `neither "text" nor`,
+		`{"row":"r","columns":{"a":{"base64":"?"}}}`:                                `neither "text" nor`,
+		`{"row":"r","columns":{"a":"\ud800"}}`:                                      "surrogate",
+		"{\"row\":\"\xff\",\"columns\":{\"a\":\"\"}}":                               "not UTF-8",
+		`{"row":"r","base64_columns":{"?":"1"}}`:                                    "not base64",
+		`{"row":"r","columns":{"a":"1"}} {}`:                                        "more follows",
+		`{"row":"r","columns":{"a":"1"}`:                                            "unexpected EOF",
+		`not json`:                                                                  "invalid character",
+		`{"row":"` + strings.Repeat("x", 5000) + `","columns":{"a":"1"}}`:           "row of 5000 bytes",
+		`{"row":"r","columns":{"` + strings.Repeat("x", 2000) + `":"1"}}`:           "column of 2000 bytes",
+		`{"row":"r","columns":{"a":"` + strings.Repeat("x", 4<<20+1) + `"}}`:        "4194305 bytes is over the limit",
+		`{"row":"r","columns":{"a":"` + strings.Repeat("x", 5<<20) + `"}}` + "\x01": "over --max-line",
+	} {
+		b := newBulk(t)
+		b.file("in", `{"row":"first","columns":{"a":"1"}}`+"\n"+line+"\n"+`{"row":"last","columns":{"a":"1"}}`+"\n")
+		args := []string{"load", "t", "@in", "--max-line", fmt.Sprint(5 << 20)}
+		b.must(ExitFailed, says, append([]string{}, append(args, "--dry-run")...)...)
+		if b.cluster.Operations() != 0 {
+			t.Error("--dry-run asked the repository")
+		}
+		code, _, stderr := b.run(args...)
+		if code != ExitFailed || !strings.Contains(stderr, "line 2: bad line: ") || !strings.Contains(stderr, says) || !strings.Contains(stderr, "next: ") {
+			t.Errorf("%.80s: exit code %d, %s", line, code, stderr)
+		}
+		if got := b.export(); got != `{"row":"first","columns":{"a":"1"}}`+"\n" {
+			t.Errorf("%.80s: a load that stops at line 2 leaves\n%s", line, got)
+		}
+		b.must(ExitDone, "going on after line 1", append(args, "--skip-bad", "1")...)
+		if got := b.export(); strings.Count(got, "\n") != 2 {
+			t.Errorf("%.80s: passed over, there is\n%s", line, got)
+		}
+	}
+}
+
+// What only the repository can refuse is found, too, row by row: here a column that is weak.
+func TestRowsTheRepositoryRefuses(t *testing.T) {
+	b := newBulk(t)
+	b.cluster.Observe(b.table, "bell", mvcc.ObservedWeak)
+	text := strings.Replace(lines(100), `{"a":"41","b":"41"}`, `{"bell":"x"}`, 1)
+	b.file("in", text)
+	b.must(ExitFailed, "line 42: ", "load", "t", "@in", "--batch", "30")
+	b.must(ExitDone, `"rows":99,"bytes":`+fmt.Sprint(len(text))+`,"skipped":1`, "load", "t", "@in", "--batch", "30", "--skip-bad", "1", "-o", "json")
+	if got := strings.Count(b.export(), "\n"); got != 99 {
+		t.Errorf("%d rows", got)
+	}
+}
+
+// A load that a fault ends goes on where it was, whatever was committed behind that place.
+func TestLoadGoesOn(t *testing.T) {
+	b := newBulk(t)
+	text := lines(2000)
+	b.file("in", text)
+	var writes, from atomic.Int64
+	b.inject = func(req *pb.TabletRequest) txntest.Fault {
+		if w := req.GetOnePhase(); w != nil && writes.Add(1) > 40 && writes.Load()%3 == 0 {
+			return txntest.Fault{Answer: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "not now"}}
+		}
+		return txntest.Fault{}
+	}
+	for round := 0; ; round++ {
+		writes.Store(0)
+		code, _, stderr := b.run("load", "t", "@in", "--batch", "10", "--checkpoint", "0s")
+		if code == ExitDone {
+			break
+		}
+		var state loadState
+		if err := json.Unmarshal([]byte(b.text("in.progress")), &state); err != nil {
+			t.Fatalf("round %d: %v\n%s", round, err, stderr)
+		}
+		if !strings.Contains(stderr, fmt.Sprintf("goes on after line %d", state.Line)) || state.Line < from.Load() {
+			t.Fatalf("round %d: line %d after %d\n%s", round, state.Line, from.Load(), stderr)
+		}
+		from.Store(state.Line)
+		// All that the file claims is there.
+		if got := b.export(); !containsAll(got, text[:state.Offset]) {
+			t.Fatalf("round %d: not all of the first %d lines are there", round, state.Line)
+		}
+		if round == 5 {
+			b.inject = nil
+		}
+	}
+	if from.Load() == 0 {
+		t.Error("no round has got anywhere")
+	}
+	if got := b.export(); got != text {
+		t.Error("the table is not the file")
+	}
+}
+
+func containsAll(text, wanted string) bool {
+	have := map[string]bool{}
+	for line := range strings.Lines(text) {
+		have[line] = true
+	}
+	for line := range strings.Lines(wanted) {
+		if !have[line] {
+			return false
+		}
+	}
+	return true
+}
+
+// A progress file is believed only for the file, table and cluster that it was written for.
+func TestProgressOfSomethingElse(t *testing.T) {
+	b := newBulk(t)
+	b.cluster.AddTable("u")
+	text := lines(50)
+	b.file("in", text+"bad\n")
+	b.must(ExitFailed, "line 51", "load", "t", "@in")
+	b.must(ExitFailed, "into another table", "load", "u", "@in")
+	b.file("in", strings.Replace(text, "a00000", "a0000x", 1)+"bad\n")
+	b.must(ExitFailed, "of another file", "load", "t", "@in")
+	b.file("in", text[:100])
+	b.must(ExitFailed, "--restart", "load", "t", "@in")
+	b.file("in", text+lines(1))
+	b.must(ExitDone, "going on after line 50", "load", "t", "@in") // it has only grown
+	b.file("in.progress", "{")
+	b.must(ExitFailed, "--restart begins anew", "load", "t", "@in")
+	b.must(ExitDone, "51 rows loaded", "load", "t", "@in", "--restart")
+	if b.text("in.progress") != "" {
+		t.Error("a whole load leaves its progress file")
+	}
+}
+
+// An export that a fault ends goes on at the same snapshot: what was written meanwhile is not in it.
+func TestExportGoesOn(t *testing.T) {
+	b := newBulk(t)
+	text := lines(3000)
+	b.file("in", text)
+	b.must(ExitDone, "", "load", "t", "@in")
+	var scans atomic.Int64
+	b.inject = func(req *pb.TabletRequest) txntest.Fault {
+		if req.GetScan() != nil && scans.Add(1) == 2 { // the second tablet
+			return txntest.Fault{Answer: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "not now"}}
+		}
+		return txntest.Fault{}
+	}
+	b.must(ExitFailed, "not now", "export", "t", "@out")
+	if b.text("out") != "" || b.text("out.part") == "" {
+		t.Fatal("FILE is there before it is whole")
+	}
+	b.stdin = `{"row":"x","columns":{"new":"1"}}`
+	b.must(ExitDone, "", "load", "t", "-")
+	// What no state counts is cut off: half a line after a kill.
+	b.file("out.part", b.text("out.part")+`{"row":"z`)
+	b.must(ExitFailed, "of another export", "export", "t", "@out", "--prefix", "a")
+	b.must(ExitUsage, "--at", "export", "t", "@out", "--at", "1h")
+	b.must(ExitDone, "going on after", "export", "t", "@out")
+	if b.text("out") != text {
+		t.Error("the file is not the first snapshot")
+	}
+	if b.text("out.part")+b.text("out.progress") != "" {
+		t.Error("something is left")
+	}
+}
+
+// A crash between the rename and the end leaves a progress file that says "done".
+func TestExportEndsTwice(t *testing.T) {
+	b := newBulk(t)
+	b.stdin = lines(3)
+	b.must(ExitDone, "", "load", "t")
+	b.must(ExitDone, "", "export", "t", "@out")
+	status, err := b.cluster.Process(1, 1).NodeStatus(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := exportState{Version: 1, Cluster: status.GetClusterId(), Table: "t", TableID: uint32(b.table), TS: 9, Rows: 3, Bytes: int64(len(b.text("out"))), Done: true}
+	for _, undo := range []bool{false, true} {
+		if undo { // before the rename
+			b.file("out.part", b.text("out"))
+			b.file("out", "older")
+		}
+		progress, err := json.Marshal(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.file("out.progress", string(progress))
+		b.must(ExitDone, `"rows":3`, "export", "t", "@out", "-o", "json")
+		if b.text("out") != lines(3) || b.text("out.progress")+b.text("out.part") != "" {
+			t.Errorf("undone %v: not finished", undo)
+		}
+	}
+}
+
+func TestExportOfASnapshotThatIsGone(t *testing.T) {
+	b := newBulk(t)
+	b.stdin = lines(10)
+	b.must(ExitDone, "", "load", "t")
+	b.inject = func(req *pb.TabletRequest) txntest.Fault {
+		if req.GetScan() != nil {
+			return txntest.Fault{Answer: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "not now"}}
+		}
+		return txntest.Fault{}
+	}
+	b.must(ExitFailed, "not now", "export", "t", "@out")
+	b.inject = nil
+	b.cluster.SetBound(b.cluster.Timestamps(1))
+	b.must(ExitFailed, "--restart begins a new one", "export", "t", "@out")
+	b.must(ExitDone, "10 rows", "export", "t", "@out", "--restart")
+	if b.text("out") != lines(10) {
+		t.Error("the file is not the table")
+	}
+}
+
+// A batch whose outcome stays unknown is written once more. (In a bubble: finding out takes seconds.)
+func TestLoadAfterAnUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBulk(t)
+		b.stdin = lines(20)
+		var lost atomic.Uint64 // the transaction
+		b.inject = func(req *pb.TabletRequest) txntest.Fault {
+			if w := req.GetOnePhase(); w != nil && lost.CompareAndSwap(0, w.StartTs) {
+				return txntest.Fault{Reply: true}
+			}
+			return txntest.Fault{
+				Reply: req.GetOnePhase().GetStartTs() == lost.Load() && lost.Load() != 0,
+				Lost:  req.GetRollback().GetStartTs() == lost.Load() && lost.Load() != 0,
+			}
+		}
+		b.must(ExitDone, "20 rows loaded", "load", "t", "--batch", "5", "--workers", "2")
+		if lost.Load() == 0 {
+			t.Error("nothing was lost")
+		}
+		if b.export() != lines(20) {
+			t.Error("the table is not the file")
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// TestWhy has every verdict. Entries are written as for TestHistory; one that begins with "@row " is another row's, where
+// a primary is. Arguments: observer=, table=; state of the observer: absent, retired, paused, unlinked, running=, limit=.
+// The oracle is at one second, so an expiry below 262144000 is over.
+func TestWhy(t *testing.T) {
+	seen := map[string]bool{}
+	datadriven.RunTest(t, "testdata/why", func(t *testing.T, d *datadriven.TestData) string {
+		cluster := bankCluster()
+		observer, table := "count", "bank"
+		d.MaybeScanArgs(t, "observer", &observer)
+		d.MaybeScanArgs(t, "table", &table)
+		cluster.tables = append(cluster.tables, &pb.Table{Id: 17, Name: "other"})
+		cluster.rows = map[string][]*pb.HistoryEntry{}
+		for line := range strings.Lines(d.Input) {
+			line, row := strings.TrimSuffix(line, "\n"), "Bob"
+			if rest, other := strings.CutPrefix(line, "@"); other {
+				row, line, _ = strings.Cut(rest, " ")
+			}
+			e := parseEntry(t, row, line)
+			if e.Lock != nil && d.HasArg("alive") {
+				e.Lock.Expiry = uint64(mvcc.TimestampAt(3000))
+			}
+			if e.Intent != nil && d.HasArg("alive") {
+				e.Intent.Expiry = uint64(mvcc.TimestampAt(3000))
+			}
+			cluster.rows[row] = append(cluster.rows[row], e)
+		}
+		applyState(t, d, cluster.observers[1])
+		if d.HasArg("absent") {
+			cluster.observers = nil
+		}
+		code, stdout, stderr := runApp(t, cluster, nil, "why", table, "Bob", observer)
+		if code != ExitDone || stderr != "" {
+			t.Fatalf("exit code %d: %s", code, stderr)
+		}
+		_, text, _ := runApp(t, cluster, nil, "why", table, "Bob", observer, "-o", "json")
+		var out whyJSON
+		if err := json.Unmarshal([]byte(text), &out); err != nil {
+			t.Fatalf("%v in %s", err, text)
+		}
+		seen[out.Verdict] = true
+		if !strings.HasPrefix(stdout, out.Sentence) {
+			t.Errorf("JSON says %q", out.Sentence)
+		}
+		if len(cluster.sent) > 0 {
+			t.Errorf("why has sent %v", cluster.sent)
+		}
+		return fmt.Sprintf("(%s)\n%s", out.Verdict, stdout)
+	})
+	for verdict := range strings.SplitSeq(verdictList(), ", ") {
+		if !seen[verdict] {
+			t.Errorf("no case for %s", verdict)
+		}
+	}
+}
+
+// applyState sets the state of count.
+func applyState(t *testing.T, d *datadriven.TestData, o *pb.ObserverState) {
+	t.Helper()
+	d.MaybeScanArgs(t, "running", &o.Status.Running)
+	d.MaybeScanArgs(t, "limit", &o.Status.Limit)
+	d.MaybeScanArgs(t, "queued", &o.Status.Queued)
+	o.Info.Retired, o.Info.Paused = d.HasArg("retired"), d.HasArg("paused")
+	if d.HasArg("unlinked") {
+		o.Linked, o.Status = false, nil
+	}
+}
