@@ -36,7 +36,7 @@ test: ## all tests, without the race detector
 race: ## the tests of everything that runs goroutines, under the race detector, long ones left out
 	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE)
 
-bench: ## the first figures, as ratios in one run; ARGS are passed on
+bench: ## the figures, as ratios in one run; ARGS are passed on
 	$(GO) run ./bench $(ARGS)
 
 demo: build ## one node, the web index loaded into it, a summary; ARGS=--exit ends by itself

@@ -1,7 +1,7 @@
 // Command bench measures the first figures: the raw tablet path against transactions, and Badger alone as two
 // denominators, all in one run and on fresh stores, so that the ratios mean something on a shared machine.
 //
-//	go run ./bench                     the table
+//	go run ./bench                     the table, then how long a commit's observer takes to start
 //	go run ./bench -sync-delay 2ms     the same under strace, with that much added to every sync (needs strace)
 package main
 
@@ -9,6 +9,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -21,6 +22,7 @@ type options struct {
 	callers   []int
 	syncDelay time.Duration
 	rounds    int
+	changes   int
 	dir       string
 	profile   profiles
 	only      string
@@ -37,7 +39,8 @@ func run(ctx context.Context) error {
 	o := options{}
 	callers := flag.String("callers", "1,64,512", "numbers of concurrent callers")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "of each measurement")
-	flag.IntVar(&o.rounds, "rounds", 2, "measurements of each kind, in turn; the best counts")
+	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each kind, in turn; the best counts, of ratios the median")
+	flag.IntVar(&o.changes, "changes", 500, "commits one at a time, to measure how soon their observer starts; 0: none")
 	flag.DurationVar(&o.syncDelay, "sync-delay", 0, "added to every msync, fsync and fdatasync, by strace")
 	flag.StringVar(&o.dir, "dir", "", "where the stores are made; default: the temporary directory")
 	flag.StringVar(&o.profile.cpu, "cpuprofile", "", "write a CPU profile; with -only and one number of -callers")
@@ -56,7 +59,21 @@ func run(ctx context.Context) error {
 	if o.syncDelay > 0 && os.Getenv(delayed) == "" {
 		return underStrace(o.syncDelay)
 	}
-	return measureAll(ctx, o)
+	return runAll(ctx, o, os.Stdout)
+}
+
+func runAll(ctx context.Context, o options, out io.Writer) error {
+	r, err := measureAll(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := report(out, o, r); err != nil {
+		return err
+	}
+	if o.changes == 0 || !strings.Contains(latency, o.only) {
+		return nil
+	}
+	return measureLatency(ctx, o, out)
 }
 
 // delayed marks the process that runs under strace.

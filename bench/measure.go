@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"text/tabwriter"
 	"time"
 )
 
@@ -36,26 +35,42 @@ type figure struct {
 	tablet, synced float64
 }
 
-func measureAll(ctx context.Context, o options) error {
-	results := map[string]map[int]figure{}
-	for _, k := range kinds() {
-		if !strings.Contains(k.name, o.only) {
-			continue
+// results are all measurements: by kind, by number of callers, by round.
+type results map[string]map[int][]figure
+
+// best is the measurement with the highest rate: what others on the machine take away only lowers it.
+func (r results) best(kind string, callers int) (best figure, ok bool) {
+	for _, f := range r[kind][callers] {
+		if f.perSecond >= best.perSecond {
+			best = f
 		}
-		results[k.name] = map[int]figure{}
-		for range o.rounds {
-			for _, callers := range o.callers {
+		ok = true
+	}
+	return best, ok
+}
+
+// measureAll measures kind after kind, and begins again in the next round: what is compared has been measured within the
+// same seconds.
+func measureAll(ctx context.Context, o options) (results, error) {
+	r := results{}
+	for range o.rounds {
+		for _, callers := range o.callers {
+			for _, k := range kinds() {
+				if !strings.Contains(k.name, o.only) {
+					continue
+				}
 				f, err := measure(ctx, o, k, callers)
 				if err != nil {
-					return fmt.Errorf("%s with %d callers: %w", k.name, callers, err)
+					return nil, fmt.Errorf("%s with %d callers: %w", k.name, callers, err)
 				}
-				if f.perSecond > results[k.name][callers].perSecond {
-					results[k.name][callers] = f
+				if r[k.name] == nil {
+					r[k.name] = map[int][]figure{}
 				}
+				r[k.name][callers] = append(r[k.name][callers], f)
 			}
 		}
 	}
-	return report(o, results)
+	return r, nil
 }
 
 func measure(ctx context.Context, o options, k kind, callers int) (figure, error) {
@@ -127,62 +142,15 @@ func load(ctx context.Context, s subject, callers int, d time.Duration) (figure,
 	return f, nil
 }
 
+// precision is what latencies are rounded to.
+const precision = time.Microsecond
+
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// report shows the table and the ratios.
-func report(o options, results map[string]map[int]figure) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(w, "sync delay %v, %v each, best of %d\n\n", o.syncDelay, o.duration, o.rounds)
-	_, _ = fmt.Fprintln(w, "kind\tcallers\t/s\tp50\tp99\tCPU µs/op\tops/batch\tops/sync\t")
-	for _, k := range kinds() {
-		for _, callers := range o.callers {
-			f, ok := results[k.name][callers]
-			if !ok {
-				continue
-			}
-			_, _ = fmt.Fprintf(w, "%s\t%d\t%.0f\t%v\t%v\t%.1f\t%.1f\t%.1f\t\n", k.name, callers, f.perSecond,
-				f.p50.Round(time.Microsecond), f.p99.Round(time.Microsecond), f.cpuMicros, f.tablet, f.synced)
-		}
-	}
-	_, _ = fmt.Fprintln(w, "\nratio\tcallers\tvalue\t")
-	for _, r := range ratios {
-		for _, callers := range o.callers {
-			a, okA := results[r.above][callers]
-			below := callers
-			if r.at != 0 {
-				below = r.at
-			}
-			b, okB := results[r.below][below]
-			if okA && okB {
-				_, _ = fmt.Fprintf(w, "%s / %s\t%d\t%.2f\t\n", r.above, r.below, callers, a.perSecond/b.perSecond)
-			}
-		}
-	}
-	return w.Flush()
-}
-
-// ratio compares two kinds; at is the number of callers of the lower one, 0: the same.
-type ratio struct {
-	above, below string
-	at           int
-}
-
-var ratios = []ratio{
-	{above: readTxn, below: rawGet},
-	{above: onePhase, below: rawPut},
-	{above: twoPhase, below: rawPut},
-	{above: onePhase, below: badgerUpdate, at: 64},
-	{above: twoPhase, below: badgerUpdate, at: 64},
-	{above: onePhase, below: badgerGrouped},
-	{above: twoPhase, below: badgerGrouped},
-	{above: rawPut, below: badgerGrouped},
-	{above: readTxn, below: badgerGet},
 }
 
 func quantile(d []time.Duration, q float64) time.Duration {

@@ -52,6 +52,7 @@ func (s *onNode) prepare(ctx context.Context) error {
 	}
 	s.tablet = d[0]
 	s.client = txn.NewClient(transport, txn.Config{TwoPhaseOnly: s.kind == twoPhase})
+	s.db = percolator.NewDB(s.client)
 	if s.kind != readTxn && s.kind != rawGet {
 		return nil
 	}
@@ -67,13 +68,12 @@ const readKeys = 20
 
 func (s *onNode) fill(ctx context.Context, caller int) error {
 	if s.kind == readTxn {
-		_, err := s.client.Run(ctx, txn.Options{}, func(_ context.Context, t *txn.Txn) error {
+		return s.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 			for i := range readKeys {
-				t.Set(s.key(caller, i), payload)
+				tx.Set(row(caller, i), column, payload)
 			}
 			return nil
 		})
-		return err
 	}
 	w := &pb.RawWriteRequest{}
 	for i := range readKeys {
@@ -82,9 +82,7 @@ func (s *onNode) fill(ctx context.Context, caller int) error {
 	return s.send(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: w}})
 }
 
-func (s *onNode) key(caller, i int) txn.Key {
-	return txn.Key{Table: "bench", Row: string(key(caller, i)), Column: "c"}
-}
+var column = percolator.Column{Table: "bench", Name: "c"}
 
 func (s *onNode) cell(caller, i int) *pb.Cell {
 	return &pb.Cell{Table: s.table, Row: key(caller, i), Column: []byte("c")}
@@ -107,20 +105,18 @@ func (s *onNode) do(ctx context.Context, caller, i int) error {
 		g := &pb.RawGetRequest{Cells: []*pb.Cell{s.cell(caller, i%readKeys)}}
 		return s.send(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_RawGet{RawGet: g}})
 	case readTxn:
-		_, err := s.client.Run(ctx, txn.Options{}, func(ctx context.Context, t *txn.Txn) error {
-			_, ok, err := t.Get(ctx, s.key(caller, i%readKeys))
+		return s.db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+			_, ok, err := tx.Get(ctx, row(caller, i%readKeys), column)
 			if err == nil && !ok {
 				err = errors.New("a cell is missing")
 			}
 			return err
 		})
-		return err
 	default:
-		_, err := s.client.Run(ctx, txn.Options{}, func(_ context.Context, t *txn.Txn) error {
-			t.Set(s.key(caller, i%keysPerCaller), payload)
+		return s.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set(row(caller, i%keysPerCaller), column, payload)
 			return nil
 		})
-		return err
 	}
 }
 
@@ -143,7 +139,17 @@ func (s *onNode) close() error {
 	return errors.Join(s.client.Close(), s.node.Close(context.Background()))
 }
 
-func key(caller, i int) []byte {
-	b := strconv.AppendInt([]byte("k"), int64(caller), 10)
+// key and row are the same, with one allocation each.
+func key(caller, i int) []byte { return appendKey(make([]byte, 0, keyRoom), caller, i) }
+
+func row(caller, i int) string {
+	var room [keyRoom]byte
+	return string(appendKey(room[:0], caller, i))
+}
+
+const keyRoom = 24
+
+func appendKey(b []byte, caller, i int) []byte {
+	b = strconv.AppendInt(append(b, 'k'), int64(caller), 10)
 	return strconv.AppendInt(append(b, '/'), int64(i), 10)
 }

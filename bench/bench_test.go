@@ -1,0 +1,33 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSmoke runs everything once, shortly: the figures mean nothing, but all of them must be there.
+func TestSmoke(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 5 s")
+	}
+	var out strings.Builder
+	o := options{duration: 50 * time.Millisecond, callers: []int{4, 64}, rounds: 1, changes: 10, dir: t.TempDir()}
+	if err := runAll(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(out.String())
+	for _, k := range kinds() {
+		if !strings.Contains(out.String(), k.name) {
+			t.Errorf("no figures of %s", k.name)
+		}
+	}
+	for _, r := range ratios {
+		if !strings.Contains(out.String(), r.above+" / "+r.below) {
+			t.Errorf("no ratio of %s to %s", r.above, r.below)
+		}
+	}
+	if !strings.Contains(out.String(), "observer's start") {
+		t.Error("no latency")
+	}
+}
