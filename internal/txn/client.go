@@ -12,7 +12,7 @@ import (
 
 // Client coordinates transactions of one process over a Transport. All its methods may be used concurrently.
 //
-// It has two goroutines of its own, the oracle's and the heartbeats', and one for each thing that goes on in the
+// It has three goroutines of its own, the oracle's, the heartbeats' and the leases', and one for each thing that goes on in the
 // background. Transactions run on their callers' goroutines, as the paper's threads do (§2.5).
 type Client struct {
 	transport Transport
@@ -27,13 +27,14 @@ type Client struct {
 	learned  prefetcher
 	work     background
 	beats    heartbeats
+	leases   leases
 	backlog  backlog
 	stats    counters
 
 	closed atomic.Bool
 	ctx    context.Context // ends with the client; for what goes on in the background
 	cancel context.CancelFunc
-	loops  sync.WaitGroup // the oracle's and the heartbeats' goroutines
+	loops  sync.WaitGroup // the oracle's, the heartbeats' and the leases' goroutines
 }
 
 // NewClient returns a client over the transport, which belongs to it from now on. It must be closed.
@@ -48,8 +49,10 @@ func NewClient(transport Transport, cfg Config) *Client {
 	c.learned.init()
 	c.work.init(c.cfg.Background)
 	c.beats.init(c)
+	c.leases.init(c)
 	c.loops.Go(func() { c.oracle.run(c.ctx) })
 	c.loops.Go(func() { c.beats.run(c.ctx) })
+	c.loops.Go(func() { c.leases.run(c.ctx) })
 	return c
 }
 
@@ -200,7 +203,7 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.snapshot(ts), nil
+	return c.snapshot(ts, false), nil
 }
 
 // SnapshotAt reads the state at ts, which the oracle must have given out already: what is below a timestamp that is
@@ -222,11 +225,13 @@ func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, 
 			return nil, Invalid("timestamp %d is in the future: the oracle is at %d", ts, now)
 		}
 	}
-	return c.snapshot(ts), nil
+	return c.snapshot(ts, true), nil
 }
 
-func (c *Client) snapshot(ts mvcc.Timestamp) *Snapshot {
+// snapshot opens one; it counts for leases on history until it is closed. past: it may be old already.
+func (c *Client) snapshot(ts mvcc.Timestamp, past bool) *Snapshot {
 	s := &Snapshot{}
 	s.c, s.at = c, ts
+	c.leases.add(ts, past)
 	return s
 }

@@ -53,6 +53,8 @@ type Config struct {
 	// Background is how many secondary commits and rollbacks go on at once after their callers were answered; default
 	// 256. Beyond it callers do that work themselves.
 	Background int
+	// LeaseTTL is how long a lease on history lasts that is not renewed, its client having died; default 30 s.
+	LeaseTTL time.Duration
 	// MaxTablets bounds the cached part of the tablet map; default 65536 descriptors.
 	MaxTablets int
 	// ReadCacheBytes bounds each transaction's read cache; default 16 MiB.
@@ -76,6 +78,7 @@ func (c Config) withDefaults() Config {
 	orDuration(&c.LockTTL, 10*time.Second)
 	orDuration(&c.OperationTimeout, 20*time.Second)
 	orDuration(&c.SettleTimeout, 5*time.Second)
+	orDuration(&c.LeaseTTL, 30*time.Second)
 	orDuration(&c.BackoffBase, time.Millisecond)
 	orDuration(&c.BackoffMax, 200*time.Millisecond)
 	orInt(&c.Background, 256)

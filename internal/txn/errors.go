@@ -11,7 +11,7 @@ var (
 	ErrConflict       = errors.New("percolator: conflict with another transaction")
 	ErrLocked         = errors.New("percolator: locked by a live transaction")
 	ErrCommitUnknown  = errors.New("percolator: outcome of the commit is unknown")
-	ErrSnapshotTooOld = errors.New("percolator: snapshot is older than the history kept")
+	ErrSnapshotTooOld = errors.New("percolator: snapshot is older than the history kept: read a newer one, close snapshots sooner, or let the node keep more history")
 	ErrNoTable        = errors.New("percolator: no such table")
 	ErrTooLarge       = errors.New("percolator: over a limit")
 	ErrInvalid        = errors.New("percolator: invalid argument")

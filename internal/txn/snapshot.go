@@ -50,6 +50,7 @@ func (s *Snapshot) Timestamp() mvcc.Timestamp { return s.at }
 // Close ends the snapshot.
 func (s *Snapshot) Close() error {
 	if !s.ended.Swap(true) {
+		s.c.leases.remove(s.at)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.guesses.finish(&s.reader)

@@ -20,6 +20,7 @@ type Stats struct {
 	Retries      uint64 // runs of Run after the first
 	RolledBack   uint64 // failed prewrites rolled back
 	Heartbeats   uint64
+	Leases       uint64 // requests to hold history for open snapshots
 	Secondaries  uint64 // background commits of secondaries that failed and were left for resolution
 	InBackground uint64 // commits and rollbacks going on in the background now
 
@@ -110,7 +111,7 @@ func (s *counters) byName() map[string]NameStats {
 type counters struct {
 	begun, onePhase, twoPhase, notifyOnly, readOnly     atomic.Uint64
 	conflicts, locked, unknown, settled, retries        atomic.Uint64
-	rolledBack, heartbeats, secondaries                 atomic.Uint64
+	rolledBack, heartbeats, secondaries, leases         atomic.Uint64
 	timestamps, timestampRequests, timestampsRefused    atomic.Uint64
 	reads, readCells, cacheHits, scanPages              atomic.Uint64
 	prefetchAsked, prefetchUsed, prefetchLocked         atomic.Uint64
@@ -128,7 +129,7 @@ func (c *Client) Stats() Stats {
 		Begun: s.begun.Load(), OnePhase: s.onePhase.Load(), TwoPhase: s.twoPhase.Load(), NotifyOnly: s.notifyOnly.Load(),
 		ReadOnly: s.readOnly.Load(), Conflicts: s.conflicts.Load(), Locked: s.locked.Load(), Unknown: s.unknown.Load(),
 		Settled: s.settled.Load(), Retries: s.retries.Load(), RolledBack: s.rolledBack.Load(), Heartbeats: s.heartbeats.Load(),
-		Secondaries: s.secondaries.Load(), InBackground: uint64(c.work.running()),
+		Leases: s.leases.Load(), Secondaries: s.secondaries.Load(), InBackground: uint64(c.work.running()),
 		Timestamps: s.timestamps.Load(), TimestampRequests: s.timestampRequests.Load(), TimestampsRefused: s.timestampsRefused.Load(),
 		Reads: s.reads.Load(), ReadCells: s.readCells.Load(), CacheHits: s.cacheHits.Load(), ScanPages: s.scanPages.Load(),
 		PrefetchAsked: s.prefetchAsked.Load(), PrefetchUsed: s.prefetchUsed.Load(), PrefetchLocked: s.prefetchLocked.Load(),
