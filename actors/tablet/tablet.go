@@ -118,6 +118,10 @@ type counters struct {
 
 // Spawn starts the replica of the tablet that the store holds state for, and returns the port to it.
 func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *ReadPool, id uint64, host Host, cfg Config) (*Port, error) {
+	return newTablet(system, st, logs, readers, id, host, cfg).spawn(system)
+}
+
+func newTablet(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *ReadPool, id uint64, host Host, cfg Config) *Tablet {
 	if cfg.MaxWait <= 0 {
 		cfg.MaxWait = 10 * time.Second
 	}
@@ -127,20 +131,24 @@ func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *
 	if cfg.Indexed <= 0 {
 		cfg.Indexed = DefaultIndexed
 	}
-	t := &Tablet{
+	return &Tablet{
 		cfg: cfg, host: host, store: st, logs: logs, reader: readers, id: id, root: system.Root,
 		batch: actorkit.NewBatcher[*Call](cfg.Batch), locks: newLockTable(), overlay: newOverlay(), notify: newNotifyIndex(),
 		onePhase: map[mvcc.Timestamp]*onePhase{},
 	}
+}
+
+// spawn opens the replica and starts its actor.
+func (t *Tablet) spawn(system *actor.ActorSystem) (*Port, error) {
 	if err := t.open(); err != nil {
-		return nil, fmt.Errorf("tablet %d: %w", id, err)
+		return nil, fmt.Errorf("tablet %d: %w", t.id, err)
 	}
 	props := actor.PropsFromProducer(func() actor.Actor { return t }, actorkit.Mailbox())
-	pid, err := system.Root.SpawnNamed(props, fmt.Sprintf("tablet-%d", id))
+	pid, err := system.Root.SpawnNamed(props, fmt.Sprintf("tablet-%d", t.id))
 	if err != nil {
-		return nil, fmt.Errorf("tablet %d: %w", id, err)
+		return nil, fmt.Errorf("tablet %d: %w", t.id, err)
 	}
-	port := actorkit.NewPort[*pb.TabletRequest, *pb.TabletResponse](system, pid, cfg.Batch.WithDefaults().QueueLimit)
+	port := actorkit.NewPort[*pb.TabletRequest, *pb.TabletResponse](system, pid, t.cfg.Batch.WithDefaults().QueueLimit)
 	port.BoundBytes(actorkit.DefaultQueueBytes, requestSize)
 	return port, nil
 }
