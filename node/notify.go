@@ -76,6 +76,9 @@ func (n *Node) startScanners() error {
 		Walker: scanner.NewWalker(n.client.Transport()), Resolver: n.client,
 		Hints: hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
+		// After some quick restarts the oracle is far ahead of the clock: by the clock, what a crash has left would look
+		// too young to be touched for as long.
+		Now: n.client.OracleTime,
 	}
 	if n.cfg.Scanners == 0 {
 		cfg.Scanners = -1

@@ -204,6 +204,15 @@ func (o *timestamps) accept(first, last, floor mvcc.Timestamp) error {
 	return nil
 }
 
+// OracleTime is about the oracle's time now, which may be ahead of this machine's clock; this machine's before the client
+// has seen a timestamp.
+func (c *Client) OracleTime() time.Time {
+	if at := c.oracle.estimate(); at != 0 {
+		return time.UnixMilli(at.Millis())
+	}
+	return time.Now()
+}
+
 // estimate is about the oracle's time now: a timestamp seen not long ago, moved on by the time since then on this machine's
 // monotonic clock. It never needs to be exact: expiries are set by it, decisions are not.
 func (o *timestamps) estimate() mvcc.Timestamp {
