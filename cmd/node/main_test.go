@@ -22,7 +22,7 @@ import (
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"percolator": main, "observed": observed})
+	testscript.Main(m, map[string]func(){"percolator": main, "observed": observed, "abandon": abandon})
 }
 
 // observed is a program with observers of its own, as a user would write it: a copy of one column, a bell that the copy
@@ -57,11 +57,15 @@ func observed() {
 //	term FILE                 sends SIGTERM to the node that wrote the ready file
 //	until REGEXP percolator … runs it until its output matches
 //	fetch PATH                prints what the node's HTTP listener answers
+//	rows N FILE               writes N rows as JSON lines
+//	whole FILE                checks that no row of an export is torn, and counts them
+//	killed N PROGRESS …       runs a command and kills it -9 when its progress file is N rows further
 func TestTranscripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "up": up, "until": until, "fetch": fetch, "term": term,
+			"rows": bulkRows, "whole": whole, "killed": killed,
 		},
 	})
 }

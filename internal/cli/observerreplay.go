@@ -16,7 +16,7 @@ const (
 	backfillRunning   = "running"
 	backfillDone      = "done"
 	backfillCancelled = "cancelled"
-	backfillFailed    = "failed" // it goes on when it is started again
+	backfillFailed    = "failed"
 )
 
 // replayPoll is how often --wait asks.
@@ -34,8 +34,9 @@ func (r *run) observerReplay() *cobra.Command {
 		Use:   "replay OBSERVER",
 		Short: "Run an observer once for every row that its column has",
 		Long: `Mark every row that the observed column has as changed, once, whatever was acknowledged: for a new observer that has to
-see what was there before it, or for one whose code was wrong. The rows are those that exist when it begins; the
-cluster goes through them by itself, also when nodes restart, and the observer runs for them as for any change.
+see what was there before it, or for one whose code was wrong. The rows are those that exist when it begins (of a weak
+column: all rows of the table); the cluster goes through them by itself, also when nodes restart, no faster than the
+observer runs, and not while it is paused.
 
 One replay at a time: starting one that is under way changes nothing. --wait watches until all rows are marked (the
 observer then still has to run for them: ` + "`observer ls`" + `), --status tells how far it is, --cancel ends it.
@@ -170,7 +171,7 @@ func (r *run) showBackfill(b *backfillJSON, waited bool) error {
 	}
 	switch {
 	case b.State == backfillFailed:
-		return &hintError{err: fmt.Errorf("the replay does not go on: %s", b.Error), hint: "mend the cause and run the command again: it goes on where it was"}
+		return &hintError{err: fmt.Errorf("the replay has failed: %s", b.Error), hint: "mend the cause and run the command again: it begins anew"}
 	case waited && b.State == backfillCancelled:
 		return &hintError{err: fmt.Errorf("the replay was cancelled"), hint: "run the command again to begin anew"}
 	}
