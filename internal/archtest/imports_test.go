@@ -49,6 +49,7 @@ var layers = []layer{
 	{of: "internal/httpd", may: []string{pb, "internal/mvcc", "internal/pbjson"}},
 	{of: "internal/cli/...", may: []string{root, pb, "internal/actorkit", "internal/cli/...", "internal/config", "internal/mvcc", "internal/pbjson", "internal/rpc", "internal/txn", "internal/wire"}},
 	{of: "node", may: []string{"..."}},
+	{of: "percolatortest", may: []string{root, pb, "internal/mvcc", "internal/txn", "internal/wire", "node", "store"}},
 	{of: "cmd/...", may: []string{"node"}},
 	{of: "bench", may: []string{"..."}},
 	{of: "test/...", may: []string{"..."}},

@@ -1,0 +1,239 @@
+package percolatortest_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pt "github.com/percolator-go/percolator/percolatortest"
+)
+
+// TestFaultsLeaveResultsRight: under each fault the strong observer counts every order once and the report is right in the
+// end; what shows of the fault is that it happened.
+func TestFaultsLeaveResultsRight(t *testing.T) {
+	const count = 10
+	for name, faults := range map[string][]pt.Fault{
+		"conflicts":          {{Kind: pt.CommitConflicts, Observer: "tally", Times: 5}, {Kind: pt.CommitConflicts, Observer: "report", Times: 5}},
+		"everybody's":        {{Kind: pt.CommitConflicts, Observer: pt.Everybody, Times: 5}},
+		"lost replies":       {{Kind: pt.CommitReplyLost, Observer: "tally", Times: 5}, {Kind: pt.CommitReplyLost, Observer: "report", Times: 1}},
+		"unknown outcomes":   {{Kind: pt.CommitUnknown, Observer: "tally", Times: 5}, {Kind: pt.CommitUnknown, Observer: "report", Times: 1}},
+		"lost commits":       {{Kind: pt.CommitLost, Observer: "tally", Times: 5}, {Kind: pt.CommitLost, Observer: "report", Times: 1}},
+		"deaths":             {{Kind: pt.ClearLost, Observer: "tally", Times: 5}, {Kind: pt.ClearLost, Observer: "report", Times: 1}},
+		"failures":           {{Kind: pt.RunFails, Observer: "tally", Times: 2}, {Kind: pt.RunPanics, Observer: "report", Times: 2}},
+		"no tablet":          {{Kind: pt.TabletUnavailable, Times: 20}},
+		"slow tablets":       {{Kind: pt.TabletSlow, Delay: time.Millisecond}},
+		"no oracle":          {{Kind: pt.OracleUnavailable, Times: 20}},
+		"slow oracle":        {{Kind: pt.OracleSlow, Delay: time.Millisecond}},
+		"everything at once": {{Kind: pt.CommitConflicts, Observer: pt.Everybody, Times: 5}, {Kind: pt.CommitUnknown, Observer: "tally", Times: 3}, {Kind: pt.ClearLost, Observer: "report", Times: 1}, {Kind: pt.TabletUnavailable, Times: 9}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := pt.Start(t, shop, pt.WithDuplicateHints())
+			var on []*pt.Injection
+			for _, f := range faults {
+				on = append(on, n.Inject(t, f))
+			}
+			orders(t, n, "ann", count)
+			n.RunUntilIdle(t)
+			want(t, n, "ann", tally, strconv.Itoa(count))
+			want(t, n, "ann", report, strconv.Itoa(count))
+			for _, i := range on {
+				if i.Count() == 0 {
+					t.Error("a fault did not happen")
+				}
+			}
+		})
+	}
+}
+
+// TestConflicts: as many runs conflict as asked for, and conflicts are not failures.
+func TestConflicts(t *testing.T) {
+	n := pt.Start(t, shop)
+	n.Inject(t, pt.Fault{Kind: pt.CommitConflicts, Observer: "tally", Times: 4})
+	n.Set(t, "ann/1", item, "apple")
+	n.RunUntilIdle(t)
+	if s := n.Stats(t, "tally"); s.Conflicts != 4 || s.Commits != 1 || s.Failures != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestClearLost: a weak observer runs again for a notification that its dead run did not clear, a strong one does not.
+func TestClearLost(t *testing.T) {
+	n := pt.Start(t, shop)
+	n.Inject(t, pt.Fault{Kind: pt.ClearLost, Observer: "tally", Times: 1})
+	n.Inject(t, pt.Fault{Kind: pt.ClearLost, Observer: "report", Times: 2})
+	n.Set(t, "ann/1", item, "apple")
+	n.RunUntilIdle(t)
+	want(t, n, "ann", tally, "1")
+	want(t, n, "ann", ran, "3")
+	if s := n.Stats(t, "tally"); s.Runs != 1 || s.Skipped == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestUnknownOutcomes: the caller of Transact is told that nobody knows, once, and both answers happen.
+func TestUnknownOutcomes(t *testing.T) {
+	a, b := percolator.Column{Table: "left", Name: "x"}, percolator.Column{Table: "right", Name: "x"}
+	for kind, committed := range map[pt.Kind]bool{pt.CommitUnknown: true, pt.CommitLost: false} {
+		for _, phases := range []int{1, 2} {
+			t.Run(kind.String()+strconv.Itoa(phases), func(t *testing.T) {
+				n := pt.Start(t, nil, pt.WithTables(percolator.TableSpec{Name: "left"}, percolator.TableSpec{Name: "right"}))
+				n.Inject(t, pt.Fault{Kind: kind, Times: 1})
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				runs := 0
+				err := n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+					runs++
+					tx.Set("r", a, []byte("1"))
+					if phases == 2 {
+						tx.Set("r", b, []byte("1"))
+					}
+					return nil
+				})
+				if !errors.Is(err, percolator.ErrCommitUnknown) || runs != 1 {
+					t.Errorf("after %d runs: %v", runs, err)
+				}
+				if _, ok := n.Get(t, "r", a); ok != committed {
+					t.Errorf("committed: %t, want %t", ok, committed)
+				}
+				if _, ok := n.Get(t, "r", b); ok != (committed && phases == 2) {
+					t.Errorf("half a transaction")
+				}
+			})
+		}
+	}
+}
+
+// TestParkAndReplay: an observer that fails as often as it may is parked with the error; a replay runs it again.
+func TestParkAndReplay(t *testing.T) {
+	n := pt.Start(t, shop)
+	broken := n.Inject(t, pt.Fault{Kind: pt.RunFails, Observer: "tally", Err: errors.New("no apples")})
+	orders(t, n, "ann", 3)
+	n.RunUntilIdle(t)
+	parked := n.Parked(t, "tally")
+	if len(parked) != 3 || parked[0].Row != "ann/0" || parked[0].Attempts != 3 || !strings.Contains(parked[0].Error, "no apples") {
+		t.Fatalf("%+v", parked)
+	}
+	if _, ok := n.Get(t, "ann", tally); ok || broken.Count() != 9 {
+		t.Errorf("failed runs committed, or %d of them", broken.Count())
+	}
+	broken.Stop()
+	if got := n.Replay(t, "tally"); got != 3 {
+		t.Errorf("%d replayed", got)
+	}
+	n.RunUntilIdle(t)
+	want(t, n, "ann", tally, "3")
+	if left := n.Parked(t, "tally"); len(left) > 0 {
+		t.Errorf("%+v", left)
+	}
+}
+
+// TestPanics: the panic is the notification's error.
+func TestPanics(t *testing.T) {
+	n := pt.Start(t, shop)
+	n.Inject(t, pt.Fault{Kind: pt.RunPanics, Observer: "tally", Times: 3})
+	n.Set(t, "ann/1", item, "apple")
+	n.RunUntilIdle(t)
+	if parked := n.Parked(t, "tally"); len(parked) != 1 || !strings.Contains(parked[0].Error, "injected panic") {
+		t.Errorf("%+v", parked)
+	}
+}
+
+// TestSlow: what is slow takes its time.
+func TestSlow(t *testing.T) {
+	for _, kind := range []pt.Kind{pt.TabletSlow, pt.OracleSlow} {
+		n := pt.Start(t, nil)
+		n.Set(t, "a", item, "apple")
+		i := n.Inject(t, pt.Fault{Kind: kind, Delay: 50 * time.Millisecond, Times: 1})
+		began := time.Now()
+		n.Set(t, "a", item, "pear")
+		if took := time.Since(began); took < 50*time.Millisecond || i.Count() != 1 {
+			t.Errorf("%v: %v, %d times", kind, took, i.Count())
+		}
+	}
+}
+
+// TestRestart: the state stays, what waits runs afterwards, and timestamps go on.
+func TestRestart(t *testing.T) {
+	n := pt.Start(t, shop)
+	orders(t, n, "ann", 3)
+	n.RunUntilIdle(t)
+	stop := n.Inject(t, pt.Fault{Kind: pt.CommitConflicts, Observer: "tally"})
+	n.Set(t, "ann/3", item, "apple")
+	n.Restart(t)
+	want(t, n, "ann", tally, "3")
+	stop.Stop()
+	n.RunUntilIdle(t)
+	want(t, n, "ann", tally, "4")
+	if left := n.Notifications(t, "tally"); len(left) > 0 {
+		t.Errorf("%+v", left)
+	}
+}
+
+// TestCrash: the node dies in the middle of runs and commits, again and again; every order is counted once.
+func TestCrash(t *testing.T) {
+	n := pt.Start(t, shop)
+	for i := range 5 {
+		orders(t, n, "ann"+strconv.Itoa(i), 8)
+		n.Crash(t)
+	}
+	n.RunUntilIdle(t)
+	for i := range 5 {
+		want(t, n, "ann"+strconv.Itoa(i), tally, "8")
+		want(t, n, "ann"+strconv.Itoa(i), report, "8")
+	}
+}
+
+// TestCrashLeavesLocks: the locks of a commit that the crash cut short are there afterwards, and resolved.
+func TestCrashLeavesLocks(t *testing.T) {
+	a, b := percolator.Column{Table: "left", Name: "x"}, percolator.Column{Table: "right", Name: "x"}
+	n := pt.Start(t, nil, pt.WithTables(percolator.TableSpec{Name: "left"}, percolator.TableSpec{Name: "right"}))
+	n.Inject(t, pt.Fault{Kind: pt.CommitLost, Times: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set("r", a, []byte("1"))
+		tx.Set("r", b, []byte("1"))
+		return nil
+	})
+	if !errors.Is(err, percolator.ErrCommitUnknown) {
+		t.Fatal(err)
+	}
+	n.Crash(t)
+	for _, c := range []percolator.Column{a, b} {
+		if v, ok := n.Get(t, "r", c); ok {
+			t.Errorf("%s is %q", c.Table, v)
+		}
+	}
+}
+
+// TestCrashCancelsRuns: a run that waits for its context hears of the crash at once.
+func TestCrashCancelsRuns(t *testing.T) {
+	inside, done := make(chan struct{}, 1), percolator.Column{Table: item.Table, Name: "done"}
+	first := true
+	n := pt.Start(t, func(r *percolator.Registry) {
+		r.Strong("waits", item, func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
+			if first {
+				first = false
+				inside <- struct{}{}
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			tx.Set(m.Row, done, []byte("done"))
+			return nil
+		})
+	})
+	n.Set(t, "r", item, "apple")
+	<-inside
+	began := time.Now()
+	n.Crash(t)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("a crash took %v", took)
+	}
+	n.RunUntilIdle(t)
+	want(t, n, "r", done, "done")
+}

@@ -1,0 +1,203 @@
+package percolatortest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+var (
+	errCrashed = errors.New("percolatortest: the node has crashed")
+	errNoReply = errors.New("percolatortest: injected: the reply was lost")
+	errOracle  = errors.New("percolatortest: injected: the oracle does not answer")
+)
+
+// life is the transport of one life of the node, between its transactions and the tablets: faults happen here.
+type life struct {
+	txn.Transport
+	faults *faults
+
+	ctx    context.Context // ends with the life, or with its crash
+	cancel context.CancelCauseFunc
+
+	mu      sync.Mutex
+	over    bool
+	late    sync.WaitGroup  // requests to the oracle that are held back; only added to while over is false
+	unknown map[uint64]bool // start timestamps of commits whose outcome nobody may find out
+}
+
+func newLife(f *faults) *life {
+	l := &life{faults: f, unknown: map[uint64]bool{}}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	return l
+}
+
+// crash lets nothing through any more.
+func (l *life) crash() { l.cancel(errCrashed) }
+
+func (l *life) crashed() bool { return errors.Is(context.Cause(l.ctx), errCrashed) }
+
+// end waits for what is held back.
+func (l *life) end() {
+	l.mu.Lock()
+	l.over = true
+	l.mu.Unlock()
+	l.cancel(nil)
+	l.late.Wait()
+}
+
+// bound is ctx that ends with the crash too.
+func (l *life) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// refusal is a permanent one: nobody tries again.
+func refusal(why string) *pb.TabletResponse {
+	return &pb.TabletResponse{Error: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: why}}
+}
+
+// Send implements txn.Transport.
+func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if l.crashed() {
+		return refusal(errCrashed.Error()), nil
+	}
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_ClearNotify:
+		start := op.ClearNotify.UpTo
+		if o := l.faults.runs.observer(start); o != "" && l.faults.take(o, start, ClearLost) != nil {
+			return refusal("percolatortest: injected: the run died before it cleared its notification"), nil
+		}
+	case *pb.TabletRequest_Rollback:
+		if l.isUnknown(op.Rollback.StartTs) {
+			return refusal("percolatortest: injected: nobody may find out"), nil
+		}
+	case *pb.TabletRequest_Get, *pb.TabletRequest_Scan:
+		return l.served(ctx, d, req)
+	case *pb.TabletRequest_Prewrite:
+		if r := l.conflicting(op.Prewrite.StartTs, op.Prewrite.Writes); r != nil {
+			return r, nil
+		}
+		return l.served(ctx, d, req)
+	case *pb.TabletRequest_OnePhase:
+		if r := l.conflicting(op.OnePhase.StartTs, op.OnePhase.Writes); r != nil {
+			return r, nil
+		}
+		return l.decide(ctx, d, req, op.OnePhase.StartTs)
+	case *pb.TabletRequest_Commit:
+		return l.decide(ctx, d, req, op.Commit.StartTs)
+	}
+	return l.Transport.Send(ctx, d, req)
+}
+
+// conflicting answers a conflict, if one happens.
+func (l *life) conflicting(start uint64, writes []*pb.CellWrite) *pb.TabletResponse {
+	if len(writes) == 0 || l.faults.take(l.faults.runs.observer(start), start, CommitConflicts) == nil {
+		return nil
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{
+		Status: pb.Status_STATUS_CONFLICT, ConflictAt: writes[0].Cell, CommitTs: start + 1,
+	}}}
+}
+
+// decide carries the message that decides a transaction. The first with its start timestamp is that: a one-phase commit,
+// or the commit of the primary, which goes before those of the others.
+func (l *life) decide(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest, start uint64) (*pb.TabletResponse, error) {
+	f := l.faults.take(l.faults.runs.observer(start), start, CommitReplyLost, CommitUnknown, CommitLost)
+	if f == nil {
+		return l.served(ctx, d, req)
+	}
+	if f.Kind != CommitReplyLost {
+		l.mu.Lock()
+		l.unknown[start] = true
+		l.mu.Unlock()
+	}
+	if f.Kind != CommitLost {
+		if _, err := l.Transport.Send(ctx, d, req); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errNoReply
+}
+
+func (l *life) isUnknown(start uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unknown[start]
+}
+
+// served is what a tablet that is slow, or does not serve, does with a request.
+func (l *life) served(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if f := l.faults.take("", 0, TabletUnavailable); f != nil {
+		return &pb.TabletResponse{Error: &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: "percolatortest: injected"}}, nil
+	}
+	if f := l.faults.take("", 0, TabletSlow); f != nil {
+		if err := l.wait(ctx, f.Delay); err != nil {
+			return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, err)
+		}
+	}
+	return l.Transport.Send(ctx, d, req)
+}
+
+// wait is a delay that the end of ctx, or of the life, cuts short.
+func (l *life) wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.ctx.Done():
+		return context.Cause(l.ctx)
+	}
+}
+
+// Timestamps implements txn.Transport: the requests of clients to the oracle.
+func (l *life) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
+	if l.faults.take("", 0, OracleUnavailable) != nil {
+		return 0, 0, errOracle
+	}
+	if f := l.faults.take("", 0, OracleSlow); f != nil {
+		if err := l.wait(ctx, f.Delay); err != nil {
+			return 0, 0, err
+		}
+	}
+	return l.Transport.Timestamps(ctx, count)
+}
+
+// oracle gets the requests of tablets to the oracle; see node.Parts.
+func (l *life) oracle(ask func(), fail func(error)) {
+	if l.faults.take("", 0, OracleUnavailable) != nil {
+		fail(errOracle)
+		return
+	}
+	f := l.faults.take("", 0, OracleSlow)
+	if f == nil || !l.hold() {
+		ask()
+		return
+	}
+	go func() { // joined by end
+		defer l.late.Done()
+		_ = l.wait(l.ctx, f.Delay) // at the end of the life at once
+		ask()
+	}()
+}
+
+// hold reserves a place for a request that is held back; false at the end of the life.
+func (l *life) hold() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return false
+	}
+	l.late.Add(1)
+	return true
+}
