@@ -1,0 +1,346 @@
+package tablet
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// restart stops a tablet and opens it again from the store; it returns the replica, for tests that look inside.
+func (r *rig) restart(tablet uint64) *Tablet {
+	r.tb.Helper()
+	if err := r.system.Root.StopFuture(r.port(tablet).PID()).Wait(); err != nil {
+		r.tb.Fatal(err)
+	}
+	cfg := Config{Pipeline: r.pipeline, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	t := newTablet(r.system, r.store, r.logs, r.readers, tablet, r, cfg)
+	port, err := t.spawn(r.system)
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	r.mu.Lock()
+	r.ports[tablet] = port
+	r.mu.Unlock()
+	r.awaitLeader()
+	return t
+}
+
+// quiet waits until nothing is left to collect.
+func (r *rig) quiet(tablet uint64) {
+	r.tb.Helper()
+	r.until(tablet, "nothing left to collect", func(s *pb.StatusResponse) bool { return s.Garbage == 0 })
+}
+
+// remove is a delete of the row.
+func remove(row string) []*pb.CellWrite {
+	return []*pb.CellWrite{{Cell: cellOf(row), Kind: pb.Kind_KIND_DELETE}}
+}
+
+// rowsOf counts what a table's rows hold, by group.
+func (r *rig) rowsOf(tablet uint64) map[mvcc.Group]int {
+	r.tb.Helper()
+	snap := r.store.Snap()
+	defer snap.Close()
+	out := map[mvcc.Group]int{}
+	span := mvcc.Span{Table: 16}
+	for cw, err := range snap.Cells(span, false) {
+		if err != nil {
+			r.tb.Fatal(err)
+		}
+		out[mvcc.GroupWrite]++
+		if cw.Write.Long {
+			out[mvcc.GroupData]++
+		}
+	}
+	for range snap.History(span, nil) {
+		out[mvcc.GroupHistory]++
+	}
+	for _, g := range []mvcc.Group{mvcc.GroupRollback, mvcc.GroupNotify, mvcc.GroupRaw} {
+		for range snap.Keys(g, span, nil) {
+			out[g]++
+		}
+	}
+	return out
+}
+
+func statusOf(t *testing.T, what string, r *pb.TabletResponse, want pb.Status) {
+	t.Helper()
+	got := r.GetMutation().GetStatus()
+	if g := r.GetGet(); g != nil {
+		got = g.Results[0].Status
+	}
+	if r.GetError() != nil || got != want {
+		t.Errorf("%s: %v, want %v", what, r, want)
+	}
+}
+
+// TestBoundRefusesWhatIsBelow: reads, prewrites and one-phase commits below the bound are refused from the moment that it is
+// proposed; it never goes back, and the safepoint never above it.
+func TestBoundRefusesWhatIsBelow(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
+	old := r.take(1)
+	bound := r.take(1)
+	refused := r.try(2, collectOf(&pb.CollectRequest{Safepoint: uint64(bound)})).GetError()
+	if refused.GetCode() != pb.Error_CODE_INVALID {
+		t.Errorf("a safepoint above the bound: %v", refused)
+	}
+	release := r.hold() // proposed, and not applied
+	raised := r.start(2, collectOf(&pb.CollectRequest{Bound: uint64(bound)}))
+	late := r.start(2, prewriteOf(old, "b", "1"))
+	release()
+	statusOf(t, "a prewrite below the proposed bound", await(t, late), pb.Status_STATUS_TOO_OLD)
+	if c := await(t, raised).GetCollect(); c.GetBound() != uint64(bound) {
+		t.Errorf("raised to %d: %v", bound, c)
+	}
+	statusOf(t, "a read below", r.do(2, getOf(old, "a")), pb.Status_STATUS_TOO_OLD)
+	statusOf(t, "a read at the bound", r.do(2, getOf(bound, "a")), pb.Status_STATUS_OK)
+	statusOf(t, "a one-phase commit below", r.do(2, onePhaseOf(old, put("c", "1"))), pb.Status_STATUS_TOO_OLD)
+	statusOf(t, "a prewrite at the bound", r.do(2, prewriteOf(bound, "d", "1")), pb.Status_STATUS_OK)
+	if c := r.do(2, collectOf(&pb.CollectRequest{Bound: uint64(old)})).GetCollect(); c.GetBound() != uint64(bound) {
+		t.Errorf("a lower bound: %v", c)
+	}
+	for _, bad := range []*pb.CollectRequest{{}, {Bound: 1, Confirm: 1}, {Bound: ^uint64(0)}, {Confirm: uint64(bound) + 1}} {
+		if e := r.try(2, collectOf(bad)).GetError(); e.GetCode() != pb.Error_CODE_INVALID {
+			t.Errorf("%v: %v", bad, e)
+		}
+	}
+	// Below the safepoint nothing is inferred.
+	r.raise(2, bound)
+	status := &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
+		Primary: cellOf("c"), StartTs: uint64(old), Now: uint64(r.take(1)),
+	}}}
+	statusOf(t, "the status of a transaction below the safepoint", r.do(2, status), pb.Status_STATUS_UNKNOWN)
+	if n := r.rowsOf(2)[mvcc.GroupRollback]; n != 0 {
+		t.Errorf("%d rollback records were written", n)
+	}
+}
+
+// TestBoundSurvives: bound and safepoint are replicated state: a restart has them, and the tablets of a split.
+func TestBoundSurvives(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
+	old, safepoint, bound := r.take(1), r.take(1), r.take(1)
+	r.raise(2, safepoint)
+	r.do(2, collectOf(&pb.CollectRequest{Bound: uint64(bound)}))
+	r.restart(2)
+	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{Table: 16, Row: []byte("m"), NewTabletId: 3}}})
+	r.awaitLeader()
+	for id := uint64(2); id <= 3; id++ {
+		if s := r.status(id); s.Bound != uint64(bound) || s.Safepoint != uint64(safepoint) {
+			t.Errorf("tablet %d: bound %d, safepoint %d; want %d, %d", id, s.Bound, s.Safepoint, bound, safepoint)
+		}
+	}
+	statusOf(t, "a read below", r.do(2, getOf(old, "a")), pb.Status_STATUS_TOO_OLD)
+	statusOf(t, "a prewrite below, right of the split", r.do(3, prewriteOf(old, "z", "1")), pb.Status_STATUS_TOO_OLD)
+}
+
+// TestConfirmWaitsForReservations: a one-phase commit that began below the bound, and waits for its commit timestamp, is in
+// memory only; it will still write. Catches broken_confirm_reserved.
+func TestConfirmWaitsForReservations(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	asked := make(chan func(mvcc.Timestamp, error), 1)
+	r.mu.Lock()
+	r.timestamps = func(_ int, then func(mvcc.Timestamp, error)) { asked <- then }
+	r.mu.Unlock()
+	older, stale := r.take(1), r.take(1)
+	commit := r.start(2, onePhaseOf(stale, put("a", "1")))
+	then := <-asked
+	bound := r.take(1)
+	r.do(2, collectOf(&pb.CollectRequest{Bound: uint64(bound)}))
+	confirm := collectOf(&pb.CollectRequest{Confirm: uint64(bound)})
+	if c := r.do(2, confirm).GetCollect(); c.Confirmed {
+		t.Fatalf("CONFIRM-RESERVED: confirmed while a one-phase commit below the bound is in flight: %v", c)
+	}
+	then(r.take(1), nil)
+	statusOf(t, "the one-phase commit", await(t, commit), pb.Status_STATUS_OK)
+	if c := r.do(2, confirm).GetCollect(); !c.Confirmed {
+		t.Errorf("not confirmed after it: %v", c)
+	}
+	statusOf(t, "another below", r.do(2, onePhaseOf(older, put("b", "1"))), pb.Status_STATUS_TOO_OLD)
+}
+
+// TestConfirmNamesWhatIsInTheWay: locks and intents below the bound, in flight, in memory and on disk.
+func TestConfirmNamesWhatIsInTheWay(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	catalogue := &pb.Catalogue{Version: 1, Observers: []*pb.ObserverInfo{{Name: "o", Table: 16, Column: []byte("c"), Weak: true}}}
+	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{Catalogue: catalogue}}})
+	start := r.take(1)
+	primary := &pb.Cell{Table: 16, Row: []byte("p"), Column: []byte("data")}
+	prewrite := &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
+		StartTs: uint64(start), Primary: primary, Expiry: uint64(start), Worker: &pb.Worker{}, Intents: []*pb.Cell{cellOf("i")},
+		Writes: []*pb.CellWrite{{Cell: primary, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}},
+	}}}
+	bound := start + 1
+	r.take(5)
+	release := r.hold()
+	locked := r.start(2, prewrite)
+	r.start(2, collectOf(&pb.CollectRequest{Bound: uint64(bound)}))
+	confirm := collectOf(&pb.CollectRequest{Confirm: uint64(bound)})
+	early := r.start(2, confirm)
+	release()
+	statusOf(t, "the prewrite", await(t, locked), pb.Status_STATUS_OK)
+	if c := await(t, early).GetCollect(); c.GetConfirmed() {
+		t.Errorf("confirmed with a prewrite in flight: %v", c)
+	}
+	for range 2 {
+		c := r.do(2, confirm).GetCollect()
+		if c.Confirmed || len(c.Unsettled) != 2 || c.Unsettled[0].Intent || !c.Unsettled[1].Intent {
+			t.Errorf("lock and intent: %v", c)
+		}
+		r.restart(2)
+	}
+	status := &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
+		Primary: primary, StartTs: uint64(start), Now: uint64(r.take(1)),
+	}}}
+	statusOf(t, "the status after the expiry", r.do(2, status), pb.Status_STATUS_ROLLED_BACK)
+	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{ResolveLock: &pb.ResolveLockRequest{
+		StartTs: uint64(start), Intents: []*pb.Cell{cellOf("i")},
+	}}})
+	if c := r.do(2, confirm).GetCollect(); !c.Confirmed {
+		t.Errorf("not confirmed after both are resolved: %v", c)
+	}
+}
+
+// TestCollectsWhatTheSafepointHasPassed: by what is remembered, and, after a restart, by a survey; deleted rows leave nothing,
+// and a tablet with nothing to collect says so.
+func TestCollectsWhatTheSafepointHasPassed(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.raise(2, r.take(1))
+	r.quiet(2)
+	long := string(make([]byte, 5000))
+	var keep mvcc.Timestamp
+	write := func() {
+		for i := range 300 {
+			row := fmt.Sprintf("r%03d", i%30)
+			if i == 200 {
+				keep = r.take(1)
+			}
+			r.do(2, onePhaseOf(r.take(1), put(row, long+fmt.Sprint(i))))
+		}
+		for i := range 10 {
+			r.do(2, onePhaseOf(r.take(1), remove(fmt.Sprintf("r%03d", i))))
+			r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: &pb.RollbackRequest{
+				StartTs: uint64(r.take(1)), Cells: []*pb.Cell{cellOf("x")},
+			}}})
+		}
+	}
+	for _, restarted := range []bool{false, true} {
+		write()
+		if restarted {
+			r.restart(2)
+		}
+		if r.status(2).Garbage == 0 {
+			t.Error("nothing waits after overwrites")
+		}
+		r.raise(2, keep)
+		r.until(2, "half of it", func(s *pb.StatusResponse) bool { return s.Collected > 0 })
+		if got := r.do(2, getOf(keep, "r015")).GetGet().Results[0]; string(got.Value) != long+"195" {
+			t.Errorf("a read at the safepoint finds %d bytes", len(got.Value))
+		}
+		r.raise(2, r.take(1))
+		r.quiet(2)
+		groups := r.rowsOf(2)
+		if groups[mvcc.GroupWrite] != 20 || groups[mvcc.GroupData] != 20 || len(groups) != 2 {
+			t.Errorf("restarted %t: left are %v", restarted, groups)
+		}
+		if got := r.do(2, getOf(r.take(1), "r015")).GetGet().Results[0]; string(got.Value) != long+"285" {
+			t.Errorf("a read finds %d bytes", len(got.Value))
+		}
+	}
+	if keys := r.store.RawKeys(); keys['c'] != 0 {
+		t.Errorf("keys: %v", keys)
+	}
+}
+
+// TestCollectsDroppedTable: of a table dropped below the safepoint nothing stays in any group.
+func TestCollectsDroppedTable(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	observed := []*pb.ObserverInfo{{Name: "o", Table: 16, Column: []byte("c")}}
+	set := func(c *pb.Catalogue) {
+		r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{Catalogue: c}}})
+	}
+	set(&pb.Catalogue{Version: 1, Observers: observed})
+	for i := range 200 {
+		r.do(2, onePhaseOf(r.take(1), put(fmt.Sprintf("r%02d", i%100), "v")))
+	}
+	start := r.take(1)
+	r.do(2, prewriteOf(start, "late", "v"))
+	set(&pb.Catalogue{Version: 2, DroppedTables: []uint32{16}})
+	dropped := r.take(1)
+	set(&pb.Catalogue{Version: 3, DroppedTables: []uint32{16}, DroppedTs: []uint64{uint64(dropped)}})
+	if e := r.try(2, getOf(r.take(1), "r00")).GetError(); e.GetCode() != pb.Error_CODE_NO_TABLE {
+		t.Errorf("a read of a dropped table: %v", e)
+	}
+	commit := r.take(1)
+	statusOf(t, "a late commit", r.do(2, commitOf(start, commit, "late")), pb.Status_STATUS_OK)
+	r.raise(2, dropped)
+	r.until(2, "all but the late record", func(*pb.StatusResponse) bool { return r.rowsOf(2)[mvcc.GroupWrite] == 1 })
+	statusOf(t, "its commit again", r.do(2, commitOf(start, commit, "late")), pb.Status_STATUS_OK)
+	r.raise(2, r.take(1))
+	r.quiet(2)
+	if groups := r.rowsOf(2); len(groups) != 0 {
+		t.Errorf("left are %v", groups)
+	}
+	statusOf(t, "its commit once more", r.do(2, commitOf(start, commit, "late")), pb.Status_STATUS_UNKNOWN)
+}
+
+// TestLostStepIsMadeUpFor: a step that a split drops, and a bound that is lost with it, leave nothing behind: neither in what
+// evaluation sees nor in what is remembered.
+func TestLostStepIsMadeUpFor(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	inside := r.restart(2)
+	for i := range 40 {
+		r.do(2, onePhaseOf(r.take(1), put(fmt.Sprintf("r%d", i%4), "v")))
+	}
+	safepoint := r.take(1)
+	var before *proposal
+	r.mu.Lock()
+	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) { // in the tablet's turn
+		if before == nil {
+			// A split, and behind it, still under the old epoch, what it will drop.
+			left, right := splitDescriptor(inside.descriptor, &pb.SplitRequest{Table: 16, Row: []byte("s"), NewTabletId: 3})
+			before = inside.newProposal()
+			before.command.Split = &wire.Split{Left: left, Right: right}
+			inside.propose(before)
+			lost := inside.newProposal()
+			inside.bound, inside.safepoint = safepoint, safepoint
+			lost.command.Bound, lost.command.Safepoint = uint64(safepoint), uint64(safepoint)
+			inside.propose(lost)
+			due := inside.collection.takeDue(safepoint)
+			if len(due) == 0 {
+				t.Error("nothing is remembered")
+			}
+			inside.collection.pass = &pass{safepoint: safepoint, list: due}
+			inside.makeStep(inside.collection.pass)
+			if len(inside.overlay.entries) == 0 {
+				t.Error("the step has deleted nothing")
+			}
+		}
+		then(r.take(n), nil)
+	}
+	r.mu.Unlock()
+	resp := r.try(2, onePhaseOf(r.take(1), put("r0", "w")))
+	if resp.GetError() == nil && resp.GetMutation().Status != pb.Status_STATUS_OK {
+		t.Errorf("the commit beside it: %v", resp)
+	}
+	r.awaitLeader()
+	r.until(2, "the dropped entries are through", func(s *pb.StatusResponse) bool { return s.AppliedIndex == s.LastIndex })
+	if s := r.status(2); s.Bound != 0 || s.Safepoint != 0 || s.Collected != 0 {
+		t.Errorf("after the loss: %v", s)
+	}
+	statusOf(t, "a read below the lost bound", r.do(2, getOf(safepoint-1, "r1")), pb.Status_STATUS_OK)
+	if n := r.rowsOf(2)[mvcc.GroupHistory]; n < 36 {
+		t.Errorf("%d older records are left of 36", n)
+	}
+	r.raise(2, r.take(1))
+	r.quiet(2)
+	if groups := r.rowsOf(2); groups[mvcc.GroupHistory] != 0 || groups[mvcc.GroupWrite] != 4 {
+		t.Errorf("left are %v", groups)
+	}
+}
