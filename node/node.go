@@ -13,6 +13,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/backfill"
+	"github.com/percolator-go/percolator/actors/collector"
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/tablet"
@@ -54,6 +55,7 @@ type Node struct {
 	jobs     []job
 
 	backfills *backfill.Job
+	collector *collector.Collector // nil: history is not collected
 	honouring sync.Mutex // held while the dispatcher is told what the catalogue says
 
 	servers *servers

@@ -38,6 +38,8 @@ func (n *Node) status(ctx context.Context) (*pb.NodeStatusResponse, error) {
 			out.Tablets = append(out.Tablets, r.GetStatus())
 		}
 	}
+	out.History = n.historyStatus(out.Tablets)
+	n.diskStatus(out)
 	return out, ctx.Err()
 }
 

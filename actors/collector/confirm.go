@@ -2,12 +2,14 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -23,10 +25,10 @@ func (c *cycle) confirm(ctx context.Context, rec *wire.Collection, at wire.Posit
 	for range confirmRounds {
 		answer, d, err := c.collect(ctx, at, &pb.CollectRequest{Confirm: rec.Target})
 		switch {
+		case errors.Is(err, txn.ErrInvalid), err == nil && answer.Bound < rec.Target:
+			return nil, errNoBound
 		case err != nil:
 			return nil, err
-		case answer.Bound < rec.Target:
-			return nil, errNoBound
 		case answer.Confirmed:
 			return d, nil
 		case len(answer.Unsettled) == 0:

@@ -58,8 +58,23 @@ type Config struct {
 	DrainTimeout time.Duration
 	// Notifications tunes how dirty cells are found (§2.4).
 	Notifications Notifications
+	// Collection tunes how history is bounded.
+	Collection Collection
 	// Store tunes the embedded store.
 	Store Store
+}
+
+// Collection tunes how history is bounded (invariant 11 of design section 4). Zero fields take the defaults.
+type Collection struct {
+	// Interval is how often there is something to collect; default a tenth of History, at most 10 s.
+	Interval time.Duration
+	// ForceAfter is how long a transaction that is older than History and still alive is waited for before it is rolled
+	// back; default History, at most 1 min.
+	ForceAfter time.Duration
+	// MaxHold is the age up to which an open snapshot keeps history from being collected; default ten times History.
+	MaxHold time.Duration
+	// Off collects nothing: the store grows with every write.
+	Off bool
 }
 
 // Batch is one BatchConfig per kind of actor. Zero fields take actorkit's defaults.

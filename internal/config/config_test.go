@@ -51,6 +51,8 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"http open to all", func(c *config.Config) { c.HTTP = "0.0.0.0:80" }, "HTTP", config.ErrUnprotected},
 		{"long label", func(c *config.Config) { c.Labels = map[string]string{"zone": strings.Repeat("a", 65)} }, "Labels", nil},
 		{"history", func(c *config.Config) { c.History = time.Millisecond }, "History", nil},
+		{"collection", func(c *config.Config) { c.Collection.Interval = -1 }, "Collection.Interval", nil},
+		{"hold", func(c *config.Config) { c.Collection.MaxHold = time.Second }, "Collection.MaxHold", nil},
 		{"batch", func(c *config.Config) { c.Batch.Lockd.MaxBytes = -1 }, "Batch.Lockd.MaxBytes", nil},
 		{"value", func(c *config.Config) { c.Limits.Value = 6<<20 + 1 }, "Limits.Value", nil},
 		{"value above batch", func(c *config.Config) { c.Limits.Batch = 1 << 20 }, "Limits.Batch", nil},

@@ -162,6 +162,11 @@ func (c *Config) checkWork(k *checker) {
 	k.within("Scanners", c.Scanners, 0, 256)
 	k.within("ObserverWorkers", c.ObserverWorkers, 0, 1<<16)
 	k.duration("History", c.History, time.Second, 365*24*time.Hour)
+	k.duration("Collection.Interval", c.Collection.Interval, 0, time.Hour)
+	k.duration("Collection.ForceAfter", c.Collection.ForceAfter, 0, 365*24*time.Hour)
+	if hold := c.Collection.MaxHold; hold != 0 && hold < c.History {
+		k.add("Collection.MaxHold", fmt.Sprintf("%v is below the history of %v, which is kept anyway", hold, c.History), "raise it, or leave it 0")
+	}
 	k.duration("LockTTL", c.LockTTL, 100*time.Millisecond, time.Hour)
 	k.duration("DrainTimeout", c.DrainTimeout, 0, time.Hour)
 	n := c.Notifications

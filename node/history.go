@@ -1,0 +1,123 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/percolator-go/percolator/actors/collector"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// startCollector starts the job that bounds history (invariant 11 of design section 4).
+func (n *Node) startCollector() error {
+	tune := n.cfg.Collection
+	if tune.Off {
+		return nil
+	}
+	c, err := collector.Spawn(n.system, collector.Config{
+		Client: n.client, Record: n.meta, Drops: drops{n}, History: n.cfg.History, Interval: tune.Interval,
+		ForceAfter: tune.ForceAfter, MaxHold: tune.MaxHold, Logger: n.cfg.Logger,
+	})
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	n.collector = c
+	n.jobs = append(n.jobs, c)
+	return nil
+}
+
+// HoldHistory implements txn.Admin.
+func (a *admin) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	now, err := a.n.client.Timestamp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := a.n.meta.HoldHistory(ctx, now, req)
+	if err != nil {
+		return nil, err
+	}
+	r.HistoryMs = uint64(a.n.cfg.History.Milliseconds())
+	return r, nil
+}
+
+// drops looks after the catalogue's dropped tables.
+type drops struct{ n *Node }
+
+// Tend implements collector.Drops. No safepoint is being raised while it is called: a tablet that has passed a drop has
+// begun to delete, and says so until it is done.
+func (d drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting bool, err error) {
+	c, err := d.n.meta.Catalogue(ctx)
+	if err != nil || len(c.GetDroppedTables()) == 0 {
+		return false, err
+	}
+	if err := d.n.meta.DateDrops(ctx, d.n.client.Timestamp); err != nil {
+		return false, err
+	}
+	for _, t := range tablets {
+		if t.CatalogueVersion < c.Version { // a push that was cut short: the tablet does not know what to delete
+			return true, d.n.meta.Sync(ctx)
+		}
+	}
+	err = d.n.meta.ForgetDrops(ctx, func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool {
+		gone := false
+		for _, t := range tablets {
+			if _, holds := wire.Clip(t.Tablet, mvcc.Span{Table: id}); !holds {
+				continue
+			}
+			if gone = t.Garbage == 0 && mvcc.Timestamp(t.Safepoint) > droppedAt; !gone {
+				break
+			}
+		}
+		waiting = waiting || !gone
+		return gone
+	})
+	return waiting, err
+}
+
+// historyStatus is how far collection has come: the collector's view and the tablets' own figures.
+func (n *Node) historyStatus(tablets []*pb.StatusResponse) *pb.HistoryStatus {
+	out := &pb.HistoryStatus{BlockedBy: "collection is off"}
+	if n.collector != nil {
+		out = n.collector.Status()
+	}
+	first := true
+	for _, t := range tablets {
+		if end, bounded := wire.EndOf(t.GetTablet()); bounded && !(wire.Position{Table: mvcc.FirstUserTable}).Less(end) {
+			continue // meta has no history
+		}
+		if first || t.Bound < out.Bound {
+			out.Bound = t.Bound
+		}
+		if first || t.Safepoint < out.Safepoint {
+			out.Safepoint = t.Safepoint
+		}
+		first = false
+		out.Collected += t.Collected
+	}
+	return out
+}
+
+// diskStatus says how much room there is, and why nothing is written if there is too little.
+func (n *Node) diskStatus(out *pb.NodeStatusResponse) {
+	if n.cfg.Store.InMemory {
+		return
+	}
+	if free, err := n.store.FreeBytes(); err == nil {
+		out.DiskFree = free
+	}
+	out.DiskUsed = n.store.Stats().DiskBytes
+	if err := n.store.WriteBlocked(); err != nil {
+		out.WriteBlocked = err.Error()
+	}
+}
+
+// age is how long before now a timestamp was, in seconds; 0 if there is none.
+func age(ts uint64) float64 {
+	if ts == 0 {
+		return 0
+	}
+	return max(0, time.Since(time.UnixMilli(mvcc.Timestamp(ts).Millis())).Seconds())
+}

@@ -1,0 +1,46 @@
+package node
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+var (
+	historyBound     = gaugeFamily("history_bound_age_seconds", "Age of the bound below which reads are refused, the oldest of all tablets; 0: none yet.")
+	historySafepoint = gaugeFamily("history_safepoint_age_seconds", "Age of the safepoint below which history is collected, the oldest of all tablets; 0: none yet.")
+	historyBlocked   = gaugeFamily("history_blocked", "1 while something keeps the bound or its confirmation back.")
+	historyHolds     = gaugeFamily("history_holds", "Leases that are in force.")
+	historyHeld      = gaugeFamily("history_oldest_hold_age_seconds", "Age of the oldest timestamp that a lease holds.")
+	historyGarbage   = gaugeFamily("history_garbage_entries", "About how many entries wait to be collected.", "tablet")
+	historyCollected = counterFamily("history_collected_total", "Entries deleted by collection.", "tablet")
+
+	diskFree    = gaugeFamily("disk_free_bytes", "Free space of the node's file system.")
+	diskUsed    = gaugeFamily("disk_used_bytes", "Space that the node's directory takes.")
+	diskBlocked = gaugeFamily("disk_write_blocked", "1 while the node takes no writes for want of space.")
+)
+
+// collectHistory exports how far collection is, and the room on the disk.
+func (m metrics) collectHistory(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
+	send := func(f family, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
+	}
+	h := status.History
+	send(historyBound, age(h.GetBound()))
+	send(historySafepoint, age(h.GetSafepoint()))
+	send(historyBlocked, oneIf(h.GetBlockedBy() != ""))
+	send(historyHolds, float64(h.GetHolds()))
+	send(historyHeld, age(h.GetOldestHold()))
+	for _, t := range status.Tablets {
+		id := strconv.FormatUint(t.GetTablet().GetTabletId(), 10)
+		send(historyGarbage, float64(t.Garbage), id)
+		send(historyCollected, float64(t.Collected), id)
+	}
+	if !m.n.cfg.Store.InMemory {
+		send(diskFree, float64(status.DiskFree))
+		send(diskUsed, float64(status.DiskUsed))
+		send(diskBlocked, oneIf(status.WriteBlocked != ""))
+	}
+}
