@@ -19,7 +19,7 @@ LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 RACE ?= . ./internal/... ./store/... ./actors/... ./node/...
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench demo generate lint vet fuzz broken webindex-kill power soak clean
+.PHONY: help build check test race bench bench-peers demo generate lint vet fuzz broken webindex-kill power soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ race: ## the tests of everything that runs goroutines, under the race detector, 
 
 bench: ## the figures, as ratios in one run; ARGS are passed on
 	$(GO) run ./bench $(ARGS)
+
+bench-peers: ## read and write a cell: ours beside an embedded etcd, in one run
+	cd bench/peers && $(GO) run . $(ARGS)
 
 demo: build ## one node, the web index loaded into it, a summary; ARGS=--exit ends by itself
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/webindex ./examples/webindex

@@ -1,0 +1,139 @@
+// Command peers measures a transaction that nearly every program needs, read a cell and write it if nobody has changed it
+// meanwhile, beside an embedded etcd: both in this process, without a network, on fresh directories, with every commit
+// synced, in turn within one run. It is a module of its own so that the product does not depend on etcd.
+//
+//	go run .          in this directory, or: make bench-peers
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// target is how far ahead of etcd we want to be.
+const target = 2.0
+
+// keysPerCaller is how many keys each caller goes round in: no two callers share one, so nothing conflicts.
+const keysPerCaller = 20
+
+var payload = []byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123")
+
+// subject is a store made ready.
+type subject interface {
+	// transact reads the key and writes it if it has not changed since.
+	transact(ctx context.Context, key string) error
+	close(ctx context.Context) error
+}
+
+// kind is one thing to measure.
+type kind struct {
+	name string
+	open func(ctx context.Context, dir string) (subject, error)
+}
+
+var kinds = []kind{
+	{"etcd, serializable get", func(ctx context.Context, dir string) (subject, error) { return openEtcd(ctx, dir, true) }},
+	{"etcd, linearizable get", func(ctx context.Context, dir string) (subject, error) { return openEtcd(ctx, dir, false) }},
+	{"percolator", openPercolator},
+}
+
+// ours is the kind that the others are compared with.
+const ours = "percolator"
+
+func main() {
+	callers := flag.Int("callers", 64, "concurrent callers")
+	duration := flag.Duration("duration", 3*time.Second, "of each measurement")
+	rounds := flag.Int("rounds", 3, "measurements of each, in turn")
+	dir := flag.String("dir", "", "where the stores are made; default: the temporary directory")
+	flag.Parse()
+	if err := run(context.Background(), *callers, *duration, *rounds, *dir); err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, callers int, d time.Duration, rounds int, dir string) error {
+	rates := map[string][]float64{}
+	fmt.Printf("get, then put if unchanged; %d callers in process, %d-byte values, every commit synced, %v each\n\n", callers, len(payload), d)
+	for round := range rounds {
+		for _, k := range kinds {
+			rate, err := measure(ctx, k, callers, d, dir)
+			if err != nil {
+				return fmt.Errorf("%s: %w", k.name, err)
+			}
+			fmt.Printf("round %d  %-24s %8.0f/s\n", round+1, k.name, rate)
+			rates[k.name] = append(rates[k.name], rate)
+		}
+	}
+	fmt.Println()
+	for _, k := range kinds {
+		if k.name == ours {
+			continue
+		}
+		var ratios []float64
+		for i, rate := range rates[k.name] {
+			ratios = append(ratios, rates[ours][i]/rate)
+		}
+		slices.Sort(ratios)
+		fmt.Printf("%s / %s: median %.1f, lowest %.1f (target %.1f)\n", ours, k.name, ratios[len(ratios)/2], ratios[0], target)
+	}
+	return nil
+}
+
+// measure runs one kind on a fresh directory and returns its transactions per second.
+func measure(ctx context.Context, k kind, callers int, d time.Duration, parent string) (rate float64, err error) {
+	dir, err := os.MkdirTemp(parent, "percolator-peers-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	s, err := k.open(ctx, dir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.close(ctx)) }()
+	return load(ctx, s, callers, d)
+}
+
+func load(ctx context.Context, s subject, callers int, d time.Duration) (float64, error) {
+	var (
+		wg             sync.WaitGroup
+		counting, stop atomic.Bool
+		total          atomic.Int64
+		mu             sync.Mutex
+		failed         error
+	)
+	for c := range callers {
+		wg.Go(func() {
+			n := int64(0)
+			for i := 0; !stop.Load(); i++ {
+				if err := s.transact(ctx, fmt.Sprintf("k%d/%d", c, i%keysPerCaller)); err != nil {
+					mu.Lock()
+					failed = errors.Join(failed, err)
+					mu.Unlock()
+					return
+				}
+				if counting.Load() {
+					n++
+				}
+			}
+			total.Add(n)
+		})
+	}
+	time.Sleep(d / 5) // a warm-up
+	begin := time.Now()
+	counting.Store(true)
+	time.Sleep(d)
+	counting.Store(false)
+	took := time.Since(begin)
+	stop.Store(true)
+	wg.Wait()
+	return float64(total.Load()) / took.Seconds(), failed
+}
