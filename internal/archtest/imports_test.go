@@ -47,7 +47,7 @@ var layers = []layer{
 	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
 	{of: "internal/pbjson"},
 	{of: "internal/httpd", may: []string{pb, "internal/mvcc", "internal/pbjson"}},
-	{of: "internal/cli/...", may: []string{root, pb, "internal/actorkit", "internal/cli/...", "internal/config", "internal/mvcc", "internal/pbjson", "internal/rpc", "internal/txn", "internal/wire"}},
+	{of: "internal/cli/...", may: []string{root, pb, "internal/actorkit", "internal/broken", "internal/cli/...", "internal/config", "internal/mvcc", "internal/pbjson", "internal/rpc", "internal/txn", "internal/wire"}},
 	{of: "node", may: []string{"..."}},
 	{of: "percolatortest", may: []string{root, pb, "internal/mvcc", "internal/txn", "internal/wire", "node", "store"}},
 	{of: "cmd/...", may: []string{"node"}},

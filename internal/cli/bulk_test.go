@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -359,29 +358,4 @@ func TestExportOfASnapshotThatIsGone(t *testing.T) {
 	if b.text("out") != lines(10) {
 		t.Error("the file is not the table")
 	}
-}
-
-// A batch whose outcome stays unknown is written once more. (In a bubble: finding out takes seconds.)
-func TestLoadAfterAnUnknownOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBulk(t)
-		b.stdin = lines(20)
-		var lost atomic.Uint64 // the transaction
-		b.inject = func(req *pb.TabletRequest) txntest.Fault {
-			if w := req.GetOnePhase(); w != nil && lost.CompareAndSwap(0, w.StartTs) {
-				return txntest.Fault{Reply: true}
-			}
-			return txntest.Fault{
-				Reply: req.GetOnePhase().GetStartTs() == lost.Load() && lost.Load() != 0,
-				Lost:  req.GetRollback().GetStartTs() == lost.Load() && lost.Load() != 0,
-			}
-		}
-		b.must(ExitDone, "20 rows loaded", "load", "t", "--batch", "5", "--workers", "2")
-		if lost.Load() == 0 {
-			t.Error("nothing was lost")
-		}
-		if b.export() != lines(20) {
-			t.Error("the table is not the file")
-		}
-	})
 }

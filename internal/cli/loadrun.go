@@ -12,6 +12,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // loadState is what FILE.progress holds: up to where everything is committed.
@@ -286,7 +287,7 @@ func (l *loading) committed(b *loadBatch) {
 	for _, row := range b.rows {
 		l.free(row)
 	}
-	for len(l.batches) > 0 && l.batches[0].done {
+	for len(l.batches) > 0 && (l.batches[0].done || broken.LoadGap) {
 		first := l.batches[0]
 		l.batches = l.batches[1:]
 		l.state.Rows, l.state.Skipped = l.state.Rows+int64(len(first.rows)), l.state.Skipped+first.bad

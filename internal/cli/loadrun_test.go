@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+// The first batch fails after later ones have committed: the progress file counts none of them, for who goes on after
+// them would leave the first one out.
+func TestProgressHasNoGaps(t *testing.T) {
+	b := newBulk(t)
+	b.cluster.AddTable("u")
+	b.file("in", lines(400))
+	var later atomic.Int64
+	committed := make(chan struct{})
+	b.inject = func(req *pb.TabletRequest) txntest.Fault {
+		w := req.GetOnePhase()
+		if w == nil {
+			return txntest.Fault{}
+		}
+		if string(w.Writes[0].Cell.Row) == "a00000" {
+			return txntest.Fault{
+				Before: func(ctx context.Context) {
+					select {
+					case <-committed:
+					case <-ctx.Done():
+					}
+				},
+				Answer: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "not the first one"},
+			}
+		}
+		if later.Add(1) == 3 { // the other worker has two behind it
+			close(committed)
+		}
+		return txntest.Fault{}
+	}
+	b.must(ExitFailed, "not the first one", "load", "u", "@in", "--batch", "10", "--workers", "2", "--checkpoint", "0s")
+	var state loadState
+	if err := json.Unmarshal([]byte(b.text("in.progress")), &state); err != nil {
+		t.Fatal(err)
+	}
+	if state.Line != 0 || state.Offset != 0 {
+		t.Errorf("LOAD-GAP: %d lines are counted, and the first is not committed", state.Line)
+	}
+	b.inject = nil
+	b.must(ExitDone, "400 rows loaded", "load", "u", "@in")
+}
+
+// A batch whose outcome stays unknown is written once more. (In a bubble: finding out takes seconds.)
+func TestLoadAfterAnUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBulk(t)
+		b.stdin = lines(20)
+		var lost atomic.Uint64 // the transaction
+		b.inject = func(req *pb.TabletRequest) txntest.Fault {
+			if w := req.GetOnePhase(); w != nil && lost.CompareAndSwap(0, w.StartTs) {
+				return txntest.Fault{Reply: true}
+			}
+			return txntest.Fault{
+				Reply: req.GetOnePhase().GetStartTs() == lost.Load() && lost.Load() != 0,
+				Lost:  req.GetRollback().GetStartTs() == lost.Load() && lost.Load() != 0,
+			}
+		}
+		b.must(ExitDone, "20 rows loaded", "load", "t", "--batch", "5", "--workers", "2")
+		if lost.Load() == 0 {
+			t.Error("nothing was lost")
+		}
+		if b.export() != lines(20) {
+			t.Error("the table is not the file")
+		}
+	})
+}
