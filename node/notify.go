@@ -54,6 +54,9 @@ func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) e
 	if err := n.meta.Register(ctx, infos); err != nil {
 		return fmt.Errorf("node: register observers: %w", err)
 	}
+	if n.cfg.ObserverWorkers == 0 { // none runs here: others may link them
+		registered = nil
+	}
 	dispatcher, err := observer.Spawn(n.system, observer.Config{
 		Observers: registered, Client: observer.NewClient(n.client), Workers: n.cfg.ObserverWorkers, Logger: n.cfg.Logger,
 		FailureBase: n.cfg.Notifications.FailurePause, FailureMax: n.cfg.Notifications.FailurePauseMax,

@@ -1,0 +1,310 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/node"
+)
+
+// The table of the tests of observers: what is observed, strongly and weakly, and how often a row was run for.
+var (
+	input = percolator.Column{Table: "pages", Name: "input"}
+	poked = percolator.Column{Table: "pages", Name: "poked"}
+	count = percolator.Column{Table: "pages", Name: "count"}
+)
+
+// counts adds one to the row's count.
+func counts(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+	v, _, err := tx.Get(ctx, n.Row, count)
+	if err != nil {
+		return err
+	}
+	tx.Set(n.Row, count, append(v, '+'))
+	return nil
+}
+
+// quick makes pauses after failures short.
+func quick(c *node.Config) {
+	c.Notifications.FailurePause, c.Notifications.FailurePauseMax = time.Millisecond, 5*time.Millisecond
+	c.Logger = slog.New(slog.DiscardHandler) // failing is what these tests are about
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// write changes rows [from, to), many in a transaction.
+func write(t testing.TB, db *percolator.DB, from, to int) {
+	t.Helper()
+	for at := from; at < to; at += 500 {
+		err := db.Transact(within(t, time.Minute), func(_ context.Context, tx *percolator.Tx) error {
+			for i := at; i < min(at+500, to); i++ {
+				tx.Set(rowOf(i), input, []byte("x"))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func rowOf(i int) string { return fmt.Sprintf("row/%07d", i) }
+
+// eventually polls until the condition holds.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	tick, end := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// stateOf is what the cluster says of the observer; nil if it is not in the catalogue.
+func stateOf(t testing.TB, n *node.Node, name string) *pb.ObserverState {
+	t.Helper()
+	all, err := n.DB().Client().Transport().Observers(within(t, time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.Info.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func controlObserver(t testing.TB, n *node.Node, req *pb.ControlObserverRequest) *pb.ObserverInfo {
+	t.Helper()
+	info, err := n.DB().Client().Transport().ControlObserver(within(t, time.Minute), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+func waitIdle(t testing.TB, n *node.Node) {
+	t.Helper()
+	if err := n.DB().WaitIdle(within(t, 2*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkCounts holds the count of every row [0, rows) against want.
+func checkCounts(t testing.TB, db *percolator.DB, rows int, want func(i int) int) {
+	t.Helper()
+	ctx := within(t, time.Minute)
+	s, err := db.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	got := map[string]int{}
+	for c, err := range s.Scan(ctx, percolator.Rows("pages"), count) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[c.Row] = len(c.Value)
+	}
+	wrong := 0
+	for i := range rows {
+		if got[rowOf(i)] != want(i) {
+			if wrong++; wrong <= 5 {
+				t.Errorf("%s was run for %d times, want %d", rowOf(i), got[rowOf(i)], want(i))
+			}
+		}
+	}
+	if wrong > 0 {
+		t.Errorf("%d of %d rows are wrong", wrong, rows)
+	}
+}
+
+func times(n int) func(int) int { return func(int) int { return n } }
+
+// TestPauseSurvivesRestart: a pause holds at once, in the next process too, and loses nothing.
+func TestPauseSurvivesRestart(t *testing.T) {
+	const rows = 200
+	dir := t.TempDir()
+	link := func(c *node.Config) {
+		c.Observers = func(r *percolator.Registry) { r.Strong("counter", input, counts) }
+	}
+	n := open(t, dir, link)
+	write(t, n.DB(), 0, rows)
+	waitIdle(t, n)
+	info := controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(true), Limit: proto.Uint32(3)})
+	if !info.Paused || info.Limit != 3 {
+		t.Fatalf("%v", info)
+	}
+	write(t, n.DB(), 0, rows)
+	waitIdle(t, n) // paused ones are reported, not waited for
+	for restart := range 2 {
+		s := stateOf(t, n, "counter")
+		if s.Notifications != rows || !s.Info.Paused || !s.Linked || s.OldestTs == 0 || !s.Status.Paused || s.Status.Limit != 3 || s.Status.Queued != 0 {
+			t.Errorf("after %d restarts: %v", restart, s)
+		}
+		checkCounts(t, n.DB(), rows, times(1))
+		if restart == 0 {
+			if err := n.Close(within(t, time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			n = open(t, dir, link)
+		}
+	}
+	write(t, n.DB(), rows, rows+1)
+	if s := stateOf(t, n, "counter"); s.Status.Runs != 0 || s.Notifications != rows+1 {
+		t.Errorf("a paused observer ran: %v", s)
+	}
+	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(false)})
+	waitIdle(t, n)
+	checkCounts(t, n.DB(), rows, times(2))
+	if s := stateOf(t, n, "counter"); s.Notifications != 0 || s.OldestTs != 0 || s.Info.Limit != 3 {
+		t.Errorf("resumed: %v", s)
+	}
+	_, err := n.DB().Client().Transport().ControlObserver(within(t, time.Minute), &pb.ControlObserverRequest{Name: "couner"})
+	if err == nil || !strings.Contains(err.Error(), `there is no observer "couner"; there are: "counter"`) {
+		t.Errorf("unknown observer: %v", err)
+	}
+}
+
+// TestLimitLive: limits hold at once, up and down, while runs go on.
+func TestLimitLive(t *testing.T) {
+	var running atomic.Int64
+	pass := make(chan struct{})
+	n := open(t, "", func(c *node.Config) {
+		c.Observers = func(r *percolator.Registry) {
+			r.Strong("counter", input, func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
+				running.Add(1)
+				defer running.Add(-1)
+				select {
+				case <-pass:
+				case <-ctx.Done():
+				}
+				return counts(ctx, tx, m)
+			}, percolator.Concurrency(4))
+		}
+	})
+	const rows = 100
+	write(t, n.DB(), 0, rows)
+	at := func(want int64) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d run at once", want), func() bool { return running.Load() == want })
+	}
+	at(4)
+	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Limit: proto.Uint32(12)})
+	at(12)
+	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Limit: proto.Uint32(2)})
+	for range 12 { // which go on to their ends
+		pass <- struct{}{}
+	}
+	at(2)
+	for range 20 {
+		pass <- struct{}{}
+		if got := stateOf(t, n, "counter").Status.Running; got > 2 {
+			t.Errorf("%d run at once with a limit of 2", got)
+		}
+	}
+	close(pass)
+	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Limit: proto.Uint32(0)})
+	waitIdle(t, n)
+	checkCounts(t, n.DB(), rows, times(1))
+	if s := stateOf(t, n, "counter"); s.Status.Limit != 4 {
+		t.Errorf("limit 0 is not the registered one: %v", s)
+	}
+}
+
+// TestParkedAreReplayed: what was given up is listed with its error and attempts, is not waited for, and runs once when it
+// is replayed: one by one, or all of an observer; weak ones too.
+func TestParkedAreReplayed(t *testing.T) {
+	const rows = 20
+	var healed atomic.Bool
+	fails := func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
+		if !healed.Load() {
+			return errors.New("the parser chokes")
+		}
+		return counts(ctx, tx, m)
+	}
+	dir := t.TempDir()
+	link := func(c *node.Config) {
+		quick(c)
+		c.Observers = func(r *percolator.Registry) {
+			r.Strong("counter", input, fails, percolator.MaxAttempts(3))
+			r.Weak("poker", poked, fails, percolator.MaxAttempts(2))
+		}
+	}
+	n := open(t, dir, link)
+	write(t, n.DB(), 0, rows)
+	err := n.DB().Transact(within(t, time.Minute), func(_ context.Context, tx *percolator.Tx) error {
+		for i := range rows {
+			tx.Notify(rowOf(rows+i), poked)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitIdle(t, n)
+	for name, attempts := range map[string]uint32{"counter": 3, "poker": 2} {
+		s := stateOf(t, n, name)
+		if s.Parked != rows || s.Notifications != 0 || s.Status.Failures != uint64(attempts)*rows {
+			t.Errorf("%v", s)
+		}
+		for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), mvcc.GroupNotify, mvcc.TableID(s.Info.Table), string(s.Info.Column)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m := e.Notify; m.Attempts != attempts || m.ParkedTs == 0 || !strings.Contains(m.Error, "the parser chokes") {
+				t.Errorf("%s: %v", name, e)
+			}
+		}
+	}
+	if err := n.Close(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	n = open(t, dir, link) // what is parked outlives the process
+	healed.Store(true)
+	table := mvcc.TableID(stateOf(t, n, "counter").Info.Table)
+	client := n.DB().Client()
+	if err := client.Replay(within(t, time.Minute), 0, []mvcc.Cell{{Table: table, Row: rowOf(7), Column: input.Name}}); err != nil {
+		t.Fatal(err)
+	}
+	waitIdle(t, n)
+	checkCounts(t, n.DB(), rows, func(i int) int { return map[bool]int{true: 1}[i == 7] })
+	for name, want := range map[string]uint64{"counter": rows - 1, "poker": rows} {
+		if got, err := client.ReplayParked(within(t, time.Minute), name); err != nil || got != want {
+			t.Errorf("%s: replayed %d, %v", name, got, err)
+		}
+	}
+	waitIdle(t, n)
+	checkCounts(t, n.DB(), 2*rows, times(1))
+	if s := stateOf(t, n, "counter"); s.Parked != 0 || s.Notifications != 0 || s.Status.Commits != rows {
+		t.Errorf("%v", s)
+	}
+	if _, err := client.ReplayParked(within(t, time.Minute), "nobody"); !errors.Is(err, percolator.ErrInvalid) {
+		t.Errorf("of an unknown observer: %v", err)
+	}
+	err = client.Replay(within(t, time.Minute), 0, []mvcc.Cell{{Table: table, Row: rowOf(7), Column: count.Name}})
+	if !errors.Is(err, percolator.ErrNotifyOnly) {
+		t.Errorf("of a column that nothing observes: %v", err)
+	}
+}
