@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -51,6 +52,31 @@ func killed(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: killed N PROGRESS command args...")
 	}
+	cmd, ended := runUntilProgress(ts, args)
+	ts.Check(cmd.Process.Kill())
+	if err := <-ended; err == nil {
+		ts.Fatalf("the command came to its end")
+	}
+}
+
+// interrupted is killed with SIGINT, as Ctrl-C sends it: the command puts its things in order and fails.
+func interrupted(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: interrupted N PROGRESS command args...")
+	}
+	cmd, ended := runUntilProgress(ts, args)
+	ts.Check(cmd.Process.Signal(os.Interrupt))
+	err := <-ended
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		ts.Fatalf("ended with %v, want exit code 1", err)
+	}
+	_, err = fmt.Fprint(ts.Stdout(), cmd.Stderr)
+	ts.Check(err)
+}
+
+// runUntilProgress starts a command and waits until its progress file has N rows more. ended tells how it ends.
+func runUntilProgress(ts *testscript.TestScript, args []string) (cmd *exec.Cmd, ended <-chan error) {
 	n, err := strconv.ParseInt(args[0], 10, 64)
 	ts.Check(err)
 	progress := func() (rows int64) {
@@ -62,24 +88,20 @@ func killed(ts *testscript.TestScript, neg bool, args []string) {
 		return state.Rows
 	}
 	before := progress()
-	cmd := exec.Command(args[2], args[3:]...)
+	cmd = exec.Command(args[2], args[3:]...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = append(os.Environ(), "PERCOLATOR_ADDR="+ts.Getenv("PERCOLATOR_ADDR"))
+	cmd.Stderr = &bytes.Buffer{}
 	ts.Check(cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	defer func() {
-		_ = cmd.Process.Kill()
-		<-ended
-	}()
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	ts.Defer(func() { _ = cmd.Process.Kill() }) // if the script fails meanwhile
 	poll(ts, "no progress", func() bool {
-		select {
-		case err := <-ended:
-			ended <- err
-			ts.Fatalf("the command ended by itself: %v", err)
-		default:
+		if len(done) > 0 {
+			ts.Fatalf("the command ended by itself: %v", <-done)
 		}
 		return progress() >= before+n
 	})
-	ts.Logf("killed after row %d", progress())
+	ts.Logf("ended after row %d", progress())
+	return cmd, done
 }

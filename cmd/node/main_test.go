@@ -60,12 +60,13 @@ func observed() {
 //	rows N FILE               writes N rows as JSON lines
 //	whole FILE                checks that no row of an export is torn, and counts them
 //	killed N PROGRESS …       runs a command and kills it -9 when its progress file is N rows further
+//	interrupted N PROGRESS …  likewise with SIGINT; it must end with exit code 1
 func TestTranscripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "up": up, "until": until, "fetch": fetch, "term": term,
-			"rows": bulkRows, "whole": whole, "killed": killed,
+			"rows": bulkRows, "whole": whole, "killed": killed, "interrupted": interrupted,
 		},
 	})
 }

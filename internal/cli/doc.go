@@ -8,14 +8,19 @@
 //     default. A name that no command knows is an error in all three places.
 //  3. Rows, columns and values may hold any bytes and survive the way in and out (bytetext.go).
 //  4. Standard output holds what was asked for and nothing else; everything else goes to standard error.
-//  5. A command that only looks changes nothing: history and the listings read what is stored and resolve no lock.
+//  5. A command that only looks changes nothing: history, why and the listings read what is stored and resolve no lock.
+//  6. What takes long can be ended at any moment, by kill -9 too, and goes on where it was when it is run again: its
+//     progress file never claims more than is durable (checkpoint.go), and no row is ever half written.
+//  7. What can't be undone wants to be meant (--yes), and says what it costs.
 //
 // # Structure
 //
 // App is what a program injects, and Run executes one command line over it. A command is a method of run, which holds
 // the flags that commands share: one process executes one command, so they need not be apart. settings.go fills in what
 // the command line left out, client.go connects, errors.go turns an error into a text and an exit code; a file for each
-// noun has the commands about it.
+// noun has the commands about it. load.go and loadrun.go read a file and keep several transactions under way; export.go
+// and exportfile.go write one from one snapshot; rowjson.go is the form of a row in both. why.go gathers, whyverdict.go
+// judges, whytext.go prints.
 //
 // The package knows nothing of actors or storage. What starts a node is injected (App.Start), since package node
 // imports this one. Client commands speak the public gRPC API like any other remote client, and need no node in the
@@ -24,11 +29,11 @@
 //
 // # Output
 //
-// Tables are for people and may change. JSON (-o json) is one object a line, also where there can be only one; fields
-// are added, not renamed. Timestamps are numbers, bytes are text where they are UTF-8 and {"base64": "…"} where not.
+// Tables are for people and may change. Every command knows -o json: one object a line for what was asked for, also where
+// there can be only one; export to standard output is JSON lines either way. Fields are added, not renamed. Timestamps are numbers, bytes are text where they are UTF-8 and {"base64": "…"} where not.
 //
 // # A crash
 //
-// A client command that dies leaves at most a transaction of its own behind, whose locks expire and are resolved by
-// whoever meets them. A node that dies is package node's business; its ready file stays behind.
+// A client command that dies leaves at most transactions of its own behind, whose locks expire and are resolved by
+// whoever meets them, a progress file beside the data, and for a minute the lease that keeps an export's snapshot. A node that dies is package node's business; its ready file stays behind.
 package cli

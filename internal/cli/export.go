@@ -335,10 +335,13 @@ func (e *export) holder() string {
 	return fmt.Sprintf("%d of table %d", e.state.TS, e.want.TableID)
 }
 
-// explain says what to do about a snapshot that is gone.
+// explain says how to go on after an error: again, or anew if the snapshot is gone.
 func (e *export) explain(err error) error {
-	if !errors.Is(err, percolator.ErrSnapshotTooOld) || e.out == nil {
+	if e.out == nil {
 		return err
+	}
+	if !errors.Is(err, percolator.ErrSnapshotTooOld) {
+		return &hintError{err: err, hint: fmt.Sprintf("run the same command again: it goes on after %d rows", e.state.Rows)}
 	}
 	return &hintError{
 		err:  fmt.Errorf("%s was begun at the snapshot of %s UTC: %w", e.out.partName, clock(mvcc.Timestamp(e.state.TS)), err),

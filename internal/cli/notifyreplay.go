@@ -57,14 +57,14 @@ func (r *run) replayNotifications(ctx context.Context, s *session, observer stri
 		return &hintError{err: fmt.Errorf("observer %s is being retired", printable(observer)), hint: "start a program that registers it, then replay"}
 	}
 	table, column := mvcc.TableID(o.Table), string(o.Column)
-	marked := 0
+	marked := 1
 	if len(rows) > 0 {
-		if err := r.replayRow(ctx, s, o, rows[0]); err != nil {
-			return err
-		}
-		marked = 1
+		err = r.replayRow(ctx, s, o, rows[0])
 	} else if marked, err = replayParked(ctx, s, table, column); err != nil {
-		return fmt.Errorf("after %d notifications: %w", marked, err)
+		err = fmt.Errorf("after %d notifications: %w", marked, err)
+	}
+	if err != nil {
+		return err
 	}
 	if r.output == outputJSON {
 		return r.object(struct {

@@ -174,8 +174,7 @@ func (f *facts) unnoticed() verdict {
 
 // unwritten: there is no committed change, and never was one that history tells of.
 func (f *facts) unwritten() verdict {
-	for i := range f.blocks {
-		o := &f.blocks[i]
+	if o := f.inTheWay(); o != nil {
 		next := "wait for it; `lock ls` shows who it is"
 		if o.fate != fateAlive {
 			next = "`lock resolve TABLE ROW` settles it now"
