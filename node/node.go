@@ -56,7 +56,7 @@ type Node struct {
 
 	backfills *backfill.Job
 	collector *collector.Collector // nil: history is not collected
-	honouring sync.Mutex // held while the dispatcher is told what the catalogue says
+	honouring sync.Mutex           // held while the dispatcher is told what the catalogue says
 
 	servers *servers
 

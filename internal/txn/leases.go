@@ -142,7 +142,7 @@ func (l *leases) look(ctx context.Context) time.Duration {
 	}
 	// A snapshot of the past, older than what is held, can't wait until the lease is renewed.
 	if due := time.Until(l.renewAt); l.held != 0 && oldest >= l.held && due > 0 {
-		return due
+		return min(due, max(l.after, time.Millisecond))
 	}
 	return l.hold(ctx, oldest)
 }
@@ -165,7 +165,7 @@ func (l *leases) hold(ctx context.Context, oldest mvcc.Timestamp) time.Duration 
 	l.oldest(mvcc.Timestamp(r.Bound))
 	pause := max(time.Duration(r.TtlMs)*time.Millisecond/3, time.Millisecond)
 	l.held, l.renewAt = oldest, time.Now().Add(pause)
-	return min(pause, max(l.after, time.Millisecond)) // soon enough for another that becomes old, or for giving back
+	return min(pause, max(l.after, time.Millisecond)) // soon enough to give it back
 }
 
 // giveBack ends the lease if there is one.
