@@ -19,7 +19,7 @@ LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 RACE ?= . ./internal/... ./store/... ./actors/... ./node/...
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers demo generate lint vet fuzz broken webindex-kill power soak clean
+.PHONY: help build check test race bench bench-peers demo generate lint vet fuzz broken corpus webindex-kill power soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ fuzz: ## every fuzz target for FUZZTIME
 
 broken: ## each deliberately broken build must be caught by its named assertion
 	$(GO) run ./internal/broken/catch $(ARGS)
+
+corpus: ## a larger corpus for the web index, from Debian's documentation packages, in corpus/
+	./scripts/corpus
 
 webindex-kill: ## kill -9 in the middle of the load, restart, verify; SEEDS times
 	./scripts/webindex-kill $(SEEDS)
