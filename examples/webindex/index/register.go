@@ -17,20 +17,21 @@ type observer struct {
 }
 
 // observers are all of them, in the order of the pipeline. Those that go over a hot spot run on few workers: while
-// they lag, notifications collapse (§2.4), and one run serves many. What follows from ranks runs on the fewest: while ranks
-// still change, most of it would be for nothing.
+// they lag, notifications collapse (§2.4), and one run serves many. What follows from ranks runs on few as well: while
+// ranks still change, most of it would be for nothing. Rank itself collapses because all that is linked to waits in one
+// queue; on fewer workers it did not run less often, but shared fewer syncs.
 func observers() []observer {
 	return []observer{
 		{"process", schema.Pages(schema.Raw), false, process, 64},
 		{"refile", schema.Pages(schema.Refile), true, refile, 64},
 		{"resolve", schema.Pages(schema.Resolve), true, resolve, 64},
-		{"elect", schema.Clusters(schema.Elect), true, elect, 2},
+		{"elect", schema.Clusters(schema.Elect), true, elect, 4},
 		{"announce", schema.Clusters(schema.Elected), false, announce, 8},
 		{"relink", schema.Pages(schema.Canon), false, relink, 8},
 		{"invert", schema.Pages(schema.Links), false, invert, 64},
 		{"reinvert", schema.Pages(schema.Reinvert), true, invert, 32},
-		{"rank", schema.Pages(schema.Rerank), true, rank, 4},
-		{"publish", schema.Pages(schema.Publish), true, publish, 2},
+		{"rank", schema.Pages(schema.Rerank), true, rank, 32},
+		{"publish", schema.Pages(schema.Publish), true, publish, 8},
 	}
 }
 
