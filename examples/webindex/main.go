@@ -5,9 +5,12 @@
 //	go run ./examples/webindex --exit --verify          the same, compared with a batch program's result
 //	go run ./examples/webindex --dir D --edit 1% --exit load, then crawl an edited tree
 //
+// Meanwhile the canonical pages are exported to a full-text index, beside the node's directory, and --search serves a
+// page that searches it.
+//
 // Below --pages, every top directory is a host. A node directory (--dir) may be used again: only what changed is loaded.
-// Packages: corpus makes and edits pages, page parses them, schema names the tables, index has the observers, batch and
-// the command verify compute the index independently.
+// Packages: corpus makes and edits pages, page parses them, schema names the tables, index has the observers, export
+// keeps the full-text index, search serves it, batch and the command verify compute the index independently.
 package main
 
 import (
@@ -25,16 +28,18 @@ import (
 
 // options are the command line.
 type options struct {
-	pages  string
-	dir    string
-	listen string
-	http   string
-	limit  int
-	edit   share
-	seed   uint64
-	exit   bool
-	verify bool
-	quiet  bool
+	pages   string
+	dir     string
+	listen  string
+	http    string
+	search  string
+	limit   int
+	edit    share
+	seed    uint64
+	exit    bool
+	verify  bool
+	quiet   bool
+	reindex bool
 }
 
 // share is a part of a whole, such as 1% or 0.01.
@@ -66,11 +71,13 @@ func parse() options {
 	flag.StringVar(&o.dir, "dir", "", "the node's directory, kept and used again (default: a temporary one)")
 	flag.StringVar(&o.listen, "listen", "", "address for clients (default: 127.0.0.1:7800; with --exit a free port)")
 	flag.StringVar(&o.http, "http", "", "address of the console (default: the third port after --listen; with --exit none)")
+	flag.StringVar(&o.search, "search", "", "address of the search page (default: "+searchAddr+"; with --exit none)")
+	flag.BoolVar(&o.reindex, "reindex", false, "throw the full-text index away and fill a new one")
 	flag.IntVar(&o.limit, "limit", 0, "only the first pages by URL; 0: all")
 	flag.Var(&o.edit, "edit", "crawl again with this share of the pages edited, such as 1%")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the edits")
 	flag.BoolVar(&o.exit, "exit", false, "end after the summary")
-	flag.BoolVar(&o.verify, "verify", false, "compare the index with a batch program's; exit code 1 if it differs")
+	flag.BoolVar(&o.verify, "verify", false, "compare the index with a batch program's, and the full-text index with the repository; exit code 1 if they differ")
 	flag.BoolVar(&o.quiet, "quiet", false, "no progress")
 	flag.Parse()
 	if flag.NArg() > 0 {

@@ -12,8 +12,10 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/examples/webindex/batch"
 	"github.com/percolator-go/percolator/examples/webindex/corpus"
+	"github.com/percolator-go/percolator/examples/webindex/export"
 	"github.com/percolator-go/percolator/examples/webindex/index"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
+	"github.com/percolator-go/percolator/examples/webindex/search"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -23,18 +25,28 @@ const (
 	// workers is how many observers run at once. They mostly wait, for timestamps, locks and syncs that are shared with
 	// whoever else waits (§2.5).
 	workers = 64
+	// exporting is how many more there are for runs that wait for the full-text index.
+	exporting = 64
+	// linger is how long an export waits for others to share a batch with.
+	linger = 200 * time.Millisecond
+	// searchAddr is where the search page is, unless told otherwise.
+	searchAddr = "127.0.0.1:7810"
 )
 
 var (
 	errDifferent   = errors.New("the index is not what the batch program computes")
+	errNotExported = errors.New("the full-text index is not what the repository holds")
 	errInterrupted = errors.New("interrupted; with --dir the next run goes on from here")
 )
 
 // app is one run of the command.
 type app struct {
 	options
-	node *node.Node
-	db   *percolator.DB
+	node   *node.Node
+	db     *percolator.DB
+	export *export.Exporter
+	server *search.Server // nil: there is no search page
+	status waiting
 }
 
 // run is the whole command. The throw-away directory goes with it, unless it is killed.
@@ -78,11 +90,19 @@ func run(ctx context.Context, o options, logger *slog.Logger) (err error) {
 // edited is where the edited tree goes.
 func (o options) edited() string { return filepath.Clean(o.dir) + ".edited" }
 
-// open starts the node with the observers linked in and makes sure of the tables.
+// fullText is where the full-text index is.
+func (o options) fullText() string { return filepath.Clean(o.dir) + ".search" }
+
+// open starts the node with the observers linked in and makes sure of the tables; then the export and the search page.
 func (a *app) open(ctx context.Context, logger *slog.Logger) error {
+	a.export = export.New()
 	cfg := node.DefaultConfig()
-	cfg.Dir, cfg.Insecure, cfg.Logger, cfg.Observers = a.dir, true, logger, index.Register
-	cfg.ObserverWorkers = workers
+	cfg.Dir, cfg.Insecure, cfg.Logger = a.dir, true, logger
+	cfg.Observers = func(r *percolator.Registry) {
+		index.Register(r)
+		a.export.Register(r)
+	}
+	cfg.ObserverWorkers = workers + exporting
 	if a.exit {
 		cfg.Listen, cfg.HTTP = "127.0.0.1:0", ""
 	}
@@ -101,9 +121,38 @@ func (a *app) open(ctx context.Context, logger *slog.Logger) error {
 	if addr := n.HTTPAddr(); addr != "" {
 		fmt.Printf("  console  http://%s/\n", addr)
 	}
-	if err := a.createTables(ctx); err != nil {
+	err = a.createTables(ctx)
+	if err == nil {
+		err = a.serve(ctx, logger)
+	}
+	if err != nil {
 		return errors.Join(err, a.close(ctx))
 	}
+	return nil
+}
+
+// serve begins to export and, if asked to, serves the search page.
+func (a *app) serve(ctx context.Context, logger *slog.Logger) error {
+	err := a.export.Start(ctx, export.Config{
+		Dir: a.fullText(), Cluster: a.node.Status().GetClusterId(), DB: a.db, Anew: a.reindex, Linger: linger,
+	})
+	if err != nil {
+		return err
+	}
+	addr := a.search
+	if addr == "" && !a.exit {
+		addr = searchAddr
+	}
+	if addr == "" {
+		return nil
+	}
+	a.server, err = search.Open(search.Config{
+		Addr: addr, Index: a.export.Index(), DB: a.db, Status: a.indexed, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  search   http://%s/\n", a.server.Addr())
 	return nil
 }
 
@@ -117,11 +166,15 @@ func (a *app) createTables(ctx context.Context) error {
 	return nil
 }
 
-// close stops the node, also if ctx has ended.
-func (a *app) close(ctx context.Context) error {
+// close stops everything, also if ctx has ended: first the search page, which reads the rest; the export last, which
+// the node's observers wait for.
+func (a *app) close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	return a.node.Close(ctx)
+	if a.server != nil {
+		err = a.server.Close(ctx)
+	}
+	return errors.Join(err, a.node.Close(ctx), a.export.Close())
 }
 
 // index loads the pages, and the edited pages if asked to.
@@ -140,7 +193,7 @@ func (a *app) index(ctx context.Context) error {
 
 // crawl loads the tree, waits until it is indexed, prints the summary and verifies.
 func (a *app) crawl(ctx context.Context, dir string) error {
-	before := a.runs()
+	before, exported := a.runs(), a.export.Stats()
 	began := time.Now()
 	l := loader{app: a, dir: dir}
 	if err := l.load(ctx); err != nil {
@@ -150,13 +203,16 @@ func (a *app) crawl(ctx context.Context, dir string) error {
 	if err := a.settle(ctx); err != nil {
 		return err
 	}
+	if _, err := a.export.Fill(ctx, a.db); err != nil { // what was changing when the index was opened
+		return err
+	}
 	s, err := a.summarize(ctx, l.from)
 	if err != nil {
 		return err
 	}
 	s.loading, s.indexing, s.changes = loaded, time.Since(began), l.counts()
 	after := a.runs()
-	s.runs = since(before, after)
+	s.runs, s.exports = since(before, after), a.export.Stats().Since(exported)
 	fmt.Print(s)
 	if parked(after) {
 		return errParked
@@ -167,7 +223,7 @@ func (a *app) crawl(ctx context.Context, dir string) error {
 	return a.check(ctx, dir)
 }
 
-// check compares the index with the batch program's result.
+// check compares the index with the batch program's result, and the full-text index with the index.
 func (a *app) check(ctx context.Context, dir string) error {
 	snapshot, err := a.db.Snapshot(ctx)
 	if err != nil {
@@ -179,8 +235,16 @@ func (a *app) check(ctx context.Context, dir string) error {
 		return err
 	}
 	fmt.Println(result)
-	if result.Differences > 0 {
+	exported, err := a.export.Index().Verify(ctx, snapshot, showDiffs)
+	if err != nil {
+		return err
+	}
+	fmt.Println(exported)
+	switch {
+	case result.Differences > 0:
 		return errDifferent
+	case exported.Differences > 0:
+		return errNotExported
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/examples/webindex/export"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
@@ -87,6 +88,7 @@ type summary struct {
 	loading, indexing      time.Duration
 	delays                 []time.Duration // from load to indexed, of the pages of this crawl, ascending
 	runs                   []observerRuns
+	exports                export.Stats
 }
 
 // dated is what the summary needs to know of one page: when its parts were written.
@@ -184,6 +186,8 @@ func (s *summary) String() string {
 		fmt.Fprintf(&b, "from load to indexed: p50 %s, p95 %s\n",
 			s.percentile(50).Round(time.Millisecond), s.percentile(95).Round(time.Millisecond))
 	}
+	fmt.Fprintf(&b, "export: %d documents written and %d removed in %d batches; %d repeated and %d late ones dropped\n",
+		s.exports.Written, s.exports.Removed, s.exports.Batches, s.exports.Repeated, s.exports.Stale)
 	fmt.Fprintf(&b, "%-10s %9s %9s %9s %9s\n", "observer", "runs", "commits", "conflicts", "failures")
 	for _, o := range s.runs {
 		fmt.Fprintf(&b, "%-10s %9d %9d %9d %9d\n", o.name, o.runs, o.commits, o.conflicts, o.failures)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
@@ -64,9 +65,10 @@ type Exporter struct {
 	stopped sync.WaitGroup
 	once    sync.Once
 
-	index *Index // nil before Start
-	sink  sink
-	doubt bool // the worker's: the last batch failed, so what the sink shows may not be durable
+	index  *Index // nil before Start
+	sink   sink
+	linger time.Duration // see Config
+	doubt  bool          // the worker's: the last batch failed, so what the sink shows may not be durable
 
 	written, removed, batches, repeated, stale, moved, failed atomic.Uint64
 }
@@ -158,16 +160,30 @@ func (x *Exporter) work() {
 	}
 }
 
-// waiting collects the batch: the first change and those that wait behind it.
+// waiting collects the batch: the first change, those that wait behind it, and those that come while it lingers.
 func (x *Exporter) waiting(first item) []item {
 	items, size := []item{first}, first.size()
-	for len(items) < maxBatch && size < maxBytes {
+	timer := time.NewTimer(x.linger)
+	defer timer.Stop()
+	for over := x.linger == 0; len(items) < maxBatch && size < maxBytes; {
 		select {
 		case it := <-x.queue:
 			items = append(items, it)
 			size += it.size()
+			continue
 		default:
-			return items
+		}
+		if over || len(items) >= concurrency { // nobody is left who could come
+			break
+		}
+		select {
+		case it := <-x.queue:
+			items = append(items, it)
+			size += it.size()
+		case <-timer.C:
+			over = true
+		case <-x.stop:
+			over = true
 		}
 	}
 	return items

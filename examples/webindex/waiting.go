@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/percolator-go/percolator/examples/webindex/search"
+)
+
+// statusAge is how old what the search page says about the index may be: asking costs a walk over the tablets.
+const statusAge = time.Second
+
+// waiting remembers what is waiting to be indexed.
+type waiting struct {
+	mu    sync.Mutex
+	asked time.Time
+	last  search.Status
+}
+
+// indexed is how far the index has come.
+func (a *app) indexed(ctx context.Context) (search.Status, error) {
+	a.status.mu.Lock()
+	defer a.status.mu.Unlock()
+	if time.Since(a.status.asked) < statusAge {
+		return a.status.last, nil
+	}
+	pages, err := a.export.Index().Count(ctx)
+	if err != nil {
+		return search.Status{}, err
+	}
+	s := search.Status{Pages: pages}
+	status := a.node.Status()
+	for _, o := range status.GetObservers() {
+		s.Waiting += uint64(o.GetRunning()) + uint64(o.GetQueued()) + uint64(o.GetWaiting())
+	}
+	a.status.asked, a.status.last = time.Now(), s
+	return s, nil
+}
