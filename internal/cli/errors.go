@@ -154,6 +154,15 @@ func (r *run) classify(err error) (code int, hint string) {
 	return serverCode(err), ""
 }
 
+// again is the hint for what goes on when it is run again, after what mends the error.
+func (r *run) again(err error, where string) *hintError {
+	_, first := r.classify(err)
+	if first != "" {
+		first += "; then "
+	}
+	return &hintError{err: err, hint: first + "run the same command again: it goes on after " + where}
+}
+
 // serverCode is the exit code for an administrative request that the node refused.
 func serverCode(err error) int {
 	var refused *txn.ServerError

@@ -341,7 +341,7 @@ func (e *export) explain(err error) error {
 		return err
 	}
 	if !errors.Is(err, percolator.ErrSnapshotTooOld) {
-		return &hintError{err: err, hint: fmt.Sprintf("run the same command again: it goes on after %d rows", e.state.Rows)}
+		return e.r.again(err, fmt.Sprintf("%d rows", e.state.Rows))
 	}
 	return &hintError{
 		err:  fmt.Errorf("%s was begun at the snapshot of %s UTC: %w", e.out.partName, clock(mvcc.Timestamp(e.state.TS)), err),

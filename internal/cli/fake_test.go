@@ -150,9 +150,12 @@ func bankCluster() *fakeCluster {
 			ClusterId: "4f1c", NodeId: 1, Incarnation: 2, Version: "v0.1.0", Listen: "127.0.0.1:7800", Http: "127.0.0.1:7803",
 			Tablets: []*pb.StatusResponse{
 				{Tablet: &pb.TabletDescriptor{TabletId: 1}, Leader: true, Reads: 5, Mutations: 3, Batches: 4, AppliedIndex: 9},
-				{Tablet: &pb.TabletDescriptor{TabletId: 2}, Leader: true, Locks: 2, Reads: 100, Mutations: 50, Batches: 21, Proposals: 20},
+				{Tablet: &pb.TabletDescriptor{TabletId: 2}, Leader: true, Locks: 2, Reads: 100, Mutations: 50, Batches: 21, Proposals: 20,
+					SizeBytes: 3 << 20, Load: 120, Bound: 7, Safepoint: 6, Garbage: 5, Collected: 4},
 			},
-			Observers:  []*pb.ObserverStatus{{Name: "count", Table: "bank", Column: []byte("bal"), Runs: 12, Commits: 10, Conflicts: 2, Running: 1}},
+			Observers: []*pb.ObserverStatus{{Name: "count", Table: "bank", Column: []byte("bal"), Runs: 12, Commits: 10, Conflicts: 2, Running: 1}},
+			History:   &pb.HistoryStatus{Bound: 7, Safepoint: 6, Collected: 4, Holds: 1, BlockedBy: "a lock of transaction 5"},
+			DiskUsed:  3 << 20, DiskFree: 5 << 30,
 			OracleLast: 1 << 18, OracleServed: 30, OracleBatches: 10, LogBatches: 8, LogRequests: 20,
 		},
 	}

@@ -343,7 +343,7 @@ func (l *loading) end(err error) error {
 	l.meter.end(l.tally(), "stopped")
 	var hinted *hintError
 	if l.input.resumable() && !errors.As(err, &hinted) {
-		return &hintError{err: err, hint: fmt.Sprintf("run the same command again: it goes on after line %d", l.state.Line)}
+		return l.r.again(err, fmt.Sprintf("line %d", l.state.Line))
 	}
 	return err
 }

@@ -81,8 +81,31 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, now time.Time) error {
 		g.add("oracle", fmt.Sprintf("at %d (%s UTC), %d timestamps%s", s.OracleLast, clock(mvcc.Timestamp(s.OracleLast)), s.OracleServed,
 			perBatch(s.OracleServed, s.OracleBatches)))
 	}
+	g.add("history", keptHistory(s))
+	if s.DiskFree+s.DiskUsed > 0 {
+		g.add("disk", fmt.Sprintf("%s used, %s free", byteText(int64(s.DiskUsed)), byteText(int64(s.DiskFree))))
+	}
+	if s.WriteBlocked != "" {
+		g.add("writes", "refused: "+s.WriteBlocked)
+	}
 	g.add("observers", fmt.Sprintf("%d linked, %d running, %d runs, %d parked", len(s.Observers), running, runs, parked))
 	return g.write(r.Stdout)
+}
+
+// keptHistory says how far back one can read, and what keeps history from going; "all" as long as nothing was given up.
+func keptHistory(s *pb.NodeStatusResponse) string {
+	h := s.GetHistory()
+	text := "all is kept"
+	if h.GetBound() > 0 {
+		text = fmt.Sprintf("readable from %d (%s UTC) on, %d entries collected", h.Bound, clock(mvcc.Timestamp(h.Bound)), h.Collected)
+	}
+	if h.GetHolds() > 0 {
+		text += fmt.Sprintf(", %d held back by readers", h.Holds)
+	}
+	if h.GetBlockedBy() != "" {
+		text += "; waits for " + h.BlockedBy
+	}
+	return text
 }
 
 // addresses are those at which the node serves clients.

@@ -79,6 +79,12 @@ type tabletHere struct {
 	Mutations uint64 `json:"mutations"`
 	Batches   uint64 `json:"batches"`
 	Proposals uint64 `json:"proposals"`
+	Size      uint64 `json:"size_bytes"`
+	Load      uint64 `json:"load"` // operations a second, lately
+	Bound     uint64 `json:"bound"`
+	Safepoint uint64 `json:"safepoint"`
+	Garbage   uint64 `json:"garbage"` // about how many entries wait to be collected
+	Collected uint64 `json:"collected"`
 }
 
 // tablets joins the map with the node's replicas, by tablet id.
@@ -100,8 +106,8 @@ func (r *run) tablets(ctx context.Context, s *session) error {
 		here[t.GetTablet().GetTabletId()] = t
 	}
 	var g grid
-	g.numbers(0, 3, 6, 7, 8, 9, 10)
-	g.add("TABLET", "FROM", "BEFORE", "EPOCH", "NODES", "LEADER", "LOCKS", "READS", "MUTATIONS", "BATCHES", "PROPOSALS")
+	g.numbers(0, 3, 6, 7, 8, 9, 10, 11, 12)
+	g.add("TABLET", "FROM", "BEFORE", "EPOCH", "NODES", "LEADER", "LOCKS", "READS", "MUTATIONS", "BATCHES", "PROPOSALS", "SIZE", "OPS/S")
 	for _, d := range descriptors {
 		t := newTabletJSON(d, here[d.TabletId], names)
 		if r.output == outputJSON {
@@ -133,7 +139,8 @@ func newTabletJSON(d *pb.TabletDescriptor, here *pb.StatusResponse, names *names
 	if here != nil {
 		t.Here = &tabletHere{
 			Leader: here.Leader, Applied: here.AppliedIndex, Locks: here.Locks, Reads: here.Reads,
-			Mutations: here.Mutations, Batches: here.Batches, Proposals: here.Proposals,
+			Mutations: here.Mutations, Batches: here.Batches, Proposals: here.Proposals, Size: here.SizeBytes, Load: here.Load,
+			Bound: here.Bound, Safepoint: here.Safepoint, Garbage: here.Garbage, Collected: here.Collected,
 		}
 	}
 	return t
@@ -161,7 +168,7 @@ func (t *tabletJSON) line() []string {
 		leader = "here"
 	}
 	return append(line, leader, fmt.Sprint(t.Here.Locks), fmt.Sprint(t.Here.Reads), fmt.Sprint(t.Here.Mutations),
-		fmt.Sprint(t.Here.Batches), fmt.Sprint(t.Here.Proposals))
+		fmt.Sprint(t.Here.Batches), fmt.Sprint(t.Here.Proposals), byteText(int64(t.Here.Size)), fmt.Sprint(t.Here.Load))
 }
 
 // text writes a place in the order of all rows; a table alone is its first row.
