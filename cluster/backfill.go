@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -40,20 +39,28 @@ func (m *Meta) backfill(ctx context.Context, name string) (*pb.Backfill, []byte,
 	return b, value, decode(prefixBackfill+name, value, b)
 }
 
-// RunningBackfills reads the records of the back-fills that have work left.
-func (m *Meta) RunningBackfills(ctx context.Context) ([]*pb.Backfill, error) {
-	all, err := m.Backfills(ctx)
-	return slices.DeleteFunc(all, func(b *pb.Backfill) bool { return !backfillRuns(b) }), err
-}
-
-// Backfills reads all records, those of back-fills that have ended too.
-func (m *Meta) Backfills(ctx context.Context) ([]*pb.Backfill, error) {
-	var out []*pb.Backfill
-	err := m.records(ctx, prefixBackfill, func(row string, value []byte) error {
+// Backfills reads the records of the observers' last back-fills, by observer; of each there may be none.
+func (m *Meta) Backfills(ctx context.Context, observers []*pb.ObserverInfo) (map[string]*pb.Backfill, error) {
+	out := map[string]*pb.Backfill{}
+	if len(observers) == 0 {
+		return out, nil
+	}
+	// By name, not by a walk: records change often, and a walk passes all that is left of former versions.
+	rows := make([]string, len(observers))
+	for i, o := range observers {
+		rows[i] = prefixBackfill + o.Name
+	}
+	values, err := m.getAll(ctx, rows...)
+	for i, value := range values {
+		if value == nil {
+			continue
+		}
 		b := &pb.Backfill{}
-		out = append(out, b)
-		return decode(row, value, b)
-	})
+		if err := decode(rows[i], value, b); err != nil {
+			return nil, err
+		}
+		out[b.Name] = b
+	}
 	return out, err
 }
 
@@ -124,7 +131,7 @@ func (m *Meta) changeBackfill(
 			return true, err
 		}
 		// On condition that the catalogue is still the same: no record may outlive its observer.
-		return m.swap(ctx, change{row: prefixBackfill + name, old: old, value: value}, change{row: rowCatalogue, old: catalogue, value: catalogue})
+		return m.swap(ctx, change{row: prefixBackfill + name, old: old, value: value}, change{row: rowCatalogue, old: catalogue, keep: true})
 	})
 	return after, err
 }

@@ -54,24 +54,42 @@ func tabletRow(id uint64) string { return prefixTablet + strconv.FormatUint(id, 
 
 // get reads one record; nil if there is none.
 func (m *Meta) get(ctx context.Context, row string) ([]byte, error) {
-	r, err := m.send(ctx, MetaTablet, &pb.TabletRequest{Op: &pb.TabletRequest_RawGet{RawGet: &pb.RawGetRequest{Cells: []*pb.Cell{metaCell(row)}}}})
+	v, err := m.getAll(ctx, row)
 	if err != nil {
-		return nil, fmt.Errorf("cluster: read %s: %w", row, err)
+		return nil, err
 	}
-	v := r.GetRawGet().GetValues()
-	if len(v) != 1 || !v[0].Found {
-		return nil, nil
-	}
-	if v[0].Value == nil {
-		return []byte{}, nil
-	}
-	return v[0].Value, nil
+	return v[0], nil
 }
 
-// change is one record's conditional write: old nil means that there must be none; value nil deletes it.
+// getAll reads records in one message, in the order of rows; nil for each that is not there.
+func (m *Meta) getAll(ctx context.Context, rows ...string) ([][]byte, error) {
+	cells := make([]*pb.Cell, len(rows))
+	for i, row := range rows {
+		cells[i] = metaCell(row)
+	}
+	r, err := m.send(ctx, MetaTablet, &pb.TabletRequest{Op: &pb.TabletRequest_RawGet{RawGet: &pb.RawGetRequest{Cells: cells}}})
+	if err != nil {
+		return nil, fmt.Errorf("cluster: read %s: %w", rows[0], err)
+	}
+	out := make([][]byte, len(rows))
+	for i, v := range r.GetRawGet().GetValues() {
+		switch {
+		case !v.Found:
+		case v.Value == nil:
+			out[i] = []byte{}
+		default:
+			out[i] = v.Value
+		}
+	}
+	return out, nil
+}
+
+// change is one record's conditional write: old nil means that there must be none; value nil deletes it. With keep it is
+// the condition alone.
 type change struct {
 	row        string
 	old, value []byte
+	keep       bool
 }
 
 // swap makes all changes if every old value still stands; false if one does not.
@@ -79,6 +97,9 @@ func (m *Meta) swap(ctx context.Context, changes ...change) (bool, error) {
 	w := &pb.RawWriteRequest{}
 	for _, c := range changes {
 		w.Conditions = append(w.Conditions, &pb.RawCondition{Cell: metaCell(c.row), Absent: c.old == nil, Value: c.old})
+		if c.keep {
+			continue
+		}
 		kind := pb.Kind_KIND_PUT
 		if c.value == nil {
 			kind = pb.Kind_KIND_DELETE

@@ -59,8 +59,15 @@ func (w *world) send(_ context.Context, tablet uint64, req *pb.TabletRequest) (*
 func (w *world) carryOut(tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_RawGet:
-		value, ok, err := w.view.Raw(wire.Cell(op.RawGet.Cells[0]))
-		return &pb.TabletResponse{Result: &pb.TabletResponse_RawGet{RawGet: &pb.RawGetResponse{Values: []*pb.RawValue{{Found: ok, Value: value}}}}}, err
+		out := &pb.RawGetResponse{}
+		for _, c := range op.RawGet.Cells {
+			value, ok, err := w.view.Raw(wire.Cell(c))
+			if err != nil {
+				return nil, err
+			}
+			out.Values = append(out.Values, &pb.RawValue{Found: ok, Value: value})
+		}
+		return &pb.TabletResponse{Result: &pb.TabletResponse_RawGet{RawGet: out}}, nil
 	case *pb.TabletRequest_RawWrite:
 		result, muts, err := mvcc.RawWrite(w.view, wire.RawWrite(op.RawWrite))
 		w.view.Apply(muts)

@@ -212,13 +212,14 @@ func TestBackfillRecord(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if list, err := m.Backfills(ctx); err != nil || len(list) != 1 || list[0].Rows != 9 {
+	observers := []*pb.ObserverInfo{{Name: "b"}, {Name: "a"}}
+	if list, err := m.Backfills(ctx, observers); err != nil || len(list) != 1 || list["a"].GetRows() != 9 {
 		t.Errorf("%v, %v", list, err)
 	}
 	if err := m.DropTable(ctx, "t"); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := m.Backfills(ctx); err != nil || len(list) != 0 {
+	if list, err := m.Backfills(ctx, observers); err != nil || len(list) != 0 {
 		t.Errorf("after the drop: %v, %v", list, err)
 	}
 }

@@ -83,17 +83,13 @@ func (a *admin) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 	if err != nil {
 		return nil, err
 	}
-	filled, err := a.n.meta.Backfills(ctx)
+	fills, err := a.n.meta.Backfills(ctx, c.GetObservers())
 	if err != nil {
 		return nil, err
 	}
 	here := map[string]*pb.ObserverStatus{}
 	for _, s := range a.n.notify.status() {
 		here[s.Name] = s
-	}
-	fills := map[string]*pb.Backfill{}
-	for _, b := range filled {
-		fills[b.Name] = b
 	}
 	out := make([]*pb.ObserverState, 0, len(c.GetObservers()))
 	for _, o := range c.GetObservers() {

@@ -69,13 +69,13 @@ func rowOf(i int) string { return fmt.Sprintf("row/%07d", i) }
 // eventually polls until the condition holds.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	tick, end := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
+	tick, end := time.NewTicker(20*time.Millisecond), time.After(4*time.Minute)
 	defer tick.Stop()
 	for !condition() {
 		select {
 		case <-tick.C:
 		case <-end:
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not within four minutes: %s", what)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func controlObserver(t testing.TB, n *node.Node, req *pb.ControlObserverRequest)
 
 func waitIdle(t testing.TB, n *node.Node) {
 	t.Helper()
-	if err := n.DB().WaitIdle(within(t, 2*time.Minute)); err != nil {
+	if err := n.DB().WaitIdle(within(t, 4*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultPage       = 512
-	DefaultMaxWaiting = 8192
+	DefaultMaxWaiting = 2048
 	DefaultPaceIdle   = 5 * time.Second
 	DefaultPaceWait   = 50 * time.Millisecond
 	DefaultPaceRetry  = time.Second
@@ -31,8 +31,8 @@ type Meta interface {
 	// Sync gives every tablet the newest catalogue and returns when they have applied it.
 	Sync(ctx context.Context) error
 	Catalogue(ctx context.Context) (*pb.Catalogue, error)
-	// RunningBackfills are the records of those that have neither ended nor been cancelled.
-	RunningBackfills(ctx context.Context) ([]*pb.Backfill, error)
+	// Backfills are the records of the observers' last back-fills, by observer; of each there may be none.
+	Backfills(ctx context.Context, observers []*pb.ObserverInfo) (map[string]*pb.Backfill, error)
 	// SaveBackfill stores progress; false if the back-fill is to end, and nothing was stored.
 	SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, err error)
 	// ForgetObserver takes a retired observer's entry out of the catalogue.

@@ -3,8 +3,6 @@ package backfill
 import (
 	"context"
 	"time"
-
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
 // worker does a step of each back-fill and each removal in a turn. It belongs to its actor.
@@ -45,22 +43,17 @@ func (w *worker) turn(ctx context.Context) time.Duration {
 	if err != nil {
 		return w.failed(ctx, "the catalogue", err)
 	}
-	records, err := w.cfg.Meta.RunningBackfills(asked)
+	records, err := w.cfg.Meta.Backfills(asked, catalogue.GetObservers())
 	if err != nil {
 		return w.failed(ctx, "the records", err)
 	}
 	pause := w.cfg.PaceIdle
-	observers := map[string]*pb.ObserverInfo{}
 	for _, o := range catalogue.GetObservers() {
-		observers[o.Name] = o
-		if o.Retired {
+		b := records[o.Name]
+		switch {
+		case o.Retired:
 			pause = min(pause, w.pause(w.remove(ctx, o)))
-			continue
-		}
-		delete(w.synced, o.Name)
-	}
-	for _, b := range records {
-		if o := observers[b.Name]; o != nil && !o.Retired {
+		case b != nil && !b.Done && !b.Cancelled && b.Error == "":
 			pause = min(pause, w.pause(w.fill(ctx, o, b)))
 		}
 	}
