@@ -3725,6 +3725,7 @@ func (x *MarkResponse) GetMark() uint64 {
 
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	MeasureAbove  uint64                 `protobuf:"varint,1,opt,name=measure_above,json=measureAbove,proto3" json:"measure_above,omitempty"` // bytes: a tablet that may be as large has its rows measured, in the background; 0: never
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3759,6 +3760,13 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
 }
 
+func (x *StatusRequest) GetMeasureAbove() uint64 {
+	if x != nil {
+		return x.MeasureAbove
+	}
+	return 0
+}
+
 type StatusResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Tablet           *TabletDescriptor      `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"`
@@ -3779,6 +3787,8 @@ type StatusResponse struct {
 	Collected        uint64                 `protobuf:"varint,16,opt,name=collected,proto3" json:"collected,omitempty"`                  // entries deleted by collection since the leader began
 	SizeBytes        uint64                 `protobuf:"varint,17,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"` // about what the tablet's rows take on disk
 	Load             uint64                 `protobuf:"varint,18,opt,name=load,proto3" json:"load,omitempty"`                            // operations per second, lately
+	SizeKey          []byte                 `protobuf:"bytes,19,opt,name=size_key,json=sizeKey,proto3" json:"size_key,omitempty"`        // a row of the first table that halves the measured size; empty: not measured, or one row
+	LoadKey          []byte                 `protobuf:"bytes,20,opt,name=load_key,json=loadKey,proto3" json:"load_key,omitempty"`        // likewise for the load; empty: not known, or most of it is on one row
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -3937,6 +3947,20 @@ func (x *StatusResponse) GetLoad() uint64 {
 		return x.Load
 	}
 	return 0
+}
+
+func (x *StatusResponse) GetSizeKey() []byte {
+	if x != nil {
+		return x.SizeKey
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetLoadKey() []byte {
+	if x != nil {
+		return x.LoadKey
+	}
+	return nil
 }
 
 type MutationResult struct {
@@ -5041,8 +5065,9 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\braise_to\x18\x01 \x01(\x04R\araiseTo\"6\n" +
 	"\fMarkResponse\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x12\n" +
-	"\x04mark\x18\x02 \x01(\x04R\x04mark\"\x0f\n" +
-	"\rStatusRequest\"\xa8\x04\n" +
+	"\x04mark\x18\x02 \x01(\x04R\x04mark\"4\n" +
+	"\rStatusRequest\x12#\n" +
+	"\rmeasure_above\x18\x01 \x01(\x04R\fmeasureAbove\"\xde\x04\n" +
 	"\x0eStatusResponse\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x12\x12\n" +
@@ -5065,7 +5090,9 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\tcollected\x18\x10 \x01(\x04R\tcollected\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x11 \x01(\x04R\tsizeBytes\x12\x12\n" +
-	"\x04load\x18\x12 \x01(\x04R\x04load\"\xc1\x01\n" +
+	"\x04load\x18\x12 \x01(\x04R\x04load\x12\x19\n" +
+	"\bsize_key\x18\x13 \x01(\fR\asizeKey\x12\x19\n" +
+	"\bload_key\x18\x14 \x01(\fR\aloadKey\"\xc1\x01\n" +
 	"\x0eMutationResult\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
