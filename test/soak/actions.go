@@ -12,7 +12,6 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -207,7 +206,7 @@ func (s *soak) pause(ctx context.Context) error {
 	name := observers[s.rng.IntN(len(observers))]
 	s.step("pause %s", name)
 	if err := s.control(ctx, name, true); err != nil {
-		return s.skip(err)
+		return err
 	}
 	before, err := s.runs(ctx, name)
 	if err != nil {
@@ -245,17 +244,6 @@ func (s *soak) runs(ctx context.Context, name string) (uint64, error) {
 		}
 	}
 	return 0, fmt.Errorf("soak: the node does not run %s", name)
-}
-
-// skip passes over a step that the node cannot do, which the summary tells.
-func (s *soak) skip(err error) error {
-	var refusal *txn.ServerError
-	if errors.As(err, &refusal) && refusal.Code == pb.Error_CODE_UNAVAILABLE {
-		s.skipped = refusal.Message
-		s.step("skipped: %v", err)
-		return nil
-	}
-	return err
 }
 
 // park writes documents that "count" refuses until their notifications are given up, then replays those.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,6 +27,7 @@ const (
 	heap       figure = iota // bytes of live objects, right after a collection
 	anonymous                // bytes of resident memory that are not of files
 	goroutines               // of the node
+	client                   // goroutines of the driver, a client
 	descriptors
 	disk    // bytes allocated in the node's directory
 	files   // in the node's directory
@@ -33,13 +35,13 @@ const (
 	live    // bytes of keys and values that users can see
 	cells   // that users can see
 	garbage // entries that wait to be collected
-	lag     // milliseconds from the bound of history to now
+	lag     // milliseconds from the least bound of history to now
 	restart // milliseconds from the node's start to ready, the last time
 	numFigures
 )
 
 var figureNames = [numFigures]string{
-	"heap", "anonymous", "goroutines", "descriptors", "disk", "files", "tablets", "live", "cells", "garbage", "lag", "restart",
+	"heap", "anonymous", "goroutines", "client", "descriptors", "disk", "files", "tablets", "live", "cells", "garbage", "lag", "restart",
 }
 
 // figures is one measurement.
@@ -78,17 +80,21 @@ func (s *soak) measure(ctx context.Context) (f figures, err error) {
 	if f[disk], f[files], err = usage(s.o.nodeDir()); err != nil {
 		return f, err
 	}
+	f[client] = int64(runtime.NumGoroutine())
 	f[restart] = s.node.took.Milliseconds()
 	status, err := s.status(ctx)
 	if err != nil {
 		return f, err
 	}
 	f[tablets] = int64(len(status))
-	now := time.Now().UnixMilli()
+	now, err := s.db.Client().Timestamp(ctx)
+	if err != nil {
+		return f, err
+	}
 	for _, t := range status {
 		f[garbage] += int64(t.Garbage)
 		if bound := mvcc.Timestamp(t.Bound); bound > 0 {
-			f[lag] = max(f[lag], now-bound.Millis())
+			f[lag] = max(f[lag], now.Millis()-bound.Millis())
 		}
 	}
 	return f, nil
@@ -109,16 +115,13 @@ func (s *soak) status(ctx context.Context) ([]*pb.StatusResponse, error) {
 	return out, nil
 }
 
-// bounds are the least and the greatest bound of the tablets: reads below the least must be refused.
-func bounds(status []*pb.StatusResponse) (least, greatest percolator.Timestamp) {
-	for i, t := range status {
-		b := percolator.Timestamp(t.Bound)
-		if i == 0 || b < least {
-			least = b
-		}
-		greatest = max(greatest, b)
+// leastBound is the least bound of the tablets: reads below it must be refused.
+func leastBound(status []*pb.StatusResponse) percolator.Timestamp {
+	least := ^uint64(0)
+	for _, t := range status {
+		least = min(least, t.Bound)
 	}
-	return least, greatest
+	return percolator.Timestamp(least)
 }
 
 // scrape reads the metrics without labels.

@@ -97,22 +97,23 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 	return out, nil
 }
 
-// versions counts the older versions that a row holds, and all its keys.
-func versions(ctx context.Context, db *percolator.DB, table, row string) (old, all int, err error) {
+// outdated lists what a row holds besides the newest versions that exist: older ones, rollback records, and everything of a
+// row that does not exist.
+func outdated(ctx context.Context, db *percolator.DB, table, row string, exists bool) (out []string, err error) {
 	c := db.Client()
 	id, err := c.TableID(ctx, table)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	req := &pb.TabletRequest{Op: &pb.TabletRequest_History{History: &pb.HistoryRequest{Table: uint32(id), Row: wire.Bytes(row), Limit: 1000}}}
-	resp, _, err := c.Send(ctx, wire.Position{Table: id, Row: row}, req)
+	resp, d, err := c.Send(ctx, wire.Position{Table: id, Row: row}, req)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	for _, e := range resp.GetHistory().GetEntries() {
-		if all++; mvcc.Group(e.Group) == mvcc.GroupHistory {
-			old++
+		if g := mvcc.Group(e.Group); !exists || g == mvcc.GroupHistory || g == mvcc.GroupRollback {
+			out = append(out, fmt.Sprintf("%s %q in tablet %d: %.200v", table, row, d.TabletId, e))
 		}
 	}
-	return old, all, nil
+	return out, nil
 }

@@ -21,6 +21,8 @@ var allowances = map[figure]allowance{
 	heap:        {1.5, 32 << 20},
 	anonymous:   {1.5, 128 << 20},
 	goroutines:  {1.2, 24},
+	client:      {1.2, 24},
+	lag:         {1.5, 60_000},
 	descriptors: {1.5, 32},
 	disk:        {1.5, 128 << 20},
 	files:       {1.5, 32},

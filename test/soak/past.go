@@ -21,7 +21,7 @@ type moment struct {
 const (
 	maxPast = 200 // moments that are remembered
 	maxHeld = 2   // snapshots that are held at once
-	// collectEvery is about how often the node raises the bound of history.
+	// collectEvery is the most that the node lets pass before it raises the bound of history again.
 	collectEvery = 10 * time.Second
 	// clockSlack is for what passes between two looks at a clock.
 	clockSlack = 500 * time.Millisecond
@@ -35,7 +35,7 @@ func (s *soak) remember(m moment) {
 
 // hold opens a snapshot and keeps it open until well after its history would have been collected.
 func (s *soak) hold(ctx context.Context) error {
-	if len(s.held) >= maxHeld {
+	if len(s.held) >= maxHeld || s.restDue() {
 		return nil
 	}
 	snapshot, err := s.db.Snapshot(ctx)
@@ -79,11 +79,21 @@ func (s *soak) timeTravel(ctx context.Context) error {
 	return s.below(ctx)
 }
 
+// ago is how old a timestamp is by the oracle's clock, which a restart may have moved ahead of ours: history is kept by it.
+func (s *soak) ago(ctx context.Context, at percolator.Timestamp) (time.Duration, error) {
+	now, err := s.db.Client().Timestamp(ctx)
+	return time.Duration(now.Millis()-at.Time().UnixMilli()) * time.Millisecond, err
+}
+
 // within reads one of the moments that are still inside the history.
 func (s *soak) within(ctx context.Context) error {
 	var inside []moment
 	for _, m := range s.past {
-		if time.Since(m.at.Time()) < s.o.history*3/4-clockSlack {
+		age, err := s.ago(ctx, m.at)
+		if err != nil {
+			return err
+		}
+		if age < s.o.history*3/4-clockSlack {
 			inside = append(inside, m)
 		}
 	}
@@ -92,14 +102,16 @@ func (s *soak) within(ctx context.Context) error {
 	}
 	m := inside[s.rng.IntN(len(inside))]
 	c, err := s.readAt(ctx, m.at)
-	if errors.Is(err, percolator.ErrSnapshotTooOld) && time.Since(m.at.Time()) >= s.o.history-clockSlack {
+	age, failed := s.ago(ctx, m.at)
+	switch {
+	case failed != nil:
+		return failed
+	case errors.Is(err, percolator.ErrSnapshotTooOld) && age >= s.o.history-clockSlack:
 		return nil // a slow machine: it was inside when it was chosen
-	}
-	if err != nil {
-		return violation("read the past at %d, %v ago: %v", m.at, time.Since(m.at.Time()).Round(time.Millisecond), err)
-	}
-	if c.digest != m.digest {
-		return violation("the past at %d, %v ago, has changed", m.at, time.Since(m.at.Time()).Round(time.Millisecond))
+	case err != nil:
+		return violation("read the past at %d, %v ago: %v", m.at, age, err)
+	case c.digest != m.digest:
+		return violation("the past at %d, %v ago, has changed", m.at, age)
 	}
 	s.totals.pastReads++
 	return nil
@@ -111,7 +123,7 @@ func (s *soak) below(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	least, _ := bounds(status)
+	least := leastBound(status)
 	var old []moment
 	for len(s.past) > 0 && s.past[0].at < least {
 		old, s.past = append(old, s.past[0]), s.past[1:]
@@ -146,45 +158,36 @@ func (s *soak) rest(ctx context.Context) error {
 	}
 	s.held = nil
 	rows := append(s.model.pick(s.rng, 50), s.gone...)
-	before, err := s.oldVersions(ctx, rows)
+	before, err := s.outdated(ctx, rows)
 	if err != nil {
 		return err
 	}
-	if status, err := s.status(ctx); err != nil || before == 0 {
-		return err
-	} else if _, greatest := bounds(status); greatest == 0 {
-		s.skipped = "no history is collected"
-		return nil
-	}
-	began, left := time.Now(), 0
+	began, left := time.Now(), []string(nil)
 	err = until(ctx, s.o.history+12*collectEvery, func() (bool, error) {
-		left, err = s.oldVersions(ctx, rows)
-		return left == 0, err
+		left, err = s.outdated(ctx, rows)
+		return len(left) == 0, err
 	})
 	if errors.Is(err, errNotInTime) {
-		return violation("%d old versions and keys of %d rows before a rest of %v, %d after it", before, len(rows),
-			time.Since(began).Round(time.Second), left)
+		return violation("%d outdated entries of %d rows before a rest of %v, %d after it:\n%s", len(before), len(rows),
+			time.Since(began).Round(time.Second), len(left), few(left))
 	}
 	s.gone = nil
 	s.totals.rests++
-	s.step("rest: %d old versions and keys of %d rows, gone after %v", before, len(rows), time.Since(began).Round(time.Second))
+	s.step("rest: %d outdated entries of %d rows, gone after %v", len(before), len(rows), time.Since(began).Round(time.Second))
 	return err
 }
 
-// oldVersions counts the older versions of documents, and every key of those that were deleted.
-func (s *soak) oldVersions(ctx context.Context, rows []string) (int, error) {
-	n := 0
+// outdated lists what is outdated of documents and their mirrors.
+func (s *soak) outdated(ctx context.Context, rows []string) (all []string, err error) {
 	for _, row := range rows {
 		_, exists := s.model.may[row]
 		for _, at := range []struct{ table, row string }{{docs, row}, {mirror, mirrorRow(row)}} {
-			old, all, err := versions(ctx, s.db, at.table, at.row)
+			found, err := outdated(ctx, s.db, at.table, at.row, exists)
 			if err != nil {
-				return 0, err
+				return nil, err
 			}
-			if n += old; !exists {
-				n += all - old
-			}
+			all = append(all, found...)
 		}
 	}
-	return n, nil
+	return all, nil
 }

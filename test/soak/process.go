@@ -93,7 +93,7 @@ func (p *process) kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	p.end()
+	_ = p.end() // it was killed, which Wait calls an error
 	return nil
 }
 

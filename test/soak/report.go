@@ -33,7 +33,7 @@ func (s *soak) summary() {
 		{"node killed", t.kills}, {"client killed", t.clientKills}, {"splits by command", t.splits},
 		{"observer paused and resumed", t.pauses}, {"notifications parked", t.parked}, {"notifications replayed", t.replayed},
 		{"snapshots held past their history, unchanged", t.heldReads}, {"reads of the past, unchanged", t.pastReads},
-		{"reads below the bound, refused", t.tooOld}, {"rests, nothing old left after them", t.rests},
+		{"reads below the bound, refused", t.tooOld}, {"rests, nothing outdated left after them", t.rests},
 	} {
 		line(row.what, fmt.Sprint(row.n))
 	}
@@ -48,7 +48,4 @@ func (s *soak) summary() {
 		line(figureNames[i], i.text(s.limits.most[i]), i.text(s.totals.most[i]), i.text(s.now[i]), limit)
 	}
 	_ = w.Flush()
-	if s.skipped != "" {
-		_, _ = fmt.Fprintln(s.o.out, "\nsteps were skipped:", s.skipped)
-	}
 }

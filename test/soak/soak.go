@@ -26,7 +26,7 @@ type options struct {
 	every    time.Duration // between progress lines
 	tablets  int           // no split by command beyond so many
 	memTable int64
-	rest     int // cycles between two rests
+	rest     int // cycles between two rests, or more while snapshots are held; 0: only one, at the end
 	// patience is how long locks may outlive the last transaction: those of clients that were killed expire, and somebody
 	// must come by.
 	patience time.Duration
@@ -47,15 +47,15 @@ type soak struct {
 	db     *percolator.DB
 	model  *model
 
-	cycle   int
-	life    int    // cycles until the node is killed
-	skipped string // why a step could not be done, the last one
-	held    []moment
-	past    []moment
-	gone    []string // rows of deleted documents
-	limits  limits
-	now     figures
-	totals  totals
+	cycle  int
+	rested int // the last cycle with a rest
+	life   int // cycles until the node is killed
+	held   []moment
+	past   []moment
+	gone   []string // rows of deleted documents
+	limits limits
+	now    figures
+	totals totals
 }
 
 // totals count what was done.
@@ -176,14 +176,18 @@ func (s *soak) one(ctx context.Context) error {
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
-	if s.o.rest > 0 && s.cycle%s.o.rest == 0 {
-		if err := s.rest(ctx); err != nil {
-			return fmt.Errorf("rest: %w", err)
-		}
-		return s.settle(ctx)
+	if !s.restDue() || len(s.held) > 0 {
+		return nil
 	}
-	return nil
+	s.rested = s.cycle
+	if err := s.rest(ctx); err != nil {
+		return fmt.Errorf("rest: %w", err)
+	}
+	return s.settle(ctx)
 }
+
+// restDue: no snapshot is opened to be held any more, so that there can be a rest.
+func (s *soak) restDue() bool { return s.o.rest > 0 && s.cycle-s.rested >= s.o.rest }
 
 // quiesceTimeout bounds how long it may take until nothing is left to run.
 const quiesceTimeout = 2 * time.Minute

@@ -228,7 +228,7 @@ func TestNoticesGrowth(t *testing.T) {
 // TestMeasures: the figures of a real node make sense.
 func TestMeasures(t *testing.T) {
 	s, _ := started(t)
-	for _, f := range []figure{heap, anonymous, goroutines, descriptors, disk, files, tablets, live, cells, restart} {
+	for _, f := range []figure{heap, anonymous, goroutines, client, descriptors, disk, files, tablets, live, cells, restart} {
 		if s.now[f] <= 0 {
 			t.Errorf("%s is %d", figureNames[f], s.now[f])
 		}
