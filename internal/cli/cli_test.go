@@ -111,6 +111,8 @@ func TestUnknownSettingsAreRefused(t *testing.T) {
 		says    string
 	}{
 		{[]string{"PERCOLATOR_LISTENN=x"}, "", `PERCOLATOR_LISTENN (did you mean "listen"?)`},
+		{[]string{"PERCOLATOR_YES=true"}, "", "unknown setting PERCOLATOR_YES"},
+		{nil, "yes: true\n", `unknown key "yes"`},
 		{nil, "scaners: 5\n", `unknown key "scaners" (did you mean "scanners"?)`},
 		{nil, "batch: {tablet: {size: 1}}\n", `unknown key "batch-tablet-size"`},
 		{nil, "scanners: [oops\n", "configuration file"},

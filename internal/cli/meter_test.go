@@ -55,7 +55,7 @@ func TestByteText(t *testing.T) {
 
 func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0s", 340 * time.Millisecond: "340ms", 4234 * time.Millisecond: "4.2s", 190 * time.Second: "3m10s", 5*time.Hour + time.Second: "5h0m0s",
+		0: "0s", 340 * time.Millisecond: "340ms", 4234 * time.Millisecond: "4.2s", 190 * time.Second: "3m10s", 5*time.Hour + time.Second: "5h0m",
 	} {
 		if got := span(d); got != want {
 			t.Errorf("%v is %s, want %s", d, got, want)

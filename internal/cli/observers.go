@@ -165,7 +165,7 @@ func (o *observerJSON) line() []string {
 	}
 }
 
-// span writes a duration with two digits or so: 340ms, 4.2s, 3m10s, 5h0m0s.
+// span writes a duration with two digits or so: 340ms, 4.2s, 3m10s, 5h0m.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -175,5 +175,5 @@ func span(d time.Duration) string {
 	case d < time.Hour:
 		return d.Round(time.Second).String()
 	}
-	return d.Round(time.Minute).String()
+	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }

@@ -57,6 +57,7 @@ func collectFlags(cmd *cobra.Command, known map[string]bool) {
 	delete(known, "help")
 	delete(known, "version")
 	delete(known, "config")
+	delete(known, "yes") // what can't be undone is meant on the command line, or not at all (invariant 7)
 }
 
 // environment returns the settings of the environment by flag name.
