@@ -76,7 +76,7 @@ func hasChunks(db *badger.DB, seq uint64) bool {
 // are most of what is written.
 func mayBeLong(key []byte) bool {
 	switch key[0] {
-	case 'W', 'H', 'L', 'R', 'N', 'I', appliedPrefix:
+	case 'W', 'H', 'L', 'R', 'N', 'I', appliedPrefix, padLow, padHigh:
 		return false
 	default:
 		return true

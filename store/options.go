@@ -27,6 +27,13 @@ const (
 	numMemtables     = 3
 	numCompactors    = 2
 
+	// What is dead is let go of when tables meet in a compaction: the sooner, the less of it there is. Level 0 is compacted
+	// at two memtables and waits at six; a store below half a gigabyte has one level below it.
+	levelZeroTables      = 2
+	levelZeroTablesStall = 6
+	baseLevelSize        = 512 << 20
+	baseTableSize        = 8 << 20
+
 	// reserveDivisor: Commit itself refuses below MinFreeBytes/reserveDivisor; between the two, what finishes and cleans
 	// up may still write.
 	reserveDivisor = 4
@@ -42,7 +49,7 @@ type Options struct {
 	MemTableSize int64  // bytes; DefaultMemTableSize, at least 2 MiB. MaxBatchBytes is 15 % of it.
 	MinFreeBytes uint64 // bytes; DefaultMinFreeBytes. Below it WriteBlocked refuses; below a quarter of it, Commit.
 
-	ReclaimInterval time.Duration // between passes of Reclaim; default 1 min, < 0: never
+	ReclaimInterval time.Duration // between passes of Reclaim, and how long writes must pause before one compacts; default 1 min, < 0: never
 
 	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
 	NoSync    bool          // never sync. Loses acknowledged writes; for the tests of the tests.
@@ -76,6 +83,10 @@ func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b.MemTableSize = o.MemTableSize
 	b.NumMemtables = numMemtables
 	b.NumCompactors = numCompactors
+	b.NumLevelZeroTables = levelZeroTables
+	b.NumLevelZeroTablesStall = levelZeroTablesStall
+	b.BaseLevelSize = baseLevelSize
+	b.BaseTableSize = min(baseTableSize, o.MemTableSize)
 	b.ValueThreshold = min(valueThreshold, o.MemTableSize*15/100)
 	b.ValueLogFileSize = valueLogFileSize
 	b.Compression = options.None // blocks are read in place from mapped files, and the system's page cache is the cache:

@@ -33,6 +33,8 @@ type database struct {
 	durable *durable
 	writer  *Writer
 	count   counters
+	dead    atomic.Int64 // bytes, about, that have become superfluous since the last compaction
+	looked  uint64       // bytes written when Reclaim last looked; the reclaim worker's
 }
 
 // Names inside Options.Dir.

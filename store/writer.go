@@ -14,8 +14,7 @@ const (
 	txnOverhead = 64
 )
 
-// Writer commits batches to one database. One goroutine uses it at a time (the log actor); the lock only makes a mistake
-// harmless.
+// Writer commits batches to one database. The log actor uses it, and the reclaim worker when it fills a memtable.
 type Writer struct {
 	store *Store
 	d     *database
@@ -48,9 +47,7 @@ func (w *Writer) Commit(batches []*Batch) error {
 		w.failed = fmt.Errorf("%w: %w", ErrFailed, err)
 		return w.failed
 	}
-	if seq, ok := w.d.seq.advanceDiscard(); ok {
-		w.d.db.SetDiscardTs(seq)
-	}
+	w.d.discard()
 	return nil
 }
 
@@ -188,10 +185,13 @@ func (w *Writer) transact(fill func(txn *badger.Txn) (entries, bytes int, err er
 func (w *Writer) add(txn *badger.Txn, o *op) error {
 	n := chunksOf(len(o.value))
 	w.chunks = w.chunks || n > 1
+	w.d.dead.Add(deadBy(txn, o))
 	if w.chunks && mayBeLong(o.key) {
+		before := len(w.drops)
 		if err := w.drops.find(txn, o.key, n); err != nil {
 			return err
 		}
+		w.d.dead.Add(int64(len(w.drops)-before) * chunkBytes)
 	}
 	switch {
 	case o.del:
