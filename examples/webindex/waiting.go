@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/examples/webindex/search"
 )
 
@@ -29,10 +30,16 @@ func (a *app) indexed(ctx context.Context) (search.Status, error) {
 	if err != nil {
 		return search.Status{}, err
 	}
+	pending, err := a.db.Client().PendingObservers(ctx)
+	if err != nil {
+		return search.Status{}, err
+	}
 	s := search.Status{Pages: pages}
-	status := a.node.Status()
-	for _, o := range status.GetObservers() {
-		s.Waiting += uint64(o.GetRunning()) + uint64(o.GetQueued()) + uint64(o.GetWaiting())
+	for _, o := range pending {
+		s.Waiting += o.GetNotifications() + o.GetIntents()
+		if oldest := percolator.Timestamp(o.GetOldestTs()); oldest > 0 {
+			s.Oldest = max(s.Oldest, time.Since(oldest.Time()))
+		}
 	}
 	a.status.asked, a.status.last = time.Now(), s
 	return s, nil

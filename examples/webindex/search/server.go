@@ -36,7 +36,7 @@ var assets embed.FS
 type Status struct {
 	Pages   uint64        // documents in the index
 	Waiting uint64        // notifications, of all observers
-	Oldest  time.Duration // age of the oldest of them
+	Oldest  time.Duration // age of the oldest of them; 0: not known
 }
 
 // Config says what to search and where to serve it.
@@ -132,7 +132,7 @@ type view struct {
 	Cut      bool // there are more results than can be paged to
 	Took     string
 	Status   Status
-	Behind   string // how old the oldest waiting notification is; "": nothing waits
+	Behind   string // how old the oldest waiting notification is; "": nothing waits, or that is not known
 	Known    bool   // Status is
 }
 
@@ -230,8 +230,8 @@ func (s *Server) status(ctx context.Context, v *view) {
 		return
 	}
 	v.Status, v.Known = status, true
-	if status.Waiting > 0 {
-		v.Behind = max(status.Oldest, 0).Round(100 * time.Millisecond).String()
+	if status.Waiting > 0 && status.Oldest > 0 {
+		v.Behind = status.Oldest.Round(100 * time.Millisecond).String()
 	}
 }
 
