@@ -3,9 +3,11 @@ package tablet
 import (
 	"fmt"
 	"log/slog"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // raiseMark raises the oracle's persisted mark to the maximum of both (design section 6): a raw operation, for a
@@ -46,7 +48,7 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	}
 }
 
-func (t *Tablet) status() *pb.TabletResponse {
+func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	last, _ := t.log.LastIndex()
 	first, _ := t.log.FirstIndex()
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: &pb.StatusResponse{
@@ -54,6 +56,8 @@ func (t *Tablet) status() *pb.TabletResponse {
 		CatalogueVersion: t.appliedCatalogue.version(), Locks: uint64(t.locks.len()),
 		Bound: uint64(t.appliedBound), Safepoint: uint64(t.appliedSafepoint), Garbage: t.garbageWaiting(), Collected: t.collection.deleted,
 		Reads: t.counters.reads, Mutations: t.counters.mutations, Batches: t.counters.batches, Proposals: t.counters.proposals,
+		SizeBytes: t.size(req.GetMeasureAbove()), Load: t.loads.perSecond(time.Now(), t.counters.reads+t.counters.mutations),
+		SizeKey: wire.Bytes(t.sizing.half), LoadKey: wire.Bytes(t.loads.half()),
 	}}}
 }
 

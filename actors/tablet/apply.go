@@ -90,6 +90,7 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 			batch.Delete(f.Key)
 		} else {
 			batch.Put(f.Key, f.Value)
+			t.sizing.written += uint64(len(f.Key) + len(f.Value))
 		}
 	}
 	switch {

@@ -103,6 +103,7 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 	}
 	t.notify = newNotifyIndex() // nothing is in flight
 	t.collection = newCollection()
+	t.sizing, t.loads = t.sizing.halved(), loads{}
 	t.beginPass()
 	t.host.SplitApplied(s.Left, s.Right)
 	if t.split != nil {

@@ -90,6 +90,8 @@ type Tablet struct {
 	scratch []mvcc.Garbage // noteGarbage's
 	// collection is what this leader deletes of history.
 	collection collection
+	sizing     sizing // what is known of the tablet's size
+	loads      loads
 	inflight   []*proposal // proposed, not yet visible, in order
 	proposed   uint64      // number of the last proposal
 
@@ -199,6 +201,10 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onCollectStep()
 	case *surveyed:
 		t.onSurveyed(m)
+	case *weighOn:
+		t.onWeighOn(m)
+	case *weighed:
+		t.onWeighed(m)
 	case *sweep:
 		t.onSweep()
 	case *actor.Started:
@@ -227,7 +233,7 @@ func (t *Tablet) onStarted() {
 func (t *Tablet) onCall(c actor.Context, call *Call) {
 	switch op := call.Req.Op.(type) {
 	case *pb.TabletRequest_Status:
-		call.Reply(t.status())
+		call.Reply(t.status(op.Status))
 		return
 	case *pb.TabletRequest_Mark:
 		if op.Mark.GetRaiseTo() == 0 {
@@ -256,6 +262,7 @@ func (t *Tablet) flush() {
 	}
 	t.inHand = append(t.inHand, calls...)
 	t.counters.batches++
+	t.loads.sample(calls)
 	var reads, mutations []*Call
 	for _, call := range calls {
 		switch refusal := t.refusal(call.Req); {

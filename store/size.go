@@ -1,0 +1,97 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// weighedGroups hold nearly all bytes of a tablet, and are in the order of rows.
+var weighedGroups = [...]mvcc.Group{mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData}
+
+// Weight is about what the keys of one group take, from the row on: keys and values in bytes.
+type Weight struct {
+	Row   string
+	Bytes uint64
+}
+
+// WeighPlace is where weighing goes on. The zero value begins.
+type WeighPlace struct {
+	group int
+	key   []byte // the first that is not weighed; nil: the group's first
+}
+
+// Done reports whether all is weighed.
+func (p WeighPlace) Done() bool { return p.group == len(weighedGroups) }
+
+// Weigh adds up the entries of the span from a place on: at most most keys of one group. Each weight but the last of a call
+// is of at least step bytes. It reads keys, not values: of long values the length that is in their head.
+func (s *Snap) Weigh(span mvcc.Span, from WeighPlace, most int, step uint64) (weights []Weight, next WeighPlace, err error) {
+	g := weighedGroups[from.group]
+	o := spanWalk(g, span, false)
+	if from.key != nil {
+		o.seek = from.key
+	}
+	it := s.txn.NewIterator(badger.IteratorOptions{Prefix: o.prefix})
+	defer it.Close()
+	for it.Seek(o.seek); it.Valid(); it.Next() {
+		item := it.Item()
+		if past(o, item.Key()) {
+			break
+		}
+		if most == 0 {
+			return weights, WeighPlace{from.group, item.KeyCopy(nil)}, nil
+		}
+		most--
+		size, err := weightOf(item)
+		if err != nil {
+			return nil, from, err
+		}
+		if n := len(weights); n > 0 && weights[n-1].Bytes < step {
+			weights[n-1].Bytes += size
+			continue
+		}
+		_, cell, _, err := DecodeKey(item.Key())
+		if err != nil {
+			return nil, from, err
+		}
+		weights = append(weights, Weight{Row: cell.Row, Bytes: size})
+	}
+	return weights, WeighPlace{group: from.group + 1}, nil
+}
+
+// weightOf is the bytes of an entry, its chunks included.
+func weightOf(item *badger.Item) (uint64, error) {
+	size := uint64(len(item.Key())) + uint64(item.ValueSize())
+	if item.UserMeta() != chunkedMeta {
+		return size, nil
+	}
+	err := item.Value(func(head []byte) error {
+		total, n := binary.Uvarint(head)
+		if n <= 0 {
+			return fmt.Errorf("%w: head of a long value", ErrBadValue)
+		}
+		size += total - min(total, uint64(len(head)))
+		return nil
+	})
+	return size, err
+}
+
+// SizeAtMost bounds what the span takes from above, without reading any of it: the size of all of Badger's tables that
+// reach into it. What is only in memtables is not in it.
+func (s *Store) SizeAtMost(span mvcc.Span) (n uint64) {
+	tables := s.state.db.Tables()
+	for _, g := range weighedGroups {
+		o := spanWalk(g, span, false)
+		for i := range tables {
+			if t := &tables[i]; bytes.Compare(t.Left, o.end) < 0 && bytes.Compare(t.Right, o.seek) >= 0 {
+				n += uint64(t.OnDiskSize)
+			}
+		}
+	}
+	return n
+}
