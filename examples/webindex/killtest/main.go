@@ -1,5 +1,6 @@
 // Killtest kills the webindex command (kill -9) at random moments of the load and of the indexing, starts it again in
-// the same directory, and requires that in the end its index is exactly what the batch program computes:
+// the same directory, and requires that in the end its index is exactly what the batch program computes, and the
+// full-text index exactly what the repository holds:
 //
 //	go run ./examples/webindex/killtest --seeds 20
 //
@@ -17,6 +18,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -140,8 +142,19 @@ func (k *killer) try(ctx context.Context, seed uint64) error {
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	fmt.Println(" verified")
-	return errors.Join(os.RemoveAll(dir), os.RemoveAll(dir+".edited"))
+	fmt.Println(" verified;", exports(out))
+	return errors.Join(os.RemoveAll(dir), os.RemoveAll(dir+".edited"), os.RemoveAll(dir+".search"))
+}
+
+// exports is what the run's summary says about exports: how many were repeated because of the kills.
+func exports(out []byte) string {
+	var lines []string
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "export:") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(lines, "; ")
 }
 
 // command runs webindex and kills it after a while. An error is one of the run's own.
