@@ -1,0 +1,225 @@
+package tablet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// collectWorkload is writers, a reader with an open snapshot, and a collector, on tablet 2 and, after a split, tablet 3.
+type collectWorkload struct {
+	*rig
+	rows     int
+	snapshot atomic.Uint64 // open; 0: none
+	stop     atomic.Bool
+
+	mu      sync.Mutex
+	history map[string][]seenVersion // by row
+	reads   []seenRead
+}
+
+type seenVersion struct {
+	commit mvcc.Timestamp
+	value  string // empty: a delete
+}
+
+type seenRead struct {
+	row   string
+	at    mvcc.Timestamp
+	value string
+}
+
+// on sends an operation to the tablet that holds the row.
+func (w *collectWorkload) on(req *pb.TabletRequest) *pb.TabletResponse {
+	for {
+		resp := w.try(2, req)
+		if resp.GetError().GetCode() == pb.Error_CODE_WRONG_TABLET && w.port(3) != nil {
+			resp = w.try(3, req)
+		}
+		switch resp.GetError().GetCode() {
+		case pb.Error_CODE_WRONG_TABLET, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_NOT_PROPOSED:
+			continue // the right side of a split is being started
+		}
+		if resp.GetError() != nil {
+			w.tb.Error(resp.GetError())
+		}
+		return resp
+	}
+}
+
+// write commits random changes in one phase or two, and notes what was committed.
+func (w *collectWorkload) write(rng *rand.Rand, n int) {
+	for i := range n {
+		row := fmt.Sprintf("r%02d", rng.IntN(w.rows))
+		start := w.take(1)
+		value, writes := fmt.Sprintf("%d-%d", start, i), []*pb.CellWrite(nil)
+		if rng.IntN(8) == 0 {
+			value += string(make([]byte, 2000)) // long
+		}
+		if writes = put(row, value); rng.IntN(4) == 0 {
+			value, writes = "", remove(row)
+		}
+		commit := w.commit(rng, start, row, writes)
+		if commit == 0 {
+			continue
+		}
+		w.mu.Lock()
+		w.history[row] = append(w.history[row], seenVersion{commit: commit, value: value})
+		w.mu.Unlock()
+	}
+}
+
+// commit returns the commit timestamp; 0: given up.
+func (w *collectWorkload) commit(rng *rand.Rand, start mvcc.Timestamp, row string, writes []*pb.CellWrite) mvcc.Timestamp {
+	if rng.IntN(2) == 0 {
+		if res := w.on(onePhaseOf(start, writes)).GetMutation(); res.GetStatus() == pb.Status_STATUS_OK {
+			return mvcc.Timestamp(res.CommitTs)
+		}
+		return 0
+	}
+	prewrite := prewriteOf(start, row, "")
+	prewrite.GetPrewrite().Writes = writes
+	res := w.on(prewrite).GetMutation()
+	if res.GetStatus() == pb.Status_STATUS_OK && rng.IntN(6) > 0 {
+		commit := w.take(1)
+		if res := w.on(commitOf(start, commit, row)).GetMutation(); res.GetStatus() == pb.Status_STATUS_OK {
+			return mvcc.Timestamp(res.CommitTs)
+		}
+		w.tb.Errorf("a prewritten transaction does not commit: %v", res)
+	}
+	w.on(&pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: &pb.RollbackRequest{
+		StartTs: uint64(start), Cells: []*pb.Cell{cellOf(row)},
+	}}})
+	return 0
+}
+
+// read keeps a snapshot open for a while, and reads from it what is not locked.
+func (w *collectWorkload) read(rng *rand.Rand) {
+	for !w.stop.Load() {
+		w.mu.Lock() // the collector takes its next bound either before the snapshot is open, and then below it, or after
+		at := w.take(1)
+		w.snapshot.Store(uint64(at))
+		w.mu.Unlock()
+		for range 30 {
+			row := fmt.Sprintf("r%02d", rng.IntN(w.rows))
+			got := w.on(getOf(at, row)).GetGet()
+			if got == nil {
+				continue
+			}
+			switch r := got.Results[0]; r.Status {
+			case pb.Status_STATUS_OK:
+				w.mu.Lock()
+				w.reads = append(w.reads, seenRead{row: row, at: at, value: string(r.Value)})
+				w.mu.Unlock()
+			case pb.Status_STATUS_LOCKED:
+			default:
+				w.tb.Errorf("a read from an open snapshot at %d: %v", at, r.Status)
+			}
+		}
+		w.snapshot.Store(0)
+	}
+}
+
+// collect raises bound and safepoint over and over, never above the open snapshot.
+func (w *collectWorkload) collect() {
+	for !w.stop.Load() {
+		w.mu.Lock()
+		bound := uint64(w.take(1))
+		if at := w.snapshot.Load(); at != 0 {
+			bound = min(bound, at)
+		}
+		w.mu.Unlock()
+		w.step(&pb.CollectRequest{Bound: bound})
+		for !w.step(&pb.CollectRequest{Confirm: bound}) && !w.stop.Load() {
+		}
+		if w.step(&pb.CollectRequest{Confirm: bound}) {
+			w.step(&pb.CollectRequest{Safepoint: bound})
+		}
+	}
+}
+
+// step takes a step on all tablets there are, and reports whether all confirm.
+func (w *collectWorkload) step(r *pb.CollectRequest) bool {
+	all := true
+	for id := uint64(2); id <= 3 && w.port(id) != nil; id++ {
+		resp := w.try(id, collectOf(r))
+		if code := resp.GetError().GetCode(); code != 0 && code != pb.Error_CODE_NOT_LEADER {
+			w.tb.Errorf("tablet %d: %v", id, resp.Error)
+		}
+		all = all && resp.GetCollect().GetConfirmed()
+	}
+	return all
+}
+
+// check compares what was read, and what is there at the end, with what was committed.
+func (w *collectWorkload) check() {
+	for row := range w.history {
+		slices.SortFunc(w.history[row], func(a, b seenVersion) int { return int(a.commit) - int(b.commit) })
+	}
+	live := 0
+	now := w.take(1)
+	for i := range w.rows {
+		row := fmt.Sprintf("r%02d", i)
+		w.reads = append(w.reads, seenRead{row: row, at: now, value: string(w.on(getOf(now, row)).GetGet().Results[0].Value)})
+		if w.at(row, now) != "" {
+			live++
+		}
+	}
+	for _, r := range w.reads {
+		if want := w.at(r.row, r.at); want != r.value {
+			w.tb.Errorf("%s at %d: %.20q, want %.20q", r.row, r.at, r.value, want)
+		}
+	}
+	if groups := w.rowsOf(2); groups[mvcc.GroupWrite] != live || groups[mvcc.GroupHistory]+groups[mvcc.GroupRollback] != 0 {
+		w.tb.Errorf("%d rows live; left are %v", live, groups)
+	}
+}
+
+// at is the row's value at a timestamp.
+func (w *collectWorkload) at(row string, at mvcc.Timestamp) (value string) {
+	for _, v := range w.history[row] {
+		if v.commit <= at {
+			value = v.value
+		}
+	}
+	return value
+}
+
+// TestCollectionAgainstModel: writers, an open snapshot and collection at once, across a split. Every read finds what the
+// model has, and at the end nothing superfluous is left.
+func TestCollectionAgainstModel(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			r := newRig(t, store.Options{InMemory: true})
+			w := &collectWorkload{rig: r, rows: 20, history: map[string][]seenVersion{}}
+			var writers, others sync.WaitGroup
+			for i := range uint64(4) {
+				writers.Go(func() { w.write(rand.New(rand.NewPCG(seed, i)), 150) })
+			}
+			others.Go(func() { w.read(rand.New(rand.NewPCG(seed, 99))) })
+			others.Go(w.collect)
+			if seed%2 == 1 {
+				r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{Table: 16, Row: []byte("r10"), NewTabletId: 3}}})
+			}
+			writers.Wait()
+			w.stop.Store(true)
+			others.Wait()
+			for id := uint64(2); id <= 2+seed%2; id++ {
+				r.until(id, "it leads", func(s *pb.StatusResponse) bool { return s.Leader })
+				r.raise(id, r.take(1))
+				r.quiet(id)
+			}
+			w.check()
+			if r.status(2).Collected == 0 || len(w.reads) < 100 {
+				t.Errorf("%d collected, %d reads: nothing was tested", r.status(2).Collected, len(w.reads))
+			}
+		})
+	}
+}
