@@ -157,7 +157,10 @@ func (r *run) classify(err error) (code int, hint string) {
 // again is the hint for what goes on when it is run again, after what mends the error.
 func (r *run) again(err error, where string) *hintError {
 	_, first := r.classify(err)
-	if first != "" {
+	switch {
+	case errors.Is(err, context.Canceled): // a signal: whatever else the error says came of that
+		first = ""
+	case first != "":
 		first += "; then "
 	}
 	return &hintError{err: err, hint: first + "run the same command again: it goes on after " + where}
