@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/percolator-go/percolator/examples/webindex/page"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
@@ -11,7 +12,7 @@ import (
 // redirect lead (rule 2), and passes on what changed.
 func process(ctx context.Context, t Tx, url string) error {
 	old, err := row(ctx, t, url, schema.Pages(schema.Raw), schema.Pages(schema.Title), schema.Pages(schema.Text),
-		schema.Pages(schema.Content), schema.Pages(schema.Links), schema.Pages(schema.Out))
+		schema.Pages(schema.Content), schema.Pages(schema.Links), schema.Pages(schema.Out), schema.Pages(schema.Share))
 	if err != nil {
 		return err
 	}
@@ -59,30 +60,38 @@ func move(t Tx, from, to, stub string) {
 }
 
 // relabel stores the page's links and its entries among those that link to a URL. It has the rank computed again of every
-// target that came or went, and if there is any, of the page itself, which has another share for all. That the targets
-// that came would be notified by rank as well is not enough: the page may lose a target and get it back before rank runs.
+// target that came or went, and of the page itself if their number changed: all targets have another share then.
 func relabel(t Tx, old values, url string, links []page.Link) {
 	if !put(t, old, url, schema.Pages(schema.Links), schema.EncodeLinks(links)) {
 		return
 	}
-	now, was := map[string]bool{}, map[string]bool{}
+	now, was, same := map[string]bool{}, map[string]bool{}, true
 	for _, l := range links {
 		now[l.Target] = true
 	}
 	for _, l := range schema.DecodeLinks(old.get(url, schema.Pages(schema.Links))) {
 		was[l.Target] = true
 		if !now[l.Target] {
+			same = false
 			t.Delete(schema.Row(l.Target, url), schema.LinkFrom())
 			t.Notify(l.Target, schema.Pages(schema.Rerank))
 		}
 	}
 	for target := range now {
 		if !was[target] {
+			same = false
 			t.Set(schema.Row(target, url), schema.LinkFrom(), []byte{1})
 			t.Notify(target, schema.Pages(schema.Rerank))
 		}
 	}
-	if put(t, old, url, schema.Pages(schema.Out), encodeOut(links)) {
+	if !same && len(was) > 0 { // without targets before there is no share that could be changing now
+		write(t, url, schema.Pages(schema.Share), old.get(url, schema.Pages(schema.Share))) // see rank
+	}
+	out := ""
+	if len(links) > 0 {
+		out = strconv.Itoa(len(links))
+	}
+	if put(t, old, url, schema.Pages(schema.Out), []byte(out)) {
 		t.Notify(url, schema.Pages(schema.Rerank))
 	}
 }

@@ -7,10 +7,8 @@ import (
 	"iter"
 	"math/bits"
 	"strconv"
-	"strings"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/examples/webindex/page"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
@@ -50,23 +48,22 @@ func (r scores) share(n int) (s scores) {
 	return s
 }
 
-// encodeShare is the value of the column share: the targets it is passed on to, as in the column out, then a number a
-// round.
-func encodeShare(out string, s scores) []byte {
-	b := []byte(out)
+// encodeShare is the value of the column share: a number a round.
+func encodeShare(s scores) []byte {
+	var b []byte
 	for _, x := range s[:schema.Rounds] { // after the last round nothing is passed on
 		b = strconv.AppendUint(append(b, ' '), x, 10)
 	}
-	return b
+	return b[1:]
 }
 
 // addShare adds what a source passes on.
 func (r *scores) addShare(value []byte) error {
 	parts := schema.Parts(string(value))
-	if len(parts) != 2+schema.Rounds {
+	if len(parts) != schema.Rounds {
 		return fmt.Errorf("%w: %q", errShare, value)
 	}
-	for k, text := range parts[2:] {
+	for k, text := range parts {
 		x, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			return fmt.Errorf("%w: %q", errShare, value)
@@ -76,25 +73,12 @@ func (r *scores) addShare(value []byte) error {
 	return nil
 }
 
-// encodeOut is the value of the column out: how many targets there are, and which.
-func encodeOut(links []page.Link) []byte {
-	if len(links) == 0 {
-		return nil
-	}
-	var b strings.Builder
-	for _, l := range links {
-		b.WriteString(l.Target)
-		b.WriteByte('\n')
-	}
-	return []byte(schema.Row(strconv.Itoa(len(links)), digest([]byte(b.String()))))
-}
-
-// rank runs when the pages that link here changed, or what one of them passes on, or the targets of the page. It computes
-// all rounds anew from what the sources pass on now. It always writes share (rule 1).
+// rank runs when the pages that link here changed, or what one of them passes on, or the number of the page's targets. It
+// computes all rounds anew from what the sources pass on now. It always writes share (rule 1).
 //
-// Its targets depend on share. They are looked up in links, in the same transaction, although rule 3 wants a later one:
-// process may be changing links meanwhile. But then process also has rank run again, and that run finds other targets
-// in out than share names, and notifies all of them. Targets that are no longer linked to are notified by process.
+// The targets depend on share. They are looked up in links by the same transaction, although rule 3 wants a later one: it
+// would have to be one for every change. Instead process writes share as well when it changes the targets, so that the
+// two conflict: targets that came before share changed are found here, and those that come afterwards read the new one.
 func rank(ctx context.Context, t Tx, url string) error {
 	old, err := row(ctx, t, url, schema.Pages(schema.Rank), schema.Pages(schema.Share), schema.Pages(schema.Out))
 	if err != nil {
@@ -115,11 +99,11 @@ func rank(ctx context.Context, t Tx, url string) error {
 	}
 	var share []byte
 	if out := string(old.get(url, schema.Pages(schema.Out))); out != "" {
-		n, err := strconv.Atoi(schema.Parts(out)[0])
+		n, err := strconv.Atoi(out)
 		if err != nil {
 			return fmt.Errorf("index: %s of %s: %w", schema.Out, url, err)
 		}
-		share = encodeShare(out, r.share(n))
+		share = encodeShare(r.share(n))
 	}
 	write(t, url, schema.Pages(schema.Share), share)
 	if string(old.get(url, schema.Pages(schema.Share))) == string(share) {
@@ -132,7 +116,7 @@ func rank(ctx context.Context, t Tx, url string) error {
 func (r scores) final() int { return int(r[schema.Rounds] * 1000 / unit) }
 
 // pass has the rank of all targets computed again, by weak notifications: popular pages are linked to by many that change
-// at once (§2.4). They travel with the change of share, at most page.MaxLinks of them.
+// at once (§2.4). They travel with the change of share; a page has a bounded number of targets.
 func pass(ctx context.Context, t Tx, url string) error {
 	v, err := row(ctx, t, url, schema.Pages(schema.Links))
 	if err != nil {

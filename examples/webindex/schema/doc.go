@@ -12,14 +12,14 @@
 //	  text      process
 //	  content   process                     "page HASH" or "stub TARGET"
 //	  links     process   strong: invert    one line per target: target, then its anchor texts, tab-separated
-//	  out       process                     how many targets there are, and a digest of them
+//	  out       process                     how many targets there are
 //	  inverted  invert                      one line per link that hangs: target, canonical, digest of its anchor texts
 //	  hung      invert                      digest of the links that hang; set when they change
 //	  path      resolve                     where redirects lead: the URLs on the way, then how it ends
 //	  filed     resolve                     the content that the page is filed under; set when that changes
 //	  cluster   resolve                     "HASH page" or "HASH stub" of a member of a cluster of duplicates
 //	  canon     resolve   strong: relink    canonical URL; absent if it is the URL itself
-//	  share     rank                        what the page passes on to each of its targets: out, then a number a round
+//	  share     rank                        what the page passes on to each of its targets: a number a round
 //	  rank      rank                        in thousandths, of the URL itself, duplicate or not; absent for BaseRank
 //	  moved     rank, publish               the rank changed since publish last had the cluster's canonical page elected
 //	  doc       publish   strong: export    on a canonical page with content: see Document; absent elsewhere
