@@ -176,8 +176,9 @@ func (o *timestamps) ask(ctx context.Context, count int) (mvcc.Timestamp, int, e
 	return first, n, nil
 }
 
-// basisAge is how much newer a timestamp must be to become what estimate goes by: the clock need not be read for each.
-const basisAge = time.Second
+// basisAge is how much newer a timestamp must be to become what estimate goes by: the clock need not be read for each. A
+// sixteenth of what estimates are for, the locks' time to live, is near enough.
+func (c *Config) basisAge() time.Duration { return min(time.Second, c.LockTTL/16) }
 
 // accept takes note of the timestamps first to last, or refuses them: floor is the greatest that had been seen when they
 // were asked for.
@@ -195,7 +196,7 @@ func (o *timestamps) accept(first, last, floor mvcc.Timestamp) error {
 			break
 		}
 	}
-	if last.Millis() >= mvcc.Timestamp(o.basis.Load()).Millis()+basisAge.Milliseconds() {
+	if last.Millis() >= mvcc.Timestamp(o.basis.Load()).Millis()+o.c.cfg.basisAge().Milliseconds() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.basis.Store(uint64(last))
