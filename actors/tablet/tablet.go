@@ -241,6 +241,10 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 			return
 		}
 	}
+	if t.stamping && needsTimestamp(call) {
+		t.firstReads = append(t.firstReads, call) // the answer that is under way closes their batch, and looks at them
+		return
+	}
 	if t.batch.Add(c, call, requestSize(call.Req)) {
 		t.flush()
 	}

@@ -91,7 +91,7 @@ func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatc
 		if at, err = c.oracle.get(ctx); err != nil {
 			return err
 		}
-		b.opens.opened(at)
+		b.gotTimestamp(at)
 	}
 	return parallel(len(parts), func(i int) error {
 		own := *wait
@@ -111,7 +111,7 @@ func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 			v = unknown
 		} else {
 			at = taken
-			b.opens.opened(at)
+			b.gotTimestamp(at)
 		}
 	}
 	switch v {

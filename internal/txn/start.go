@@ -49,14 +49,10 @@ func (r *reader) claim(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 }
 
-// opened ends what claim has begun: with the timestamp, or with 0 if there was none, and then the next may try. Only the
-// first call counts.
+// opened ends what claim has begun: with the timestamp, or with 0 if there was none, and then the next may try.
 func (r *reader) opened(at mvcc.Timestamp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.opening.taking {
-		return
-	}
 	r.at, r.opening.taking = at, false
 	if r.opening.taken != nil {
 		close(r.opening.taken)
@@ -85,6 +81,15 @@ func (r *reader) readBatch(ctx context.Context, b *readBatch) error {
 		return r.c.readAll(ctx, at, b)
 	}
 	b.opens = r
-	defer r.opened(0) // also if the read failed, or panicked, before it had one
-	return r.c.readAll(ctx, 0, b)
+	err = r.c.readAll(ctx, 0, b)
+	if b.opens != nil { // the read has failed before it had one
+		r.opened(0)
+	}
+	return err
+}
+
+// gotTimestamp passes the timestamp that a first read has taken on to its reader.
+func (b *readBatch) gotTimestamp(at mvcc.Timestamp) {
+	b.opens.opened(at)
+	b.opens = nil
 }
