@@ -96,7 +96,7 @@ func TestStoreFaultAnswersTheBatch(t *testing.T) {
 	for _, row := range []string{"before", "bad", "after"} {
 		answers[row] = r.start(2, prewriteOf(r.take(1), row, "1"))
 	}
-	r.until(2, "all have come", func(s *pb.StatusResponse) bool { return s.Batches >= 2 })
+	r.until(2, "all have come", func(*pb.StatusResponse) bool { return r.port(2).Queued() >= 1+len(answers) })
 	release()
 	for row, answer := range answers {
 		if a := answered(t, row, answer); a.Err == nil && a.Value.GetError() == nil {

@@ -57,6 +57,7 @@ func (t *Tablet) stamp() {
 	}
 	m := &stamped{calls: t.firstReads}
 	t.stamping, t.firstReads = true, nil
+	t.counters.batches++
 	self, root := t.self, t.root
 	// Each gets one of its own: a start timestamp is a transaction's name in its locks.
 	t.host.Timestamps(len(m.calls), func(first mvcc.Timestamp, err error) {

@@ -157,6 +157,7 @@ func (t *Tablet) abandon(o *onePhase, answer *pb.TabletResponse) {
 func (t *Tablet) settle() {
 	t.unpark()
 	if len(t.held) > 0 && t.pipelineFree() {
+		t.counters.batches++
 		t.mutateHeld()
 	}
 	t.trySplit()

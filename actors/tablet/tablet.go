@@ -245,6 +245,10 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		t.firstReads = append(t.firstReads, call) // the answer that is under way closes their batch, and looks at them
 		return
 	}
+	if t.batch.Len() == 0 && !t.pipelineFree() && !isRead(call.Req) {
+		t.held = append(t.held, call) // likewise: what is in flight closes their batch
+		return
+	}
 	if t.batch.Add(c, call, requestSize(call.Req)) {
 		t.flush()
 	}
