@@ -188,3 +188,10 @@ func (m *Meta) SplitTablet(ctx context.Context, name, row string) error {
 	}
 	return m.split(ctx, mvcc.TableID(t.Id), row)
 }
+
+// SplitAt is SplitTablet for who knows the table's id.
+func (m *Meta) SplitAt(ctx context.Context, table mvcc.TableID, row string) error {
+	m.ddl.Lock()
+	defer m.ddl.Unlock()
+	return m.split(ctx, table, row)
+}

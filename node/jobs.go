@@ -13,7 +13,7 @@ type job interface {
 
 // startJobs starts them all; they may rely on everything but the listeners.
 func (n *Node) startJobs() error {
-	return n.startCollector()
+	return errors.Join(n.startCollector(), n.startSplitter())
 }
 
 // stopJobs stops them, last started first.

@@ -37,7 +37,7 @@ const (
 	remeasureLeast = 1 << 20
 )
 
-// size is about the tablet's bytes. above: measure if it may be as large, and little is known.
+// size is about the tablet's bytes, as last measured. above: measure if it may be as large, and little is known.
 func (t *Tablet) size(above uint64) uint64 {
 	s := &t.sizing
 	if !s.known {
@@ -54,6 +54,9 @@ func (t *Tablet) size(above uint64) uint64 {
 		(!s.measured || s.written >= max(s.base/remeasurePart, remeasureLeast)) {
 		s.run = &measuring{step: weighStep, written: s.written}
 		t.reader.submit(&weighJob{tablet: t, of: s.run, span: tableSpans(t.descriptor)[0], step: weighStep})
+	}
+	if s.measured {
+		return s.base // what was written since may have replaced something
 	}
 	return size
 }

@@ -60,8 +60,24 @@ type Config struct {
 	Notifications Notifications
 	// Collection tunes how history is bounded.
 	Collection Collection
+	// Splits tunes when tablets are split by themselves.
+	Splits Splits
 	// Store tunes the embedded store.
 	Store Store
+}
+
+// Splits tunes when tablets are split by themselves (design section 5). Zero fields take the defaults of actors/splitter.
+type Splits struct {
+	// MaxBytes: a larger tablet is split where its size halves; default 96 MiB.
+	MaxBytes uint64
+	// MaxLoad: a tablet with more operations per second is split where its load halves; default 250,000.
+	MaxLoad uint64
+	// Interval is how often tablets are looked at; default 10 s.
+	Interval time.Duration
+	// MaxTablets: when there are so many, none is split; default 1024.
+	MaxTablets int
+	// Off: tablets are split on request only.
+	Off bool
 }
 
 // Collection tunes how history is bounded (invariant 11 of design section 4). Zero fields take the defaults.

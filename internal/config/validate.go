@@ -167,6 +167,8 @@ func (c *Config) checkWork(k *checker) {
 	if hold := c.Collection.MaxHold; hold != 0 && hold < c.History {
 		k.add("Collection.MaxHold", fmt.Sprintf("%v is below the history of %v, which is kept anyway", hold, c.History), "raise it, or leave it 0")
 	}
+	k.duration("Splits.Interval", c.Splits.Interval, 0, time.Hour)
+	k.within("Splits.MaxTablets", c.Splits.MaxTablets, 0, 1<<16)
 	k.duration("LockTTL", c.LockTTL, 100*time.Millisecond, time.Hour)
 	k.duration("DrainTimeout", c.DrainTimeout, 0, time.Hour)
 	n := c.Notifications

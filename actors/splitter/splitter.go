@@ -1,0 +1,163 @@
+package splitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Client carries operations to tablets; *txn.Client has it.
+type Client interface {
+	Send(ctx context.Context, at wire.Position, req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error)
+}
+
+// Meta makes tablet boundaries; *cluster.Meta has it.
+type Meta interface {
+	// SplitAt makes a boundary before the row; one that is there already is no error.
+	SplitAt(ctx context.Context, table mvcc.TableID, row string) error
+}
+
+// Defaults of Config.
+const (
+	DefaultMaxBytes   = 96 << 20
+	DefaultMaxLoad    = 250_000
+	DefaultInterval   = 10 * time.Second
+	DefaultCooldown   = time.Minute
+	DefaultMaxTablets = 1024
+)
+
+// Config is what a splitter is started with. Client and Meta are required; zero fields take the defaults.
+type Config struct {
+	Name   string // of the actor; default "splitter"
+	Client Client
+	Meta   Meta
+
+	MaxBytes   uint64        // a larger tablet is split where its size halves
+	MaxLoad    uint64        // operations per second; a busier tablet is split where its load halves
+	Interval   time.Duration // between looks at all tablets
+	Cooldown   time.Duration // after a split by load
+	MaxTablets int           // none is split when there are so many
+	Timeout    time.Duration // of one request; default 10 s
+	Logger     *slog.Logger
+}
+
+var errConfig = errors.New("splitter: Client and Meta are required")
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Client == nil || c.Meta == nil {
+		return c, errConfig
+	}
+	if c.Name == "" {
+		c.Name = "splitter"
+	}
+	orDefault(&c.MaxBytes, DefaultMaxBytes)
+	orDefault(&c.MaxLoad, DefaultMaxLoad)
+	orDefault(&c.Interval, DefaultInterval)
+	orDefault(&c.Cooldown, DefaultCooldown)
+	orDefault(&c.MaxTablets, DefaultMaxTablets)
+	orDefault(&c.Timeout, 10*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+func orDefault[T uint64 | int | time.Duration](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+// Splitter is the running actor. Its methods may be used concurrently.
+type Splitter struct {
+	system *actor.ActorSystem
+	pid    *actor.PID
+	cancel context.CancelFunc
+	done   chan struct{}
+	work   *work
+}
+
+// Spawn starts the actor. Errors: a required field is missing, or the name is taken.
+func Spawn(system *actor.ActorSystem, cfg Config) (*Splitter, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Splitter{system: system, cancel: cancel, done: make(chan struct{}), work: newWork(cfg)}
+	t := &turning{ctx: ctx, work: s.work, done: s.done}
+	s.pid, err = system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return t }), cfg.Name)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("splitter: spawn: %w", err)
+	}
+	return s, nil
+}
+
+// Stop ends the actor; a request that is under way is cut short. Errors: ctx's, if it has not ended by then.
+func (s *Splitter) Stop(ctx context.Context) error {
+	s.cancel()
+	s.system.Root.Stop(s.pid)
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Splits is how many tablets it has split since it began, for their size and for their load.
+func (s *Splitter) Splits() (bySize, byLoad uint64) {
+	return s.work.bySize.Load(), s.work.byLoad.Load()
+}
+
+// again is the next turn, from the actor's own timer.
+type again struct{}
+
+// turning is the actor: it blocks in a turn, and nothing is sent to it but its own next one.
+type turning struct {
+	ctx   context.Context // ends when the splitter stops
+	work  *work
+	timer *time.Timer
+	done  chan struct{}
+}
+
+// Receive does a turn and sets the timer for the next one.
+func (t *turning) Receive(c actor.Context) {
+	switch c.Message().(type) {
+	case *actor.Started:
+		t.after(c)
+	case *again:
+		if t.ctx.Err() == nil {
+			t.work.turn(t.ctx, time.Now())
+			t.after(c)
+		}
+	case *actor.Stopping:
+		t.timer.Stop()
+	case *actor.Stopped:
+		close(t.done)
+	}
+}
+
+func (t *turning) after(c actor.Context) {
+	self, root := c.Self(), c.ActorSystem().Root
+	t.timer = time.AfterFunc(t.work.cfg.Interval, func() { root.Send(self, &again{}) })
+}
+
+// work is what the actor does; its own, except the counters.
+type work struct {
+	cfg            Config
+	cooling        map[wire.Position]time.Time // tablets by start: not to be split by load before
+	bySize, byLoad atomic.Uint64
+}
+
+func newWork(cfg Config) *work { return &work{cfg: cfg, cooling: map[wire.Position]time.Time{}} }

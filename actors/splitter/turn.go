@@ -1,0 +1,103 @@
+package splitter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// turn looks at all tablets once and splits those that call for it, each at most once: what is still too large afterwards
+// is split in a later turn.
+func (w *work) turn(ctx context.Context, now time.Time) {
+	tablets, err := w.tablets(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.cfg.Logger.Warn("tablets could not be looked at for splits", "error", err)
+		}
+		return
+	}
+	for at, until := range w.cooling {
+		if !now.Before(until) {
+			delete(w.cooling, at)
+		}
+	}
+	room := w.cfg.MaxTablets - len(tablets)
+	for _, s := range tablets {
+		if room <= 0 || ctx.Err() != nil {
+			return
+		}
+		if w.consider(ctx, now, s) {
+			room--
+		}
+	}
+}
+
+// consider splits the tablet if it is over a limit and knows where.
+func (w *work) consider(ctx context.Context, now time.Time, s *pb.StatusResponse) bool {
+	start := wire.StartOf(s.Tablet)
+	switch key := wire.String(s.SizeKey); {
+	case !s.Leader:
+		return false
+	case s.SizeBytes >= w.cfg.MaxBytes && inside(s.Tablet, key):
+		if !w.split(ctx, s, key) {
+			return false
+		}
+		w.bySize.Add(1)
+		return true
+	}
+	key := wire.String(s.LoadKey)
+	if s.Load < w.cfg.MaxLoad || now.Before(w.cooling[start]) || !inside(s.Tablet, key) || !w.split(ctx, s, key) {
+		return false
+	}
+	w.byLoad.Add(1)
+	until := now.Add(w.cfg.Cooldown)
+	w.cooling[start], w.cooling[wire.Position{Table: start.Table, Row: key}] = until, until
+	return true
+}
+
+// inside reports whether a split at the row of the tablet's first table would leave two tablets (invariant 1).
+func inside(d *pb.TabletDescriptor, row string) bool {
+	at := wire.Position{Table: mvcc.TableID(d.GetStartTable()), Row: row}
+	return row != "" && wire.Holds(d, at) && wire.StartOf(d) != at
+}
+
+func (w *work) split(ctx context.Context, s *pb.StatusResponse, row string) bool {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	defer cancel()
+	table := mvcc.TableID(s.Tablet.GetStartTable())
+	if err := w.cfg.Meta.SplitAt(ctx, table, row); err != nil {
+		w.cfg.Logger.Warn("a tablet could not be split; it is tried again", "tablet", s.Tablet.GetTabletId(), "error", err)
+		return false
+	}
+	w.cfg.Logger.Info("tablet split", "tablet", s.Tablet.GetTabletId(), "bytes", s.SizeBytes, "load", s.Load)
+	return true
+}
+
+// tablets is the status of all tablets of user tables, in range order. Those that may be half as large as the limit are
+// asked to measure themselves, so that they know where to be split by the time that they have reached it.
+func (w *work) tablets(ctx context.Context) ([]*pb.StatusResponse, error) {
+	var out []*pb.StatusResponse
+	req := &pb.StatusRequest{MeasureAbove: max(w.cfg.MaxBytes/2, 1)}
+	for at := (wire.Position{Table: mvcc.FirstUserTable}); ; {
+		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		resp, d, err := w.cfg.Client.Send(asked, at, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: req}})
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		s := resp.GetStatus()
+		if s == nil || !wire.Holds(s.Tablet, at) {
+			return nil, fmt.Errorf("splitter: tablet %d has just split", d.GetTabletId())
+		}
+		out = append(out, s)
+		end, bounded := wire.EndOf(s.Tablet)
+		if !bounded {
+			return out, nil
+		}
+		at = end
+	}
+}

@@ -1,0 +1,24 @@
+package node
+
+import (
+	"fmt"
+
+	"github.com/percolator-go/percolator/actors/splitter"
+)
+
+// startSplitter starts the job that splits tablets by size and load.
+func (n *Node) startSplitter() error {
+	tune := n.cfg.Splits
+	if tune.Off {
+		return nil
+	}
+	s, err := splitter.Spawn(n.system, splitter.Config{
+		Client: n.client, Meta: n.meta, MaxBytes: tune.MaxBytes, MaxLoad: tune.MaxLoad, Interval: tune.Interval,
+		MaxTablets: tune.MaxTablets, Logger: n.cfg.Logger,
+	})
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	n.jobs = append(n.jobs, s)
+	return nil
+}
