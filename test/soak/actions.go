@@ -208,19 +208,19 @@ func (s *soak) pause(ctx context.Context) error {
 	if err := s.control(ctx, name, true); err != nil {
 		return err
 	}
-	before, err := s.runs(ctx, name)
+	before, err := s.ended(ctx, name)
 	if err != nil {
 		return err
 	}
 	if err := s.write(ctx, s.drafts(s.model.pick(s.rng, 1+s.rng.IntN(100)))); err != nil {
 		return err
 	}
-	after, err := s.runs(ctx, name)
+	after, err := s.observer(ctx, name)
 	if err != nil {
 		return err
 	}
-	if after != before {
-		return violation("observer %s ran %d times while it was paused", name, after-before)
+	if n := after.Runs - before; n != 0 {
+		return violation("observer %s ran %d times while it was paused", name, n)
 	}
 	s.totals.pauses++
 	s.step("resume %s", name)
@@ -232,18 +232,31 @@ func (s *soak) control(ctx context.Context, name string, paused bool) error {
 	return err
 }
 
-// runs is how often the node has called the observer's function.
-func (s *soak) runs(ctx context.Context, name string) (uint64, error) {
+// ended waits for the runs that had begun before the pause, and returns how many there have been.
+func (s *soak) ended(ctx context.Context, name string) (runs uint64, err error) {
+	err = until(ctx, quiesceTimeout, func() (bool, error) {
+		o, err := s.observer(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		runs = o.Runs
+		return o.Running == 0, nil
+	})
+	return runs, err
+}
+
+// observer is what the node says of one.
+func (s *soak) observer(ctx context.Context, name string) (*pb.ObserverStatus, error) {
 	status, err := s.db.Client().Transport().NodeStatus(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, o := range status.Observers {
 		if o.Name == name {
-			return o.Runs, nil
+			return o, nil
 		}
 	}
-	return 0, fmt.Errorf("soak: the node does not run %s", name)
+	return nil, fmt.Errorf("soak: the node does not run %s", name)
 }
 
 // park writes documents that "count" refuses until their notifications are given up, then replays those.

@@ -18,15 +18,22 @@ type model struct {
 
 func newModel() *model { return &model{may: map[string][]string{}} }
 
-// vocabulary is how many words there are.
-const vocabulary = 400
+// vocabulary is how many words there are. A few of them are frequent, so that runs conflict, but not all the time.
+const (
+	vocabulary = 2000
+	frequent   = 8
+)
 
 // draft makes up a new text. Links lead to documents that exist, mostly, and to some that do not.
 func (m *model) draft(rng *rand.Rand) string {
 	m.written++
 	b := fmt.Appendf(nil, "g%d", m.written)
 	for range 3 + rng.IntN(8) {
-		b = fmt.Appendf(b, " w%d", int(float64(vocabulary)*rng.Float64()*rng.Float64()))
+		word := rng.IntN(vocabulary)
+		if rng.IntN(40) == 0 {
+			word %= frequent
+		}
+		b = fmt.Appendf(b, " w%d", word)
 	}
 	for range rng.IntN(4) {
 		b = append(b, " >"+docRow(rng.IntN(max(m.next, 1)+5))...)
