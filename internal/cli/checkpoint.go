@@ -21,6 +21,8 @@ func saveCheckpoint(name string, state any) error {
 	if err != nil {
 		return err
 	}
+	// Sync, rename, sync of the directory: after a power loss there is the old state or the new one, and never a name
+	// without its bytes.
 	next := name + ".next"
 	if err := writeDurably(next, append(text, '\n')); err != nil {
 		return fmt.Errorf("progress file: %w", err)
@@ -37,6 +39,7 @@ func loadCheckpoint(name string, state any) (there bool, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
+	// Somebody else's file of that name may be anything: it is not read into memory to find out.
 	if err == nil && info.Size() > checkpointBytes {
 		err = fmt.Errorf("%d bytes are too many", info.Size())
 	}

@@ -134,7 +134,7 @@ func (r *run) cutShort(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case err == nil || ctx.Err() == nil || errors.Is(err, cause):
 		return err
-	case errors.Is(cause, errInterrupted):
+	case errors.Is(cause, errInterrupted): // what failed because of it is told after it
 		return fmt.Errorf("%w: %w", errInterrupted, err)
 	case errors.Is(cause, errTimeout):
 		return fmt.Errorf("%w (%v, %v): %w", errTimeout, r.timeout, r.client.addrs, err)

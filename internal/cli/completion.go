@@ -119,11 +119,13 @@ func (r *run) proposals(cmd *cobra.Command, argument string) ([]cobra.Completion
 		found = nil
 	}
 	slices.Sort(found)
+	// What would have to be escaped on the line is left to whoever types it.
 	return slices.DeleteFunc(found, func(name string) bool { return printable(name) != name }), cobra.ShellCompDirectiveNoFileComp
 }
 
 // ask puts a question to the node that the flags, the environment or the configuration file name, in a bounded time.
 func (r *run) ask(cmd *cobra.Command, question func(context.Context, txn.Transport) ([]string, error)) ([]string, error) {
+	// Everything of an ordinary command but its complaints: flags, environment, file, certificates, loopback only.
 	ctx := cmd.Context()
 	if ctx == nil {
 		ctx = context.Background() // a completion: nothing has executed this command

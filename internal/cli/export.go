@@ -28,8 +28,9 @@ const (
 
 // bulkFlags are what load and export share.
 type bulkFlags struct {
-	restart    bool
-	quiet      bool
+	restart bool
+	quiet   bool
+	// checkpoint is the time between two syncs of data and progress: what is done once more after a crash, at most.
 	checkpoint time.Duration
 }
 
@@ -88,19 +89,19 @@ type export struct {
 	r         *run
 	bulk      *bulkFlags
 	table     string
-	file      string
-	at        string
+	file      string // standardStream: rows go to standard output, and nothing is remembered
+	at        string // --at, as it was given
 	overwrite bool
 	rows      percolator.RowRange
-	columns   []percolator.Column
-	want      exportState // what a state that is gone on with must have been begun with
+	columns   []percolator.Column // none: all
+	want      exportState         // what a state that is gone on with must have been begun with
 
-	state  exportState
+	state  exportState // as written, in part not yet durable
 	out    *exportFile // nil: standard output
 	w      *bufio.Writer
 	meter  *meter
-	saved  time.Time
-	leased time.Time
+	saved  time.Time // when state was made durable
+	leased time.Time // when the lease was renewed
 }
 
 // newExport reads the arguments.
@@ -147,6 +148,7 @@ func (e *export) run(ctx context.Context, s *session) error {
 		e.state, e.w = e.want, bufio.NewWriterSize(e.r.Stdout, 1<<20)
 		return e.write(ctx, s, snapshot)
 	}
+	// The file is taken before the snapshot: a second process must not move this one's lease.
 	out, state, err := openExport(e.file, e.want, e.bulk.restart, e.overwrite)
 	if err != nil {
 		return err
@@ -204,18 +206,20 @@ func (e *export) write(ctx context.Context, s *session, snapshot *percolator.Sna
 	defer func() { _ = snapshot.Close() }()
 	e.state.TS = uint64(snapshot.Timestamp())
 	e.meter = e.r.newMeter("export", e.tally(), e.bulk.quiet)
+	// Before the first row, and before it is known whether the snapshot is still there: a lease that comes too late says so.
 	if err := e.lease(ctx, s, exportLease); err != nil {
 		return err
 	}
 	// Given back also after a failure: the next run takes it anew. After a kill it lapses by itself.
 	defer func() { _ = e.lease(context.WithoutCancel(ctx), s, 0) }()
+	// From here on FILE.progress names the snapshot, also if not a single row follows.
 	if err := e.save(); err != nil {
 		return err
 	}
 	err := e.scan(ctx, s, snapshot)
 	if e.out == nil {
 		err = errors.Join(err, e.w.Flush())
-	} else if saving := e.save(); err == nil {
+	} else if saving := e.save(); err == nil { // after a failure too: what was written need not be written again
 		err = saving
 	}
 	if err != nil {
@@ -251,9 +255,10 @@ func (e *export) scan(ctx context.Context, s *session, snapshot *percolator.Snap
 // scanOnce writes row after row: a row never spans two tablets, and its cells come one after the other.
 func (e *export) scanOnce(ctx context.Context, s *session, snapshot *percolator.Snapshot) error {
 	rows := e.rows
-	if e.state.Row != nil {
+	if e.state.Row != nil { // the next row there can be
 		rows = rows.From(string(*e.state.Row) + "\x00")
 	}
+	// A row is held until the next one begins: only then is it known to be whole.
 	var row []percolator.Cell
 	lines := newRowWriter()
 	for cell, err := range snapshot.Scan(ctx, rows, e.columns...) {
@@ -313,6 +318,7 @@ func (e *export) save() error {
 // lease keeps the snapshot readable, also over the death of this process for as long as the lease lasts; 0 gives it
 // back. A cluster that keeps no leases keeps no less history for that.
 func (e *export) lease(ctx context.Context, s *session, ttl time.Duration) error {
+	// Also if it fails: the next try is due as late, so that a cluster without leases is not asked for every row.
 	e.leased = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, e.r.timeout)
 	defer cancel()

@@ -48,12 +48,13 @@ func openExport(name string, want exportState, restart, overwrite bool) (*export
 	f := &exportFile{name: name, partName: name + ".part", progressName: name + ".progress"}
 	var state exportState
 	there := false
-	if !restart {
+	if !restart { // else an old state is not even read: it may be what is broken
 		var err error
 		if there, err = loadCheckpoint(f.progressName, &state); err != nil {
 			return nil, state, err
 		}
 	}
+	// Two halves of different tables, ranges or clusters would make a file that looks whole and is not.
 	if there && !state.begunAs(&want) {
 		return nil, state, &hintError{
 			err:  fmt.Errorf("%s is of another export (table %s): this one differs in its cluster, table, range or columns", f.progressName, printable(state.Table)),
@@ -66,7 +67,7 @@ func openExport(name string, want exportState, restart, overwrite bool) (*export
 			return nil, state, err
 		}
 	}
-	if state.Done {
+	if state.Done { // FILE.part is whole, and may have been renamed already
 		f.state = state
 		return f, state, nil
 	}
@@ -103,6 +104,7 @@ func (f *exportFile) open(durable int64) (err error) {
 	if err != nil {
 		return err
 	}
+	// Shorter than was synced: somebody has changed it, or it is another file.
 	if info.Size() < durable {
 		return &hintError{
 			err:  fmt.Errorf("%s has %d bytes, but %s counts %d", f.partName, info.Size(), f.progressName, durable),
@@ -127,6 +129,7 @@ func (f *exportFile) save(state exportState) error {
 
 // finish turns FILE.part into FILE.
 func (f *exportFile) finish() error {
+	// "Done" first: a crash between rename and removal must not make the next run begin anew over a FILE that is whole.
 	if !f.state.Done {
 		f.state.Done = true
 		if err := saveCheckpoint(f.progressName, f.state); err != nil {

@@ -23,11 +23,11 @@ const (
 // loadFlags are the flags of load.
 type loadFlags struct {
 	bulkFlags
-	workers int
-	backlog int
-	batch   int
-	skipBad int
-	maxLine int
+	workers int // transactions at once
+	backlog int // notifications that may wait, as LoaderConfig.Backlog has it
+	batch   int // most rows in a transaction
+	skipBad int // over the whole file, those of earlier runs included
+	maxLine int // bytes: bounds memory, whatever the file is
 	dryRun  bool
 }
 
@@ -60,6 +60,7 @@ and asks no node. Without FILE, or with -, rows come from standard input, and no
 			if f.workers < 1 || f.batch < 1 || f.skipBad < 0 || f.maxLine < 1 {
 				return usagef(cmd, "--workers, --batch and --max-line are at least 1, --skip-bad at least 0")
 			}
+			// Before anything is asked: most mistakes are in the file's name.
 			input, err := r.openInput(name)
 			if err != nil {
 				return err
@@ -110,7 +111,7 @@ func (r *run) openInput(name string) (*loadInput, error) {
 		return nil, err
 	}
 	input := &loadInput{name: name, file: file, from: file}
-	if info.Mode().IsRegular() {
+	if info.Mode().IsRegular() { // a pipe with a name has no size, and is gone once it was read
 		input.size = info.Size()
 	}
 	return input, nil
@@ -143,6 +144,7 @@ func (l *lineReader) next() ([]byte, error) {
 	for {
 		part, err := l.from.ReadSlice('\n')
 		size += len(part)
+		// Of a line that is too long only its length is of interest.
 		if size <= l.max+1 {
 			l.text = append(l.text, part...)
 		}
@@ -154,6 +156,7 @@ func (l *lineReader) next() ([]byte, error) {
 		case err != nil && !errors.Is(err, io.EOF):
 			return nil, err
 		}
+		// Also without a newline at its end: the last line of a file counts.
 		l.offset += int64(size)
 		l.line++
 		if size > l.max+1 {
@@ -216,6 +219,7 @@ func (r *run) checkLoad(cmd *cobra.Command, input *loadInput, f *loadFlags) erro
 		if err = firstError(ctx.Err(), err); err != nil && !errors.Is(err, errBadLine) {
 			return r.cutShort(ctx, err)
 		}
+		// All of them are counted, the first few named: a file that is wrong throughout must not scroll by for minutes.
 		t.Bytes = rows.lines.offset
 		if err == nil {
 			t.Rows++

@@ -105,7 +105,7 @@ func (l *loading) begin(ctx context.Context, s *session) error {
 	}
 	l.state = loadState{Version: 1, Cluster: status.GetClusterId(), Table: l.name, TableID: uint32(id)}
 	if !l.input.resumable() || l.flags.restart {
-		return nil
+		return nil // the old file is replaced at the first checkpoint
 	}
 	var old loadState
 	there, err := loadCheckpoint(l.progressName(), &old)
@@ -121,6 +121,7 @@ func (l *loading) begin(ctx context.Context, s *session) error {
 	if old.Version != 1 || old.Cluster != l.state.Cluster || old.TableID != l.state.TableID {
 		return wrong(fmt.Sprintf("is of a load into another table (%s) or cluster", printable(old.Table)))
 	}
+	// Lines that were counted must still be those lines: an offset into another file would leave out what nobody loaded.
 	digest, err := fileDigest(l.input.file, old.Offset)
 	if err != nil || digest != old.Digest {
 		return wrong("is of another file: what it counts as loaded has changed")
@@ -137,6 +138,7 @@ func (l *loading) begin(ctx context.Context, s *session) error {
 func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
 	rows := newRowReader(l.input.from, l.flags.maxLine)
 	rows.lines.offset, rows.lines.line = l.state.Offset, l.state.Line
+	// A batch that stays empty still has a place: behind the one before it, never at the file's beginning.
 	fresh := func() *loadBatch { return &loadBatch{offset: rows.lines.offset, line: rows.lines.line} }
 	b := fresh()
 	for {
@@ -194,6 +196,7 @@ func (l *loading) submit(ctx context.Context, loader *percolator.Loader, b *load
 		l.mu.Unlock()
 		return err
 	}
+	// In the order of the file, before it is queued: the front must not pass a batch that it does not know of.
 	l.batches = append(l.batches, b)
 	for _, row := range b.rows {
 		l.busy[row.row]++
@@ -237,7 +240,7 @@ func (l *loading) ended(ctx context.Context, b *loadBatch, err error) {
 		err = l.oneByOne(ctx, b)
 	}
 	if err != nil {
-		l.fail(err)
+		l.fail(err) // the batch stays in the way of the front: the next run begins with it
 		return
 	}
 	l.committed(b)
@@ -245,6 +248,7 @@ func (l *loading) ended(ctx context.Context, b *loadBatch, err error) {
 
 // oneByOne finds the rows that the repository refuses, and writes the others.
 func (l *loading) oneByOne(ctx context.Context, b *loadBatch) error {
+	// In order, since a row may be in the batch twice.
 	good := b.rows[:0]
 	for i, row := range b.rows {
 		single := &loadBatch{rows: []*rowCells{row}}
@@ -293,6 +297,7 @@ func (l *loading) committed(b *loadBatch) {
 		l.state.Rows, l.state.Skipped = l.state.Rows+int64(len(first.rows)), l.state.Skipped+first.bad
 		l.state.Offset, l.state.Line = first.offset, first.line
 	}
+	// One saves at a time, and not under mu: the others go on committing while it syncs.
 	state, due := l.state, !l.saving && time.Since(l.saved) > l.flags.checkpoint
 	if due {
 		l.saving, l.saved = true, time.Now()
@@ -337,6 +342,7 @@ func (l *loading) end(err error) error {
 		}
 		return err
 	}
+	// All workers have stopped: this is the last word, and often further than the last checkpoint.
 	if saving := l.save(l.state); saving != nil {
 		return errors.Join(err, saving)
 	}

@@ -17,7 +17,9 @@ import (
 // resolveFlags are the flags of lock resolve.
 type resolveFlags struct {
 	all, force, yes bool
-	olderThan       time.Duration
+	// olderThan is by the oracle's time, from the start timestamp. It keeps --all from asking after every transaction that
+	// just happens to be under way.
+	olderThan time.Duration
 }
 
 // lockResolve does by hand what every reader that meets a lock does: nothing but --force can break a transaction by it.
@@ -46,6 +48,7 @@ work again; nothing is torn, since it is the primary that decides either way. It
 			case f.olderThan < 0:
 				return usagef(cmd, "--older-than is a duration such as 10s")
 			}
+			// Long: a repository may have many abandoned locks after the death of a large loader.
 			target, err := r.input.all(args[min(1, len(args)):])
 			if err != nil {
 				return err
@@ -172,8 +175,11 @@ func rawColumn(c *pb.Cell) string {
 func (v *resolver) one(ctx context.Context, e *pb.WalkEntry) error {
 	out := resolvedJSON{lockJSON: newLockJSON(e, v.names)}
 	l := lockInfo(e)
+	// The library's own way (invariants 3 and 6 of design section 4): ask the primary, by the oracle's time, then carry
+	// its decision here. It never guesses, so it is safe whatever else happens to the transaction meanwhile.
 	done, err := v.s.client.ResolveLock(ctx, l)
 	if err == nil && !done && v.flags.force {
+		// Decide first, then settle this lock by that decision, as if it had always been so.
 		out.Forced = true
 		if err = v.force(ctx, l); err == nil {
 			done, err = v.s.client.ResolveLock(ctx, l)
@@ -184,6 +190,7 @@ func (v *resolver) one(ctx context.Context, e *pb.WalkEntry) error {
 	}
 	out.Outcome = "alive"
 	if done {
+		// Decided tells what the client has just learned; nothing, if the memory was emptied in between.
 		commitTS, known := v.s.client.Decided(l.Lock.StartTS)
 		out.Outcome, out.CommitTS = "rolled_back", uint64(commitTS)
 		if commitTS != 0 {
@@ -206,6 +213,7 @@ func (v *resolver) one(ctx context.Context, e *pb.WalkEntry) error {
 // force has a live transaction decided against, at its primary: the one place where that is safe.
 func (v *resolver) force(ctx context.Context, l mvcc.LockInfo) error {
 	at := wire.Position{Table: l.Lock.Primary.Table, Row: l.Lock.Primary.Row}
+	// Rolling back a secondary alone would tear the transaction if its primary commits (invariant 3): only the primary.
 	rollback := &pb.RollbackRequest{StartTs: uint64(l.Lock.StartTS), Cells: []*pb.Cell{wire.CellPB(l.Lock.Primary)}}
 	answer, _, err := v.s.client.Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: rollback}})
 	if err != nil {
@@ -245,7 +253,7 @@ func (v *resolver) verdict() error {
 		_, _ = fmt.Fprintf(v.r.Stderr, "%s: %d resolved, %d alive, %d too young\n", v.r.Name, v.resolved, v.alive, v.young)
 	}
 	if v.alive == 0 {
-		return nil
+		return nil // too young is no failure: it was asked for
 	}
 	return &hintError{
 		err:  fmt.Errorf("%d locks belong to live transactions and were left alone", v.alive),
@@ -272,6 +280,7 @@ func lockGroups(catalogue *pb.Catalogue, table mvcc.TableID) []lockGroup {
 
 // lockInfo converts an entry of a walk to what the coordinator understands.
 func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
+	// The value is left out: resolution does not look at it.
 	if i := e.GetIntent(); i != nil {
 		return mvcc.LockInfo{Cell: wire.Cell(e.Cell), Intent: true, Lock: mvcc.Lock{
 			StartTS: mvcc.Timestamp(e.Ts), Primary: wire.Cell(i.Primary), Expiry: mvcc.Timestamp(i.Expiry), Worker: wire.Worker(i.Worker),

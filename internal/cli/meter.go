@@ -19,14 +19,14 @@ const (
 type meter struct {
 	mu       sync.Mutex
 	w        io.Writer
-	name     string
-	quiet    bool
-	terminal bool
+	name     string // what goes on: begins every line
+	quiet    bool   // --quiet: nothing is drawn
+	terminal bool   // lines are drawn over each other
 	every    time.Duration
-	start    time.Time
-	shown    time.Time
-	base     tally // what an earlier run had done: no part of this one's speed
-	width    int   // of the line on the terminal
+	start    time.Time // of this run, for its speed
+	shown    time.Time // when a line was drawn last
+	base     tally     // what an earlier run had done: no part of this one's speed
+	width    int       // of the line on the terminal
 }
 
 // tally is how far something has come. Total is in bytes if bytes are known, else in rows; 0: not known.
@@ -37,6 +37,7 @@ type tally struct {
 // newMeter begins to measure, from what an earlier run had reached.
 func (r *run) newMeter(name string, base tally, quiet bool) *meter {
 	m := &meter{w: r.Stderr, name: name, quiet: quiet, every: meterLog, base: base, start: time.Now()}
+	// A file or a pipe gets few lines, each of its own: it is read later, by somebody who looks for what went wrong.
 	if f, ok := r.Stderr.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 			m.terminal, m.every = true, meterTerminal
@@ -69,7 +70,7 @@ func (m *meter) end(t tally, how string) {
 	t.Total = 0 // nothing is left to estimate
 	terminal := m.terminal
 	m.terminal = false
-	if terminal {
+	if terminal { // the last line drawn is longer than what replaces it: wipe it out
 		_, _ = fmt.Fprintf(m.w, "\r%*s\r", m.width, "")
 	}
 	m.draw(fmt.Sprintf("%s, %s, %s", m.line(t, now), now.Sub(m.start).Round(time.Millisecond), how), "\n")
@@ -96,6 +97,7 @@ func (m *meter) line(t tally, now time.Time) string {
 	if t.Skipped > 0 {
 		line += fmt.Sprintf(", %d skipped", t.Skipped)
 	}
+	// By bytes, not rows: how many rows a file has nobody knows before its end.
 	done, total := t.Bytes-m.base.Bytes, t.Total-m.base.Bytes
 	if t.Total > 0 && done > 0 && total >= done {
 		left := time.Duration(seconds * float64(total-done) / float64(done) * float64(time.Second))

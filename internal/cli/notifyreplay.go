@@ -49,6 +49,7 @@ func (r *run) replayNotifications(ctx context.Context, s *session, observer stri
 	if err != nil {
 		return err
 	}
+	// A name that is unknown, or on its way out, is found here and not by a tablet: the tablet knows columns only.
 	o := findObserver(catalogue, observer)
 	switch {
 	case o == nil:
@@ -111,7 +112,7 @@ func replayParked(ctx context.Context, s *session, table mvcc.TableID, column st
 			return marked, err
 		}
 		if e.GetNotify().GetParkedTs() == 0 {
-			continue
+			continue // it runs by itself
 		}
 		if chunk = append(chunk, e.Cell); len(chunk) == replayChunk {
 			if err := flush(); err != nil {
@@ -143,6 +144,8 @@ func mark(ctx context.Context, s *session, cells []*pb.Cell) error {
 			return nil
 		}
 	}
+	// Taken here and not once for all: between two chunks a run may have acknowledged a later timestamp, and a replay at
+	// or below an acknowledgment counts as done.
 	ts, err := s.now(ctx)
 	if err != nil {
 		return err

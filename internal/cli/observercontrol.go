@@ -52,6 +52,7 @@ registered it with. To stop it altogether, pause it.`,
 		Example: r.example("observer limit count 2", "observer limit count 0"),
 		Args:    argsBetween(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// No limit of zero runs: zero means "as registered" in the protocol, and pausing is its own command.
 			n, err := strconv.ParseUint(args[1], 10, 32)
 			if err != nil {
 				return usagef(cmd, "N is a number from 0 on, not %q", args[1])
@@ -79,6 +80,7 @@ does. --yes says that it is meant: what waited can't be had back but by a replay
 		Example: r.example("observer retire count --yes"),
 		Args:    argsBetween(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// Wrong usage, not a question: a prompt would hang scripts.
 			if !yes {
 				return usagef(cmd, "retiring %s drops its notifications: give --yes if that is meant; `observer pause` only stops it", printable(args[0]))
 			}
@@ -92,6 +94,7 @@ does. --yes says that it is meant: what waited can't be had back but by a replay
 // control asks meta for a change and confirms it once all honour it.
 func (r *run) control(cmd *cobra.Command, req *pb.ControlObserverRequest, text string) error {
 	return r.talk(cmd, func(ctx context.Context, s *session) error {
+		// It answers when every tablet and the node's dispatcher honour the change: what is printed is so.
 		info, err := s.transport.ControlObserver(ctx, req)
 		if err != nil {
 			return r.aboutObserver(ctx, s, req.Name, err)
@@ -113,7 +116,7 @@ func (r *run) control(cmd *cobra.Command, req *pb.ControlObserverRequest, text s
 func (r *run) aboutObserver(ctx context.Context, s *session, name string, err error) error {
 	catalogue, asking := s.transport.Catalogue(ctx)
 	if asking != nil {
-		return err
+		return err // the first error says more
 	}
 	if findObserver(catalogue, name) == nil {
 		return &hintError{err: err, hint: fmt.Sprintf("`%s observer ls` lists the observers", r.Name)}

@@ -96,6 +96,7 @@ func newBackfillJSON(b *pb.Backfill) *backfillJSON {
 
 // replay starts, reads or cancels.
 func (r *run) replay(ctx context.Context, s *session, name string, f *replayFlags) error {
+	// Starting is idempotent: one that runs goes on. So a --wait that was interrupted is simply given again.
 	action := pb.BackfillRequest_ACTION_START
 	switch {
 	case f.status:
@@ -123,6 +124,7 @@ func (r *run) replay(ctx context.Context, s *session, name string, f *replayFlag
 
 // backfill asks meta, within --timeout.
 func (r *run) backfill(ctx context.Context, s *session, name string, action pb.BackfillRequest_Action) (*backfillJSON, error) {
+	// Each question is bounded, the watching is not: a back-fill takes as long as it takes.
 	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
 	defer cancel()
 	b, err := s.transport.Backfill(ctx, &pb.BackfillRequest{Name: name, Action: action})
@@ -169,7 +171,7 @@ func (r *run) showBackfill(b *backfillJSON, waited bool) error {
 			return err
 		}
 	}
-	switch {
+	switch { // --cancel that finds it cancelled has done what it was asked for
 	case b.State == backfillFailed:
 		return &hintError{err: fmt.Errorf("the replay has failed: %s", b.Error), hint: "mend the cause and run the command again: it begins anew"}
 	case waited && b.State == backfillCancelled:

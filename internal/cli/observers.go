@@ -13,7 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// States of an observer; the first that holds.
+// States of an observer; the first that holds. Paused comes before unlinked: starting a program does not help while the
+// observer is paused.
 const (
 	stateRetiring = "retiring" // its notifications are being removed
 	statePaused   = "paused"
@@ -61,22 +62,22 @@ type observerJSON struct {
 	Retired     bool      `json:"retired,omitempty"`
 	Waiting     uint64    `json:"waiting"` // notifications that are not parked, intents among them
 	Parked      uint64    `json:"parked"`
-	OldestTS    uint64    `json:"oldest_ts,omitempty"`
-	OldestAgeMS int64     `json:"oldest_age_ms,omitempty"`
-	Limit       uint32    `json:"limit"` // most runs at once in a process: in force at the node, else as set; 0: as registered
+	OldestTS    uint64    `json:"oldest_ts,omitempty"`     // of those that wait; left out if none does
+	OldestAgeMS int64     `json:"oldest_age_ms,omitempty"` // by the oracle's time
+	Limit       uint32    `json:"limit"`                   // most runs at once in a process: in force at the node, else as set; 0: as registered
 
-	Runs        uint64 `json:"runs"`
+	Runs        uint64 `json:"runs"` // begun: each ends in one of the next three, or finds nobody to serve it
 	Commits     uint64 `json:"commits"`
-	Conflicts   uint64 `json:"conflicts"`
-	Failures    uint64 `json:"failures"`
+	Conflicts   uint64 `json:"conflicts"`   // run again, and not counted against the observer
+	Failures    uint64 `json:"failures"`    // errors, panics and deadlines
 	RunsParked  uint64 `json:"runs_parked"` // how often a run ended in parking
-	Skipped     uint64 `json:"skipped"`
-	Unavailable uint64 `json:"unavailable"`
-	Collapsed   uint64 `json:"collapsed"`
+	Skipped     uint64 `json:"skipped"`     // found clean, not run
+	Unavailable uint64 `json:"unavailable"` // given up for now, because a tablet did not answer
+	Collapsed   uint64 `json:"collapsed"`   // changes that a run under way took with it
 	Running     uint32 `json:"running"`
 	Queued      uint32 `json:"queued"`
-	Backoff     uint32 `json:"backoff"`
-	Stuck       uint32 `json:"stuck"`
+	Backoff     uint32 `json:"backoff"` // cells that rest after a failure
+	Stuck       uint32 `json:"stuck"`   // functions that have not returned long after their deadline
 
 	Backfill *backfillJSON `json:"backfill,omitempty"` // the last one
 }
@@ -87,6 +88,7 @@ func (r *run) observers(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	// After the states, so that no age is negative.
 	now, err := s.now(ctx)
 	if err != nil {
 		return err
@@ -119,6 +121,7 @@ func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
 		Skipped: n.GetSkipped(), Unavailable: n.GetUnavailable(), Collapsed: n.GetCollapsed(), Running: n.GetRunning(),
 		Queued: n.GetQueued(), Backoff: n.GetWaiting(), Stuck: n.GetStuck(), Backfill: newBackfillJSON(s.GetBackfill()),
 	}
+	// What the node enforces goes before what was asked for: it may know better than the catalogue that was read.
 	if n.GetLimit() != 0 {
 		o.Limit = n.GetLimit()
 	}
@@ -150,6 +153,7 @@ func (o *observerJSON) line() []string {
 	if o.OldestTS != 0 {
 		oldest = span(time.Duration(o.OldestAgeMS) * time.Millisecond)
 	}
+	// A dash, not zero: this node could not run it, and others are not asked.
 	if o.Linked {
 		running = fmt.Sprint(o.Running)
 		if o.Limit != 0 {

@@ -95,6 +95,7 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 	if !utf8.Valid(line) {
 		return nil, fmt.Errorf(`%w: not UTF-8; bytes that are no text are written {"base64": "…"}`, errBadLine)
 	}
+	// A field that is not known is a typing error, or of a later version: either way its data would be lost in silence.
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&parsed); err != nil {
@@ -107,6 +108,7 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 		return nil, fmt.Errorf(`%w: no "row"`, errBadLine)
 	}
 	row := &rowCells{row: string(*parsed.Row)}
+	// In the order of their names, so that the same file makes the same transactions.
 	for _, name := range slices.Sorted(maps.Keys(parsed.Columns)) {
 		row.add(name, parsed.Columns[name])
 	}
@@ -175,6 +177,7 @@ func (w *rowWriter) append(cells []percolator.Cell) ([]byte, error) {
 	if err := w.bytes(cells[0].Row); err != nil {
 		return nil, err
 	}
+	// Nearly always all names are text, and nothing is copied.
 	text, marked := cells, []percolator.Cell(nil)
 	if slices.ContainsFunc(cells, func(c percolator.Cell) bool { return !utf8.ValidString(c.Column.Name) }) {
 		text = nil

@@ -53,21 +53,21 @@ type facts struct {
 	state *observerJSON    // nil without info
 	stats *pb.ObserverStatus
 
-	cell    *pb.Cell // observed
-	rows    int      // entries of the row, of any column
-	change  *pb.Write
-	ack     *pb.Write // its start timestamp is the acknowledgment (§2.4)
-	notify  *pb.Notify
-	blocks  []obstacle // locks on the observed and the acknowledgment cell
-	intents []obstacle
+	cell    *pb.Cell   // observed
+	rows    int        // entries of the row, of any column
+	change  *pb.Write  // the newest committed one of the observed cell, deletions too; nil: none
+	ack     *pb.Write  // its start timestamp is the acknowledgment (§2.4)
+	notify  *pb.Notify // nil: nothing waits for this row
+	blocks  []obstacle // locks on the observed and the acknowledgment cell: a run waits for them
+	intents []obstacle // weak notifications of transactions that are not settled here yet: a run does not
 }
 
 // obstacle is a lock or an intent, and what has become of its transaction.
 type obstacle struct {
 	lock     mvcc.LockInfo
-	onAck    bool
-	fate     string // one of the fates
-	commitTS mvcc.Timestamp
+	onAck    bool           // it is on the acknowledgment: a run's own, most often
+	fate     string         // one of the fates
+	commitTS mvcc.Timestamp // of fateCommitted
 	until    mvcc.Timestamp // alive: the primary's expiry, which heartbeats move
 }
 
@@ -101,6 +101,8 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 			found, f.info, f.stats = o, o.Info, o.Status
 		}
 	}
+	// One message reads change, acknowledgment, notification and locks: a row never spans two tablets, so they are of one
+	// moment and can be weighed against each other.
 	entries, err := rowHistory(ctx, s, id, row, 0)
 	if err != nil {
 		return nil, err
@@ -175,6 +177,7 @@ func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 			o.until = mvcc.Timestamp(e.Lock.Expiry)
 		}
 	}
+	// By the oracle's time, as whoever meets the lock decides (invariant 6 of design section 4).
 	o.fate = fateAlive
 	if o.until <= f.now {
 		o.fate = fateExpired
@@ -214,6 +217,7 @@ func (f *facts) due() bool {
 	if f.info.Weak {
 		return f.notify != nil
 	}
+	// The same test as the framework's: a replay counts as a change at its own timestamp.
 	replay := f.notify.GetReplay() && mvcc.Timestamp(f.notify.GetTs()) > f.acknowledged()
 	return replay || f.changedAt() > f.acknowledged()
 }

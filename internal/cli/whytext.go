@@ -25,12 +25,14 @@ type whyJSON struct {
 	Locks        []obstacleOut `json:"locks,omitempty"`
 }
 
+// changeJSON is a write record.
 type changeJSON struct {
 	CommitTS uint64 `json:"commit_ts"`
 	StartTS  uint64 `json:"start_ts"`
-	Kind     string `json:"kind"`
+	Kind     string `json:"kind"` // put or delete
 }
 
+// entryJSON is the row's notification.
 type entryJSON struct {
 	TS       uint64 `json:"ts"`
 	Attempts uint32 `json:"attempts"`
@@ -39,11 +41,12 @@ type entryJSON struct {
 	Error    string `json:"error,omitempty"`
 }
 
+// obstacleOut is a lock or intent, with what its primary says.
 type obstacleOut struct {
 	On       string    `json:"on"` // change, ack or intent
 	StartTS  uint64    `json:"start_ts"`
 	Primary  *cellJSON `json:"primary"`
-	State    string    `json:"state"`
+	State    string    `json:"state"` // alive, expired, committed or rolled_back
 	CommitTS uint64    `json:"commit_ts,omitempty"`
 	Until    uint64    `json:"until,omitempty"`
 }
@@ -72,6 +75,7 @@ func (r *run) showWhy(f *facts, v verdict) error {
 // fill puts the names of the question into advice: commands in it can be pasted.
 func (f *facts) fill(next, program string) string {
 	next = strings.NewReplacer("OBSERVER", printable(f.observer), "TABLE", printable(f.table), "ROW", printable(f.row)).Replace(next)
+	// Not a template: sentences stay readable where they are written, and the names are few.
 	for _, command := range []string{"observer", "notify", "lock", "scan", "history"} {
 		next = strings.ReplaceAll(next, "`"+command+" ", "`"+program+" "+command+" ")
 	}

@@ -9,31 +9,31 @@ import (
 
 // verdict is the answer of why: a word for programs, a sentence for people, and what to do, if there is something.
 type verdict struct {
-	code     string
-	sentence string
-	next     string
+	code     string // one of the verdicts below; programs may rely on it
+	sentence string // times in it are by the oracle's clock
+	next     string // commands without the program's name, OBSERVER, TABLE and ROW for what was asked about
 }
 
 // The verdicts.
 const (
-	whyUnknown      = "unknown_observer"
-	whyOtherTable   = "other_table"
-	whyRetiring     = "retiring"
-	whyNeverWritten = "never_written"
-	whyUncommitted  = "uncommitted" // written, not committed yet
-	whyRan          = "ran"
-	whyBefore       = "before_registration"
-	whyUnobserved   = "unobserved_change" // written while the observer was not in the catalogue
-	whyParked       = "parked"
+	whyUnknown      = "unknown_observer"    // never registered, or retired and gone
+	whyOtherTable   = "other_table"         // it observes another table
+	whyRetiring     = "retiring"            // on its way out of the catalogue
+	whyNeverWritten = "never_written"       // the observed cell has no version, and no lock
+	whyUncommitted  = "uncommitted"         // written, not committed yet
+	whyRan          = "ran"                 // for the newest change
+	whyBefore       = "before_registration" // written, but it never ran and nothing asks for it
+	whyUnobserved   = "unobserved_change"   // written while the observer was not in the catalogue
+	whyParked       = "parked"              // given up after too many failures
 	whyPaused       = "paused"
-	whyUnlinked     = "unlinked"
-	whyLocked       = "locked"
-	whyAbandoned    = "abandoned_lock"
-	whyFailing      = "failing"
-	whyLimited      = "limited"
-	whyWaiting      = "waiting"
-	whyIntent       = "intent"
-	whyNothing      = "nothing_waits" // weak: a run leaves no trace
+	whyUnlinked     = "unlinked"       // no process that the node knows has registered it
+	whyLocked       = "locked"         // by a transaction that is alive
+	whyAbandoned    = "abandoned_lock" // by one that is decided, or whose time is over
+	whyFailing      = "failing"        // runs have failed, and more are to come
+	whyLimited      = "limited"        // as many as may run at once are running
+	whyWaiting      = "waiting"        // nothing is in the way
+	whyIntent       = "intent"         // weak: the notifying transaction is not settled here
+	whyNothing      = "nothing_waits"  // weak: a run leaves no trace
 )
 
 func verdictList() string {
@@ -55,11 +55,11 @@ func judge(f *facts) verdict {
 	case f.info.Retired:
 		return verdict{whyRetiring, "The observer is being retired: its notifications are removed, and it does not run any more.",
 			"a program that registers it brings it back when it starts"}
-	case f.due() && (f.notify != nil || f.info.Weak):
+	case f.due() && (f.notify != nil || f.info.Weak): // somebody has to run, and will look for it
 		return f.held()
 	case f.info.Weak:
 		return f.weak()
-	case f.due():
+	case f.due(): // somebody had to run, but nobody will look
 		return f.unnoticed()
 	case f.change == nil && f.ack == nil:
 		return f.unwritten()
@@ -160,10 +160,12 @@ func (f *facts) weak() verdict {
 
 // unnoticed: the cell has changed since the last run, but nothing says that somebody has to run.
 func (f *facts) unnoticed() verdict {
+	// A run that commits writes acknowledgment and effects together; its lock explains what would else look forgotten.
 	if lock := f.inTheWay(); lock != nil && lock.onAck {
 		return verdict{whyLocked, fmt.Sprintf("Its run is committing, or was left half done (transaction %d, %s).", lock.lock.Lock.StartTS, fateText(lock, f)),
 			"ask again in a moment; `lock resolve TABLE ROW` settles what was left"}
 	}
+	// A new observer sees changes from its registration on (design section 7): earlier ones have left no notification.
 	if f.ack == nil {
 		return verdict{whyBefore, fmt.Sprintf("The cell was last written at %s, before the observer was registered: an observer sees changes from its registration on.",
 			f.when(f.changedAt())), "`notify replay OBSERVER ROW` runs it for this row, `observer replay OBSERVER` for all"}
