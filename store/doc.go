@@ -25,6 +25,8 @@
 //  7. Keys order like (row, class, column) of any bytes, and round-trip.
 //  8. The directory belongs to one process at a time, says its disk format, and is refused with a typed error otherwise.
 //  9. Badger's value log stays empty: long values are cut into chunks. Nobody but the Writer writes to a database.
+//  10. The directory is bounded: twice what lives, and some memtables (docs/adr/0005). What is deleted leaves no key behind
+//     once Reclaim has found the store quiet, or Compact was called.
 //
 // # What a crash does
 //
