@@ -47,13 +47,13 @@ func (c *computation) rank() {
 	}
 }
 
-// significant keeps the leading schema.Digits binary digits of an integer; what is halfway goes up.
+// significant keeps the leading schema.Digits binary digits of an integer; 19/32 of a step and more go up.
 func significant(x float64) float64 {
 	fraction, exponent := math.Frexp(x)
 	if exponent <= schema.Digits {
 		return x
 	}
-	return math.Ldexp(math.Floor(math.Ldexp(fraction, schema.Digits)+0.5), exponent-schema.Digits)
+	return math.Ldexp(math.Floor(math.Ldexp(fraction, schema.Digits)+13.0/32), exponent-schema.Digits)
 }
 
 // document makes the documents of the canonical pages with content.

@@ -28,7 +28,7 @@ func round(x uint64) uint64 {
 	if n <= 0 {
 		return x
 	}
-	return (x + 1<<(n-1)) >> n << n
+	return (x + 13<<n>>5) >> n << n // up from 19/32 of a step on
 }
 
 // after is the rank after each round of a URL that is passed these shares.

@@ -65,8 +65,9 @@
 //	share(s, k) = round(r(s, k) / number of targets that s links to)
 //	rank(t)   = r(t, Rounds) in thousandths, rounded down
 //
-// All are integers, multiples of 1/2^20; quotients are rounded down, then round keeps the Digits leading binary digits and
-// rounds half up. The average rank is 1, less what is lost in pages without links.
+// All are integers, multiples of 1/2^20; quotients are rounded down. Then round keeps the Digits leading binary digits and
+// goes up from 19/32 of a step on. One half would not do: 1/2 + 300 · 1/20 lies there, and every change would push it to the
+// other side. The average rank is 1, less what is lost in pages without links.
 //
 // Rounds instead of a fixed point: (t, k+1) depends on (s, k) alone, never on itself, cycles of links or not. So
 //
@@ -76,8 +77,8 @@
 //     once more. There is nothing to go back and forth between.
 //
 // Rounding is the threshold below which changes stop: a page has its targets computed again only if a digit that it
-// passes on changed. Its price, as a share of all ranks: each rounding is off by at most 1/2^Digits, which the rounds add up to
-// 3/2^Digits in the worst case; the rounds left out are at most 2/2^Rounds.
+// passes on changed. Its price, as a share of all ranks: each rounding is off by at most 1.2/2^Digits, which the rounds
+// add up to 3.6/2^Digits in the worst case; the rounds left out are at most 2/2^Rounds.
 //
 // # What is exported
 //
