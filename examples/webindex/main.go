@@ -29,6 +29,7 @@ import (
 // options are the command line.
 type options struct {
 	pages   string
+	corpus  string
 	dir     string
 	listen  string
 	http    string
@@ -68,6 +69,7 @@ func (s *share) Set(text string) error {
 func parse() options {
 	var o options
 	flag.StringVar(&o.pages, "pages", "", "tree of HTML, each top directory a host (default: the Go documentation, generated)")
+	flag.StringVar(&o.corpus, "corpus", "", "tree made by scripts/corpus (make corpus); instead of --pages")
 	flag.StringVar(&o.dir, "dir", "", "the node's directory, kept and used again (default: a temporary one)")
 	flag.StringVar(&o.listen, "listen", "", "address for clients (default: 127.0.0.1:7800; with --exit a free port)")
 	flag.StringVar(&o.http, "http", "", "address of the console (default: the third port after --listen; with --exit none)")

@@ -47,10 +47,19 @@ type app struct {
 	export *export.Exporter
 	server *search.Server // nil: there is no search page
 	status waiting
+
+	last    cost   // of the newest crawl
+	initial uint64 // runs of rank in the first crawl
 }
 
 // run is the whole command. The throw-away directory goes with it, unless it is killed.
 func run(ctx context.Context, o options, logger *slog.Logger) (err error) {
+	if o.corpus != "" {
+		if _, err := os.Stat(o.corpus); err != nil {
+			return fmt.Errorf("%w: run `make corpus` first", err)
+		}
+		o.pages = o.corpus
+	}
 	if o.pages == "" {
 		if o.pages, err = corpus.DefaultDir(); err != nil {
 			return err
@@ -194,7 +203,7 @@ func (a *app) index(ctx context.Context) error {
 // crawl loads the tree, waits until it is indexed, prints the summary and verifies.
 func (a *app) crawl(ctx context.Context, dir string) error {
 	before, exported := a.runs(), a.export.Stats()
-	began := time.Now()
+	began, worked := time.Now(), cpu()
 	l := loader{app: a, dir: dir}
 	if err := l.load(ctx); err != nil {
 		return err
@@ -206,13 +215,19 @@ func (a *app) crawl(ctx context.Context, dir string) error {
 	if _, err := a.export.Fill(ctx, a.db); err != nil { // what was changing when the index was opened
 		return err
 	}
+	indexed, used := time.Since(began), cpu()-worked
 	s, err := a.summarize(ctx, l.from)
 	if err != nil {
 		return err
 	}
-	s.loading, s.indexing, s.changes = loaded, time.Since(began), l.counts()
+	s.loading, s.indexing, s.changes = loaded, indexed, l.counts()
 	after := a.runs()
 	s.runs, s.exports = since(before, after), a.export.Stats().Since(exported)
+	s.cost = cost{s.changes.loaded + s.changes.removed, indexed, used, ranked(s.runs), a.initial}
+	a.last = s.cost
+	if a.initial == 0 {
+		a.initial = s.cost.ranked
+	}
 	fmt.Print(s)
 	if parked(after) {
 		return errParked

@@ -89,6 +89,7 @@ type summary struct {
 	delays                 []time.Duration // from load to indexed, of the pages of this crawl, ascending
 	runs                   []observerRuns
 	exports                export.Stats
+	cost                   cost
 }
 
 // dated is what the summary needs to know of one page: when its parts were written.
@@ -181,6 +182,7 @@ func (s *summary) String() string {
 	fmt.Fprintf(&b, "loaded %d pages (%d unchanged, %d removed) in %s; indexed after %s\n",
 		s.changes.loaded, s.changes.unchanged, s.changes.removed,
 		s.loading.Round(time.Millisecond), s.indexing.Round(time.Millisecond))
+	b.WriteString(s.cost.String())
 	fmt.Fprintf(&b, "index: %d pages, %d clusters, %d links\n", s.pages, s.clusters, s.links)
 	if len(s.delays) > 0 {
 		fmt.Fprintf(&b, "from load to indexed: p50 %s, p95 %s\n",

@@ -37,7 +37,7 @@ func opened(t *testing.T, o options) *app {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		if err := a.node.Close(ctx); err != nil {
+		if err := errors.Join(a.node.Close(ctx), a.export.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -83,27 +83,99 @@ func TestLoadAgain(t *testing.T) {
 	}
 }
 
-// A single changed anchor is found by the verifier.
-func TestVerifyFinds(t *testing.T) {
-	a := opened(t, options{pages: sample(t), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, limit: 300})
-	if err := errors.Join(a.crawl(t.Context(), a.pages), a.check(t.Context(), a.pages)); err != nil {
-		t.Fatal(err)
-	}
-	err := a.db.Transact(t.Context(), func(ctx context.Context, tx *percolator.Tx) error {
-		for c, err := range tx.Scan(ctx, percolator.Rows(schema.TableAnchors).Limit(1), schema.Anchor()) {
-			if err != nil {
+// spoil changes the first cell of the column that wrong accepts, as a fault in an observer would.
+func spoil(t *testing.T, db *percolator.DB, col percolator.Column, wrong func(tx *percolator.Tx, c percolator.Cell) bool) {
+	t.Helper()
+	err := db.Transact(t.Context(), func(ctx context.Context, tx *percolator.Tx) error {
+		for c, err := range tx.Scan(ctx, percolator.Rows(col.Table), col) {
+			if err != nil || wrong(tx, c) {
 				return err
 			}
-			tx.Set(c.Row, c.Column, append(c.Value, '!'))
-			return nil
 		}
-		return errors.New("no anchors")
+		return errors.New("no cell to spoil")
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.check(t.Context(), a.pages); !errors.Is(err, errDifferent) {
-		t.Errorf("a changed anchor was not found: %v", err)
+}
+
+// A single cell that is wrong is found by the verifier, whichever it is.
+func TestVerifyFinds(t *testing.T) {
+	a := opened(t, options{pages: sample(t), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true})
+	if err := errors.Join(a.crawl(t.Context(), a.pages), a.check(t.Context(), a.pages)); err != nil {
+		t.Fatal(err)
+	}
+	set := func(value func(percolator.Cell) string) func(*percolator.Tx, percolator.Cell) bool {
+		return func(tx *percolator.Tx, c percolator.Cell) bool {
+			tx.Set(c.Row, c.Column, []byte(value(c)))
+			return true
+		}
+	}
+	for name, fault := range map[string]struct {
+		col   percolator.Column
+		wrong func(*percolator.Tx, percolator.Cell) bool
+	}{
+		"anchor":    {schema.Anchor(), set(func(c percolator.Cell) string { return string(c.Value) + "!" })},
+		"rank":      {schema.Pages(schema.Rank), set(func(percolator.Cell) string { return "1" })},
+		"doc":       {schema.Pages(schema.Doc), set(func(percolator.Cell) string { return "x 1 1 x" })},
+		"canonical": {schema.Pages(schema.Canon), set(func(c percolator.Cell) string { return c.Row })},
+		"cluster":   {schema.Clusters(schema.Canonical), set(func(percolator.Cell) string { return "http://go.example/no.html" })},
+		"forwarded anchor": {schema.Anchor(), func(tx *percolator.Tx, c percolator.Cell) bool {
+			canon, target := schema.Parts(c.Row)[0], schema.Parts(c.Row)[2]
+			if canon == target {
+				return false
+			}
+			tx.Delete(c.Row, c.Column)
+			return true
+		}},
+		"anchor that was not forwarded": {schema.Anchor(), func(tx *percolator.Tx, c percolator.Cell) bool {
+			parts := schema.Parts(c.Row)
+			if parts[0] == parts[2] {
+				return false
+			}
+			tx.Delete(c.Row, c.Column)
+			tx.Set(schema.Row(parts[2], parts[1], parts[2]), c.Column, c.Value)
+			return true
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before percolator.Cell
+			spoil(t, a.db, fault.col, func(tx *percolator.Tx, c percolator.Cell) bool {
+				before = c
+				return fault.wrong(tx, c)
+			})
+			if err := a.check(t.Context(), a.pages); !errors.Is(err, errDifferent) {
+				t.Errorf("%v of %s was spoilt and not found: %v", fault.col, before.Row, err)
+			}
+			spoil(t, a.db, schema.Pages(schema.Content), func(tx *percolator.Tx, _ percolator.Cell) bool {
+				parts := schema.Parts(before.Row)
+				if len(parts) == 3 {
+					tx.Delete(schema.Row(parts[2], parts[1], parts[2]), before.Column)
+				}
+				tx.Set(before.Row, before.Column, before.Value)
+				return true
+			})
+			if err := errors.Join(a.db.WaitIdle(t.Context()), a.check(t.Context(), a.pages)); err != nil {
+				t.Fatalf("after it was mended: %v", err)
+			}
+		})
+	}
+}
+
+// An edit of some pages costs little of what ranking all of them did: what changes less than a digit stops (§1).
+func TestEditRanksLittle(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pages")
+	if err := corpus.Sample(t.Context(), dir, 20); err != nil {
+		t.Fatal(err)
+	}
+	a := opened(t, options{
+		pages: dir, dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, verify: true, edit: 0.01, seed: 1,
+	})
+	if err := a.index(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a.last.ranked == 0 || a.last.changed == 0 || a.last.ranked*10 >= a.initial {
+		t.Errorf("rank ran %d times for %d edited pages, %d times for all", a.last.ranked, a.last.changed, a.initial)
 	}
 }
 
@@ -151,7 +223,9 @@ func TestHotSpots(t *testing.T) {
 		if o.conflicts > o.commits/2+workers {
 			t.Errorf("%s: %d conflicts, %d commits", o.name, o.conflicts, o.commits)
 		}
-		if (o.name == "elect" || o.name == "rank") && o.commits > n {
+		t.Logf("%s: %d", o.name, o.commits)
+		// Each page has its share of rank worked out once; what the hot spots add to that is little.
+		if o.name == "elect" && o.commits > n || o.name == "rank" && o.commits > 2*n {
 			t.Errorf("%s ran %d times for a few hot spots: its notifications do not collapse", o.name, o.commits)
 		}
 	}
