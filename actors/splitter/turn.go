@@ -66,10 +66,12 @@ func inside(d *pb.TabletDescriptor, row string) bool {
 }
 
 func (w *work) split(ctx context.Context, s *pb.StatusResponse, row string) bool {
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	table := mvcc.TableID(s.Tablet.GetStartTable())
-	if err := w.cfg.Meta.SplitAt(ctx, table, row); err != nil {
+	if err := w.cfg.Meta.SplitAt(asked, table, row); ctx.Err() != nil {
+		return false
+	} else if err != nil {
 		w.cfg.Logger.Warn("a tablet could not be split; it is tried again", "tablet", s.Tablet.GetTabletId(), "error", err)
 		return false
 	}

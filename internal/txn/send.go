@@ -42,6 +42,12 @@ func (c *Client) try(ctx context.Context, d *pb.TabletDescriptor, req *pb.Tablet
 		return nil, unknown, fmt.Errorf("%w: reply lost: %w", ErrUnavailable, err)
 	}
 	if resp.Error == nil {
+		// Status alone is answered whatever the sender believes of the range.
+		if now := resp.GetStatus().GetTablet(); now != nil && now.Epoch > d.Epoch {
+			c.stats.wrongTablet.Add(1)
+			c.tablets.heal(d, []*pb.TabletDescriptor{now})
+			return nil, wrongTablet, fmt.Errorf("%w: the tablet has changed", ErrUnavailable)
+		}
 		return resp, answered, nil
 	}
 	v, err := judge(resp.Error)
