@@ -9,6 +9,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -23,6 +24,12 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/examples/webindex/corpus"
+)
+
+// A kill that is aimed at a batch of the full-text index looks for it this long, this often.
+const (
+	aimFor   = 3 * time.Second
+	aimEvery = 200 * time.Microsecond
 )
 
 type options struct {
@@ -104,7 +111,7 @@ func (k *killer) args(dir string, edit bool) []string {
 // calibrate measures a run that is left alone, so that kills come at any of its moments.
 func (k *killer) calibrate(ctx context.Context) error {
 	began := time.Now()
-	out, killed, err := k.command(ctx, k.args(filepath.Join(k.work, "whole"), true), k.timeout)
+	out, killed, err := k.command(ctx, k.args(filepath.Join(k.work, "whole"), true), k.timeout, "")
 	if err != nil || killed {
 		return fmt.Errorf("a run that was left alone failed: %w\n%s", errors.Join(err, ctx.Err()), out)
 	}
@@ -125,7 +132,11 @@ func (k *killer) try(ctx context.Context, seed uint64) error {
 		if rng.IntN(2) == 0 {
 			after /= 5
 		}
-		out, killed, err := k.command(ctx, k.args(dir, edit), after)
+		aim := ""
+		if rng.IntN(3) > 0 {
+			aim = filepath.Join(dir+".search", "store", "root.bolt")
+		}
+		out, killed, err := k.command(ctx, k.args(dir, edit), after, aim)
 		if err != nil {
 			return fmt.Errorf("before it was to be killed after %s: %w\n%s", after, err, out)
 		}
@@ -135,7 +146,7 @@ func (k *killer) try(ctx context.Context, seed uint64) error {
 		}
 		fmt.Printf(" killed after %s,", after.Round(time.Millisecond))
 	}
-	out, killed, err := k.command(ctx, k.args(dir, edit), k.timeout)
+	out, killed, err := k.command(ctx, k.args(dir, edit), k.timeout, "")
 	if killed {
 		err = fmt.Errorf("still running after %s", k.timeout)
 	}
@@ -157,17 +168,41 @@ func exports(out []byte) string {
 	return strings.Join(lines, "; ")
 }
 
-// command runs webindex and kills it after a while. An error is one of the run's own.
-func (k *killer) command(ctx context.Context, args []string, after time.Duration) (out []byte, killed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, after)
+// command runs webindex and kills it after a while; with aim, then at the first moment that the full-text index is
+// written: a batch is about to be durable, and its exports are not acknowledged yet. An error is one of the run's own.
+func (k *killer) command(ctx context.Context, args []string, after time.Duration, aim string) (out []byte, killed bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var text bytes.Buffer
 	cmd := exec.CommandContext(ctx, k.binary, args...) // ends it by SIGKILL
-	out, err = cmd.CombinedOutput()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return out, true, nil
+	cmd.Stdout, cmd.Stderr = &text, &text
+	if err := cmd.Start(); err != nil {
+		return nil, false, err
 	}
-	if ctx.Err() != nil {
-		return out, false, ctx.Err()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // received below, whatever happens
+	select {
+	case err := <-ended:
+		return text.Bytes(), false, errors.Join(err, ctx.Err())
+	case <-time.After(after):
 	}
-	return out, false, err
+	for began, before := time.Now(), written(aim); aim != "" && written(aim).Equal(before) && time.Since(began) < aimFor; {
+		select {
+		case err := <-ended:
+			return text.Bytes(), false, errors.Join(err, ctx.Err())
+		case <-time.After(aimEvery):
+		}
+	}
+	cancel()
+	<-ended
+	return text.Bytes(), true, nil
+}
+
+// written is when the full-text index was written last.
+func written(file string) time.Time {
+	info, err := os.Stat(file)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }

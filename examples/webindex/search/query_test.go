@@ -134,7 +134,7 @@ func TestPlace(t *testing.T) {
 	for text, want := range map[string]bool{
 		"http://h.example/a": true, "https://h.example/": true, "HTTP://h.example/": true,
 		"javascript:alert(1)": false, "JaVaScRiPt://h/%0aalert(1)": false, "data:text/html,x": false, "//h.example/": false,
-		"http:": false, "": false, "vbscript:x": false, " http://h/": false, "http://%zz": false,
+		"http:": false, "": false, "vbscript:x": false, "\thttp://h/": false, "http://%zz": false,
 	} {
 		if got := place(text); got.Link != want || got.URL != text {
 			t.Errorf("%q: %+v, want %v", text, got, want)

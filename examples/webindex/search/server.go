@@ -140,7 +140,8 @@ type view struct {
 func (s *Server) search(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
-	v, code := view{MaxQuery: maxQuery, Query: strings.TrimSpace(r.FormValue("q"))}, http.StatusOK
+	v := view{MaxQuery: maxQuery, Query: strings.TrimSpace(r.FormValue("q"))}
+	var code int
 	select {
 	case s.slots <- struct{}{}:
 		code = s.fill(ctx, &v, r.FormValue("page"))
