@@ -18,7 +18,7 @@
 //  5. Every call is answered exactly once: on loss of leadership with "unknown" if it may have been proposed.
 //  6. A lock leaves memory only after its removal is visible, by (cell, start_ts).
 //  7. History (invariant 11 of section 4): evaluation honours a bound as soon as it is proposed, the safepoint is never above
-//     it, and nothing is deleted before the safepoint that covers it is applied; deletions are evaluated like any mutation.
+//     it, and only entries behind the safepoint's delete what it covers; they are evaluated like any mutation.
 //
 // A crash loses nothing acknowledged: what was acknowledged is applied and synced. The lock table is loaded from the
 // store again; reservations vanish with the process, and their transactions were never proposed.

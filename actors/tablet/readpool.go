@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
@@ -61,7 +62,9 @@ func (j *readJob) run() {
 	}
 	view := &readView{Snap: snap, capture: j.capture}
 	// Whatever the Txn lacks because it was collected, the safepoint was raised before.
-	view.bound = max(view.bound, mvcc.Timestamp(j.tablet.seenSafepoint.Load()))
+	if !broken.StaleBound {
+		view.bound = max(view.bound, mvcc.Timestamp(j.tablet.seenSafepoint.Load()))
+	}
 	var blocked []*Call
 	for _, call := range j.calls {
 		response, wait, err := j.answer(view, call)

@@ -1,0 +1,150 @@
+package tablet
+
+import (
+	"fmt"
+	"testing"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// blockJob keeps a read worker busy.
+type blockJob struct{ gate chan struct{} }
+
+func (j *blockJob) run() { <-j.gate }
+
+// TestReadOvertakenBySafepoint: a read that waits for a worker while the safepoint passes it, and its history is collected,
+// is refused, not answered with what is left. Catches broken_stale_bound.
+func TestReadOvertakenBySafepoint(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.raise(2, r.take(1))
+	r.quiet(2) // from here on a pass needs no read worker
+	r.do(2, onePhaseOf(r.take(1), put("a", "old")))
+	at := r.take(1)
+	r.do(2, onePhaseOf(r.take(1), put("a", "new")))
+	busy := &blockJob{gate: make(chan struct{})}
+	for range 2 {
+		r.readers.submit(busy)
+	}
+	read := r.start(2, getOf(at, "a"))
+	r.until(2, "the read waits for a worker", func(*pb.StatusResponse) bool { return len(r.readers.jobs) > 0 })
+	safepoint := uint64(r.take(1))
+	r.do(2, collectOf(&pb.CollectRequest{Bound: safepoint}))
+	r.do(2, collectOf(&pb.CollectRequest{Safepoint: safepoint}))
+	r.until(2, "the old value is collected", func(s *pb.StatusResponse) bool { return s.Collected > 0 })
+	close(busy.gate)
+	if got := await(t, read).GetGet().Results[0]; got.Status != pb.Status_STATUS_TOO_OLD {
+		t.Errorf("STALE-BOUND: a read at %d, safepoint %d, is answered: %v", at, safepoint, got)
+	}
+}
+
+// TestGarbageIsBounded: what does not fit is counted, and found by a survey when enough of it is due.
+func TestGarbageIsBounded(t *testing.T) {
+	g := newGarbage()
+	second := func(s int) mvcc.Timestamp { return mvcc.TimestampAt(int64(s) * 1000) }
+	for i := range 3 * maxRemembered {
+		c := mvcc.Cell{Table: 16, Row: fmt.Sprint(i), Column: "c"}
+		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: 1, From: second(i / 1000)}, 1)
+	}
+	if len(g.known) != maxRemembered || g.all || g.waiting.total() != 3*maxRemembered {
+		t.Fatalf("%d known, all %t, %d counted", len(g.known), g.all, g.waiting.total())
+	}
+	if g.surveyWorth(second(3)) || !g.surveyWorth(second(8)) {
+		t.Errorf("due at 3 s: %d, at 8 s: %d", g.waiting.due(second(3)), g.waiting.due(second(8)))
+	}
+	due := g.takeDue(second(2))
+	if len(due) != 3000 || len(g.known) != maxRemembered-3000 {
+		t.Errorf("%d due, %d left", len(due), len(g.known))
+	}
+	for i := range due[1:] {
+		if due[i].Cell.Compare(due[i+1].Cell) <= 0 {
+			t.Fatal("out of order")
+		}
+	}
+	g = newGarbage()
+	c := mvcc.Cell{Table: 16, Row: string(make([]byte, maxRememberedBytes/2)), Column: "c"}
+	for i := range 4 {
+		c.Column = fmt.Sprint(i)
+		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: 1, From: 1}, 1)
+	}
+	if g.bytes > maxRememberedBytes || g.all {
+		t.Errorf("%d bytes are remembered", g.bytes)
+	}
+	// Of a cell that is there already the lowest timestamps count.
+	g = newGarbage()
+	for _, ts := range []mvcc.Timestamp{7, 5, 9} {
+		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: ts, From: ts + 1}, 1)
+	}
+	if due := g.takeDue(6); len(due) != 1 || due[0].TS != 5 || due[0].From != 6 {
+		t.Errorf("merged: %v", due)
+	}
+}
+
+// TestHistogramForgetsNothing: joining buckets and counting off keep the total.
+func TestHistogramForgetsNothing(t *testing.T) {
+	var h histogram
+	for i := range 10_000 {
+		h.add(mvcc.TimestampAt(int64(i*1000+i%7*3000)), 2)
+	}
+	if h.total() != 20_000 || len(h.buckets) > maxBuckets {
+		t.Errorf("%d entries in %d buckets", h.total(), len(h.buckets))
+	}
+	for i := range h.buckets[1:] {
+		if h.buckets[i].upTo >= h.buckets[i+1].upTo {
+			t.Fatal("out of order")
+		}
+	}
+	h.take(19_999)
+	if h.total() != 1 || h.due(mvcc.MaxTimestamp) != 1 {
+		t.Errorf("%d are left", h.total())
+	}
+}
+
+// TestLogSizes: the sizes follow appends, overwritten suffixes and truncation.
+func TestLogSizes(t *testing.T) {
+	var l logSizes
+	for i := uint64(11); i < 31; i++ {
+		l.append(i, 100)
+	}
+	l.append(25, 50) // a new leader's entry in place of 25 to 30
+	if l.total != 14*100+50 || l.lastWithin(25, 300) != 3 || l.lastWithin(20, 99) != 0 {
+		t.Errorf("%+v: %d, %d", l, l.lastWithin(25, 300), l.lastWithin(20, 99))
+	}
+	l.truncate(20)
+	if l.total != 4*100+50 || l.first != 21 {
+		t.Errorf("%+v", l)
+	}
+	l.truncate(40)
+	l.append(41, 7)
+	if l.total != 7 || l.first != 41 || l.lastWithin(60, 0) != keptEntries {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestManyGarbageCells: more cells with garbage than a leader remembers are collected all the same.
+func TestManyGarbageCells(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes ten thousand rows")
+	}
+	r := newRig(t, store.Options{InMemory: true})
+	r.now.Store(uint64(mvcc.TimestampAt(1e9)))
+	r.raise(2, r.take(1))
+	r.quiet(2)
+	const rows, batch = maxRemembered + 2000, 500
+	for range 3 {
+		for i := 0; i < rows; i += batch {
+			var writes []*pb.CellWrite
+			for j := range batch {
+				writes = append(writes, put(fmt.Sprintf("r%05d", i+j), "v")...)
+			}
+			r.do(2, onePhaseOf(r.take(1), writes))
+		}
+	}
+	r.now.Add(uint64(mvcc.TimestampAt(2000))) // past the buckets of the count
+	r.raise(2, r.take(1))
+	r.until(2, "all is collected", func(s *pb.StatusResponse) bool { return s.Garbage == 0 })
+	if groups := r.rowsOf(2); groups[mvcc.GroupHistory] != 0 {
+		t.Errorf("left are %v", groups)
+	}
+}
