@@ -33,7 +33,7 @@ func (s *soak) summary() {
 		{"node killed", t.kills}, {"client killed", t.clientKills}, {"splits by command", t.splits},
 		{"observer paused and resumed", t.pauses}, {"notifications parked", t.parked}, {"notifications replayed", t.replayed},
 		{"snapshots held past their history, unchanged", t.heldReads}, {"reads of the past, unchanged", t.pastReads},
-		{"reads below the bound, refused", t.tooOld}, {"rests, nothing outdated left after them", t.rests},
+		{"reads below the bound, refused", t.tooOld}, {"rests, history collected after them", t.rests},
 	} {
 		line(row.what, fmt.Sprint(row.n))
 	}
