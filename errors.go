@@ -22,6 +22,9 @@ var (
 	ErrOverloaded = txn.ErrOverloaded
 	// ErrUnavailable: nobody could serve the request for a while.
 	ErrUnavailable = txn.ErrUnavailable
+	// ErrDiskFull is the ErrUnavailable of a node that takes no writes for want of disk space; reads go on. Surely not
+	// committed. Free some space, on the node's disk or in the repository, and run it again.
+	ErrDiskFull = txn.ErrDiskFull
 	// ErrNotifyOnly: a weak column was written, or a column that is not weak was notified.
 	ErrNotifyOnly = txn.ErrNotifyOnly
 	// ErrManagedTx: Commit or Rollback inside Transact or an observer, whose framework does that.

@@ -24,6 +24,9 @@ var (
 	ErrPermission     = errors.New("percolator: permission denied")
 )
 
+// ErrDiskFull is the ErrUnavailable of a node that takes no writes for want of disk space. Surely not committed.
+var ErrDiskFull = fmt.Errorf("%w: too little disk space", ErrUnavailable)
+
 // errTableGone: a tablet does not know a table whose id was in the cache. Running again looks the name up anew.
 var errTableGone = fmt.Errorf("%w any more", ErrNoTable)
 

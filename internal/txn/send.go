@@ -76,7 +76,7 @@ func judge(e *pb.Error) (verdict, error) {
 		after := time.Duration(e.RetryAfterMs) * time.Millisecond
 		return busy, &OverloadedError{RetryAfter: after, Message: e.Message}
 	case pb.Error_CODE_DISK_FULL: // may last: the caller is told, and only what must end (commits, rollbacks) waits
-		return busy, wrap(ErrUnavailable)
+		return busy, wrap(ErrDiskFull)
 	case pb.Error_CODE_INVALID, pb.Error_CODE_EXISTS, pb.Error_CODE_FUTURE:
 		return refused, wrap(ErrInvalid)
 	case pb.Error_CODE_TOO_LARGE:

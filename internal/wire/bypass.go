@@ -8,7 +8,7 @@ func Bypasses(req *pb.TabletRequest) bool {
 	switch req.Op.(type) {
 	case *pb.TabletRequest_Commit, *pb.TabletRequest_Rollback, *pb.TabletRequest_ResolveLock, *pb.TabletRequest_Heartbeat,
 		*pb.TabletRequest_CheckTxnStatus, *pb.TabletRequest_Mark, *pb.TabletRequest_ClearNotify, *pb.TabletRequest_Status,
-		*pb.TabletRequest_Collect:
+		*pb.TabletRequest_Collect, *pb.TabletRequest_SetCatalogue:
 		return true
 	}
 	return false

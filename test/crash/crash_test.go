@@ -40,6 +40,9 @@ func TestMain(m *testing.M) {
 		if os.Getenv(childSchema) != "" {
 			work = schemaChild
 		}
+		if os.Getenv(childFull) != "" {
+			work = fullChild
+		}
 		if err := work(dir); err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)
@@ -185,7 +188,7 @@ func (w *witness) life(t *testing.T, dir string, after time.Duration, before fun
 			t.Fatal(err)
 		case f[0] == "ready":
 			ready = true
-			time.AfterFunc(after, func() { fault <- errors.Join(before(cmd.Process), cmd.Process.Kill()) })
+			time.AfterFunc(after, func() { fault <- errors.Join(before(cmd.Process), kill(cmd.Process)) })
 		case f[0] == "acked" && len(f) == 4:
 			at, err := strconv.ParseUint(f[2], 10, 64)
 			if err != nil {
@@ -209,6 +212,14 @@ func (w *witness) life(t *testing.T, dir string, after time.Duration, before fun
 	}
 }
 
+// kill kills the process; one that is dead already is no fault.
+func kill(p *os.Process) error {
+	if err := p.Kill(); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
 func (w *witness) check(t *testing.T, dir string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -224,6 +235,12 @@ func (w *witness) check(t *testing.T, dir string) {
 	if err := workload.CheckBank(ctx, n.DB()); err != nil {
 		t.Error(err)
 	}
+	w.checkRows(ctx, t, n)
+}
+
+// checkRows looks for every acknowledged row.
+func (w *witness) checkRows(ctx context.Context, t *testing.T, n *node.Node) {
+	t.Helper()
 	s, err := n.DB().Snapshot(ctx)
 	if err != nil {
 		t.Fatal(err)
