@@ -311,8 +311,9 @@ func (e *export) save() error {
 	if err := e.w.Flush(); err != nil {
 		return err
 	}
-	e.saved = time.Now()
-	return e.out.save(e.state)
+	err := e.out.save(e.state)
+	e.saved = time.Now() // after it: a disk that takes longer than --checkpoint must not be asked for every row
+	return err
 }
 
 // lease keeps the snapshot readable, also over the death of this process for as long as the lease lasts; 0 gives it

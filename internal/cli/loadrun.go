@@ -299,9 +299,7 @@ func (l *loading) committed(b *loadBatch) {
 	}
 	// One saves at a time, and not under mu: the others go on committing while it syncs.
 	state, due := l.state, !l.saving && time.Since(l.saved) > l.flags.checkpoint
-	if due {
-		l.saving, l.saved = true, time.Now()
-	}
+	l.saving = l.saving || due
 	l.moved.Broadcast()
 	l.mu.Unlock()
 	l.meter.show(tally{Rows: state.Rows, Bytes: state.Offset, Skipped: state.Skipped, Total: l.input.size})
@@ -312,7 +310,7 @@ func (l *loading) committed(b *loadBatch) {
 		l.fail(err)
 	}
 	l.mu.Lock()
-	l.saving = false
+	l.saving, l.saved = false, time.Now() // after it: a slow disk must not be kept busy with this alone
 	l.mu.Unlock()
 }
 
