@@ -41,6 +41,10 @@ type Txn interface {
 	User() *percolator.Tx
 }
 
+// runBytes bounds what one run buffers. It is less than what a client may: as many runs as there are slots go on at once,
+// for all observers in one process, and one that writes without end must not take the memory of the others.
+const runBytes = 32 << 20
+
 // NewClient is the Client over the process's coordinator.
 func NewClient(c *txn.Client) Client { return client{c} }
 
@@ -53,7 +57,7 @@ func (t transaction) User() *percolator.Tx { return percolator.WrapTx(t.Txn) }
 
 // Begin implements Client.
 func (c client) Begin(ctx context.Context, observer string) (Txn, error) {
-	t, err := c.c.BeginLazy(ctx, txn.Options{Name: observer})
+	t, err := c.c.BeginLazy(ctx, txn.Options{Name: observer, Bytes: runBytes})
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,10 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	c.stats.begun.Add(1)
 	// One allocation holds the transaction, room for its first writes and its reader.
 	t := &Txn{ctx: ctx}
-	t.c, t.name = c, o.Name
+	t.c, t.name, t.limit = c, o.Name, c.cfg.TransactionBytes
+	if o.Bytes > 0 {
+		t.limit = o.Bytes
+	}
 	if t.counted = c.stats.named(o.Name); t.counted != nil {
 		t.counted.begun.Add(1)
 	}

@@ -34,6 +34,8 @@ type ScanSpec struct {
 // Options of one transaction.
 type Options struct {
 	Name string // groups what is learned for prefetching
+	// Bytes bounds what the transaction buffers, about; 0: the client's TransactionBytes.
+	Bytes int
 }
 
 // Config tunes a Client. Zero fields take the defaults.

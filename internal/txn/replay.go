@@ -121,3 +121,15 @@ func (c *Client) WalkColumn(ctx context.Context, group mvcc.Group, table mvcc.Ta
 		}
 	}
 }
+
+// Observers lists the catalogue's observers with what waits for them.
+func (c *Client) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
+	if c.closed.Load() {
+		return nil, ErrClosed
+	}
+	states, err := c.transport.Observers(ctx)
+	if err != nil {
+		return nil, adminError(err)
+	}
+	return states, nil
+}

@@ -25,6 +25,7 @@ type Txn struct {
 	// notifies may hold a cell several times until Commit.
 	notifies []mvcc.Cell
 	size     int // bytes buffered, about
+	limit    int // of size
 	// unresolved are writes to tables whose ids are not known yet, and all later ones, in order.
 	unresolved []unresolvedWrite
 	room       [2]pending
@@ -32,6 +33,9 @@ type Txn struct {
 	// ctx is that of whoever began it. It is kept for StartTS alone, whose signature has none.
 	ctx context.Context
 }
+
+// cellCost is about the memory that a buffered cell takes besides its row, column and value.
+const cellCost = 192
 
 // pending is a buffered write.
 type pending struct {
@@ -65,6 +69,9 @@ func (t *Txn) Start(ctx context.Context) (mvcc.Timestamp, error) { return t.star
 
 // Set buffers a write; the value is copied.
 func (t *Txn) Set(k Key, value []byte) {
+	if t.limit > 0 && t.size > t.limit { // failed already: not even a copy
+		return
+	}
 	if limit := t.c.cfg.Limits.Value; len(value) > limit {
 		t.fail(&LimitError{Limit: "value", Size: len(value), Max: limit})
 		return
@@ -97,8 +104,10 @@ func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 		t.fail(err)
 		return
 	}
-	if t.size += len(k.Row) + len(k.Column) + len(value) + keyCost; t.size > t.c.cfg.TransactionBytes {
-		t.fail(&LimitError{Limit: "transaction", Size: t.size, Max: t.c.cfg.TransactionBytes})
+	if t.size += len(k.Row) + len(k.Column) + len(value) + cellCost; t.size > t.limit {
+		t.fail(&LimitError{Limit: "transaction", Size: t.size, Max: t.limit})
+		// It will never commit: whoever goes on writing holds nothing by that.
+		t.writes, t.index, t.notifies, t.unresolved = nil, nil, nil, nil
 		return
 	}
 	// Once a write waits for its table all later ones queue up behind it: the last write of a cell must win.
