@@ -41,8 +41,8 @@ func remove(row string) []*pb.CellWrite {
 	return []*pb.CellWrite{{Cell: cellOf(row), Kind: pb.Kind_KIND_DELETE}}
 }
 
-// rowsOf counts what a table's rows hold, by group.
-func (r *rig) rowsOf(tablet uint64) map[mvcc.Group]int {
+// rowsOf counts what the table's rows hold, by group.
+func (r *rig) rowsOf() map[mvcc.Group]int {
 	r.tb.Helper()
 	snap := r.store.Snap()
 	defer snap.Close()
@@ -57,11 +57,17 @@ func (r *rig) rowsOf(tablet uint64) map[mvcc.Group]int {
 			out[mvcc.GroupData]++
 		}
 	}
-	for range snap.History(span, nil) {
+	for _, err := range snap.History(span, nil) {
+		if err != nil {
+			r.tb.Fatal(err)
+		}
 		out[mvcc.GroupHistory]++
 	}
 	for _, g := range []mvcc.Group{mvcc.GroupRollback, mvcc.GroupNotify, mvcc.GroupRaw} {
-		for range snap.Keys(g, span, nil) {
+		for _, err := range snap.Keys(g, span, nil) {
+			if err != nil {
+				r.tb.Fatal(err)
+			}
 			out[g]++
 		}
 	}
@@ -116,7 +122,7 @@ func TestBoundRefusesWhatIsBelow(t *testing.T) {
 		Primary: cellOf("c"), StartTs: uint64(old), Now: uint64(r.take(1)),
 	}}}
 	statusOf(t, "the status of a transaction below the safepoint", r.do(2, status), pb.Status_STATUS_UNKNOWN)
-	if n := r.rowsOf(2)[mvcc.GroupRollback]; n != 0 {
+	if n := r.rowsOf()[mvcc.GroupRollback]; n != 0 {
 		t.Errorf("%d rollback records were written", n)
 	}
 }
@@ -245,7 +251,7 @@ func TestCollectsWhatTheSafepointHasPassed(t *testing.T) {
 		}
 		r.raise(2, r.take(1))
 		r.quiet(2)
-		groups := r.rowsOf(2)
+		groups := r.rowsOf()
 		if groups[mvcc.GroupWrite] != 20 || groups[mvcc.GroupData] != 20 || len(groups) != 2 {
 			t.Errorf("restarted %t: left are %v", restarted, groups)
 		}
@@ -280,11 +286,11 @@ func TestCollectsDroppedTable(t *testing.T) {
 	commit := r.take(1)
 	statusOf(t, "a late commit", r.do(2, commitOf(start, commit, "late")), pb.Status_STATUS_OK)
 	r.raise(2, dropped)
-	r.until(2, "all but the late record", func(*pb.StatusResponse) bool { return r.rowsOf(2)[mvcc.GroupWrite] == 1 })
+	r.until(2, "all but the late record", func(*pb.StatusResponse) bool { return r.rowsOf()[mvcc.GroupWrite] == 1 })
 	statusOf(t, "its commit again", r.do(2, commitOf(start, commit, "late")), pb.Status_STATUS_OK)
 	r.raise(2, r.take(1))
 	r.quiet(2)
-	if groups := r.rowsOf(2); len(groups) != 0 {
+	if groups := r.rowsOf(); len(groups) != 0 {
 		t.Errorf("left are %v", groups)
 	}
 	statusOf(t, "its commit once more", r.do(2, commitOf(start, commit, "late")), pb.Status_STATUS_UNKNOWN)
@@ -335,12 +341,12 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 		t.Errorf("after the loss: %v", s)
 	}
 	statusOf(t, "a read below the lost bound", r.do(2, getOf(safepoint-1, "r1")), pb.Status_STATUS_OK)
-	if n := r.rowsOf(2)[mvcc.GroupHistory]; n < 36 {
+	if n := r.rowsOf()[mvcc.GroupHistory]; n < 36 {
 		t.Errorf("%d older records are left of 36", n)
 	}
 	r.raise(2, r.take(1))
 	r.quiet(2)
-	if groups := r.rowsOf(2); groups[mvcc.GroupHistory] != 0 || groups[mvcc.GroupWrite] != 4 {
+	if groups := r.rowsOf(); groups[mvcc.GroupHistory] != 0 || groups[mvcc.GroupWrite] != 4 {
 		t.Errorf("left are %v", groups)
 	}
 }

@@ -59,11 +59,12 @@ func (w *collectWorkload) write(rng *rand.Rand, n int) {
 	for i := range n {
 		row := fmt.Sprintf("r%02d", rng.IntN(w.rows))
 		start := w.take(1)
-		value, writes := fmt.Sprintf("%d-%d", start, i), []*pb.CellWrite(nil)
+		value := fmt.Sprintf("%d-%d", start, i)
 		if rng.IntN(8) == 0 {
 			value += string(make([]byte, 2000)) // long
 		}
-		if writes = put(row, value); rng.IntN(4) == 0 {
+		writes := put(row, value)
+		if rng.IntN(4) == 0 {
 			value, writes = "", remove(row)
 		}
 		commit := w.commit(rng, start, row, writes)
@@ -180,7 +181,7 @@ func (w *collectWorkload) check() {
 			w.tb.Errorf("%s at %d: %.20q, want %.20q", r.row, r.at, r.value, want)
 		}
 	}
-	if groups := w.rowsOf(2); groups[mvcc.GroupWrite] != live || groups[mvcc.GroupHistory]+groups[mvcc.GroupRollback] != 0 {
+	if groups := w.rowsOf(); groups[mvcc.GroupWrite] != live || groups[mvcc.GroupHistory]+groups[mvcc.GroupRollback] != 0 {
 		w.tb.Errorf("%d rows live; left are %v", live, groups)
 	}
 }
