@@ -1,0 +1,60 @@
+package observer_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/observer"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notifytest"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+// TestReplayCrashBeforeClear: a replay whose run has committed, and whose entry was not cleared, as after a crash between
+// the two, is found clean: it overrides the acknowledgment once.
+func TestReplayCrashBeforeClear(t *testing.T) {
+	var down atomic.Bool
+	var lost atomic.Int64
+	cluster := notifytest.NewCluster()
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) { quick(c); c.CommitTimeout = 100 * time.Millisecond },
+		Register: func(r *percolator.Registry) {
+			r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+		},
+		Faults: func(req *pb.TabletRequest) txntest.Fault {
+			if req.GetClearNotify() != nil && down.Load() {
+				lost.Add(1)
+				return txntest.Fault{NotSent: true}
+			}
+			return txntest.Fault{}
+		},
+	})
+	set(t, n, "row", raw)
+	if err := n.DB.WaitIdle(bounded(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	cell := n.Cell(table, "row", raw.Name)
+	down.Store(true)
+	if err := n.Client.Replay(bounded(t, 10*time.Second), 0, []mvcc.Cell{cell}); err != nil {
+		t.Fatal(err)
+	}
+	// Its run has committed, and it was found and judged again since, and not cleared either.
+	notifytest.Eventually(t, 20*time.Second, "run once, found again", func() bool {
+		s := n.Stats("reader")
+		return s.Commits == 2 && s.Skipped > 1
+	})
+	if e, there := cluster.Notification(cell); !there || !e.Replay || lost.Load() < 2 {
+		t.Errorf("%v %v, %d clears lost", e, there, lost.Load())
+	}
+	down.Store(false)
+	if err := n.DB.WaitIdle(bounded(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if s := n.Stats("reader"); s.Commits != 2 || s.Runs != 2 {
+		t.Errorf("a replay ran %d times", s.Commits-1)
+	}
+}

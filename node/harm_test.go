@@ -1,0 +1,193 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/node"
+)
+
+// harmful are observers that do what observers must not, by name.
+func harmful(release <-chan struct{}) map[string]percolator.ObserverFunc {
+	big := make([]byte, 1<<20)
+	return map[string]percolator.ObserverFunc{
+		"panics": func(context.Context, *percolator.Tx, percolator.Notification) error { panic("a bug") },
+		"goes":   func(context.Context, *percolator.Tx, percolator.Notification) error { runtime.Goexit(); return nil },
+		"blocks": func(context.Context, *percolator.Tx, percolator.Notification) error { <-release; return nil },
+		"spins": func(context.Context, *percolator.Tx, percolator.Notification) error { // ignores its context
+			for {
+				select {
+				case <-release:
+					return nil
+				case <-time.After(time.Millisecond):
+				}
+			}
+		},
+		"bytes": func(_ context.Context, tx *percolator.Tx, n percolator.Notification) error {
+			for i := range 4096 { // 4 GiB, if anybody kept it
+				tx.Set(fmt.Sprint(n.Row, i), percolator.Column{Table: "pages", Name: "heap"}, big)
+			}
+			return nil
+		},
+		"value": func(_ context.Context, tx *percolator.Tx, n percolator.Notification) error {
+			tx.Set(n.Row, percolator.Column{Table: "pages", Name: "heap"}, make([]byte, 9<<20))
+			return nil
+		},
+		"cells": func(_ context.Context, tx *percolator.Tx, n percolator.Notification) error {
+			for i := range 1_000_000 {
+				tx.Set(n.Row+strconv.Itoa(i), percolator.Column{Table: "pages", Name: "heap"}, nil)
+			}
+			return nil
+		},
+	}
+}
+
+// latencies is how long the good observer's rows wait, from the write's return to the run.
+type latencies struct {
+	mu   sync.Mutex
+	ran  map[string]chan struct{}
+	took []time.Duration
+}
+
+func (l *latencies) run(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.ran[n.Row]; c != nil {
+		close(c)
+		delete(l.ran, n.Row)
+	}
+	return nil
+}
+
+// measure writes rows one after another and returns the worst but one in a hundred of their waits.
+func (l *latencies) measure(t *testing.T, db *percolator.DB, rows int) time.Duration {
+	t.Helper()
+	ctx := within(t, 2*time.Minute)
+	l.took = nil
+	for i := range rows {
+		ran := make(chan struct{})
+		l.mu.Lock()
+		l.ran[rowOf(i)] = ran
+		l.mu.Unlock()
+		err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set(rowOf(i), input, []byte("x"))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		select {
+		case <-ran:
+		case <-ctx.Done():
+			t.Fatalf("row %d was not run for", i)
+		}
+		l.took = append(l.took, time.Since(began))
+	}
+	slices.Sort(l.took)
+	return l.took[rows*99/100]
+}
+
+// TestBadObserversHarmNobody: observers that panic, end their goroutine, block for ever, ignore their context, or write
+// without end are given up, with an error that says why; another observer's latency stays what it was, and memory is
+// bounded. Functions that never return show in the status.
+func TestBadObserversHarmNobody(t *testing.T) {
+	release := make(chan struct{})
+	good := &latencies{ran: map[string]chan struct{}{}}
+	bad := harmful(release)
+	n := open(t, "", func(c *node.Config) {
+		quick(c)
+		c.Logger = slog.New(slog.DiscardHandler)
+		c.Observers = func(r *percolator.Registry) {
+			r.Strong("good", input, good.run)
+			for name, fn := range bad {
+				deadline := 20 * time.Second // what is slow by its work alone is not given up for that
+				if name == "blocks" || name == "spins" {
+					deadline = 200 * time.Millisecond
+				}
+				r.Strong(name, percolator.Column{Table: "pages", Name: name}, fn,
+					percolator.MaxAttempts(2), percolator.Deadline(deadline), percolator.Concurrency(3))
+			}
+		}
+	})
+	t.Cleanup(func() { close(release) })
+	const rows = 100
+	before := good.measure(t, n.DB(), rows)
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	for name := range bad {
+		load.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(500 * time.Millisecond):
+				}
+				_ = n.DB().Transact(context.Background(), func(_ context.Context, tx *percolator.Tx) error {
+					tx.Set(fmt.Sprint("bad/", i), percolator.Column{Table: "pages", Name: name}, []byte("x"))
+					return nil
+				})
+			}
+		})
+	}
+	// A cell whose function never returns stays with its run: it is counted, not run again.
+	eventually(t, "each has parked something, or is stuck", func() bool {
+		for name := range bad {
+			if s := stateOf(t, n, name); s.Parked == 0 && s.Status.Stuck == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	during := good.measure(t, n.DB(), rows)
+	close(stop)
+	load.Wait()
+	t.Logf("wait for the good observer, 99th of a hundred: %v alone, %v beside bad ones", before, during)
+	if during > 5*time.Second { // their CPU is shared; what must not happen is that it waits for one of them to return
+		t.Errorf("the good observer waits %v beside bad ones, %v alone", during, before)
+	}
+	var mem runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&mem)
+	if mem.HeapAlloc > 1<<30 {
+		t.Errorf("the heap holds %d MiB", mem.HeapAlloc>>20)
+	}
+	for _, name := range []string{"blocks", "spins"} {
+		if s := stateOf(t, n, name); s.Status.Stuck == 0 || s.Status.Stuck > 6 { // of each slot one is replaced
+			t.Errorf("%v", s)
+		}
+	}
+	for name, want := range map[string]string{
+		"panics": "panic: a bug", "goes": "Goexit", "bytes": "over the limit", "value": "over the limit", "cells": "over the limit",
+	} {
+		eventually(t, name+" is given up because of "+want, func() bool { return parkedBecause(t, n, name, want) })
+	}
+	if s := stateOf(t, n, "good"); s.Status.Failures != 0 || s.Status.Commits != 2*rows {
+		t.Errorf("%v", s)
+	}
+}
+
+// parkedBecause reports whether a notification of the observer is parked with such an error.
+func parkedBecause(t *testing.T, n *node.Node, name, text string) bool {
+	t.Helper()
+	info := stateOf(t, n, name).Info
+	for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), mvcc.GroupNotify, mvcc.TableID(info.Table), string(info.Column)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Notify.ParkedTs != 0 && strings.Contains(e.Notify.Error, text) {
+			return true
+		}
+	}
+	return false
+}
