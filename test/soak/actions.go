@@ -163,7 +163,18 @@ func (s *soak) killWhileWriting(ctx context.Context) error {
 	}
 	e := <-done
 	s.step("the node is back after %v; the outcome of %d writes is not known", s.node.took.Round(time.Millisecond), len(e.failed))
-	return e.err
+	return errors.Join(e.err, s.reach(ctx))
+}
+
+// reach waits until the client has found the node again: it pauses between its attempts to connect, and what is asked
+// meanwhile, unless it is an operation on a tablet, fails at once.
+func (s *soak) reach(ctx context.Context) error {
+	var last error
+	err := until(ctx, 10*lockTTL, func() (bool, error) {
+		_, last = s.db.Client().Transport().NodeStatus(ctx)
+		return last == nil, nil
+	})
+	return errors.Join(err, last)
 }
 
 // killClient lets another process write pairs, and kills it in the middle of its commits.

@@ -40,6 +40,7 @@ var (
 
 const (
 	lockTTL     = 3 * time.Second
+	maxTablets  = 40    // beyond it none is split by itself
 	maxAttempts = 3     // failed runs before a notification is parked: the backoff between them is the soak's to wait for
 	bad         = "bad" // the word that "count" refuses while it is told to
 	controlRow  = "count"
