@@ -42,7 +42,8 @@ const (
 )
 
 // Pauses between steps: as many times what a step took, so that collection has about a tenth of the tablet's time while
-// others use it, and half of it while nobody does.
+// others use it, and half of it while nobody does; or while a pass is still under way when the safepoint moves on, for then
+// more becomes garbage than a tenth can delete.
 const (
 	busyPause    = 9
 	idlePause    = 1
@@ -127,7 +128,7 @@ func (t *Tablet) pause() time.Duration {
 	c := &t.collection
 	operations := t.counters.reads + t.counters.mutations
 	times := time.Duration(busyPause)
-	if operations == c.seen {
+	if operations == c.seen || (c.pass != nil && c.pass.safepoint < t.appliedSafepoint) {
 		times = idlePause
 	}
 	c.seen = operations
