@@ -29,7 +29,7 @@ func TestHoldHistory(t *testing.T) {
 		}
 		return names
 	}
-	at := func(millis int64) mvcc.Timestamp { return mvcc.TimestampAt(millis) }
+	at := mvcc.TimestampAt
 	for _, step := range []struct {
 		holder string
 		oldest mvcc.Timestamp

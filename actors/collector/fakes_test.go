@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -20,6 +21,7 @@ var errCrash = errors.New("crash")
 // fail at its n-th operation, before or after carrying it out, and split tablets on the way.
 type world struct {
 	t       *testing.T
+	mu      sync.Mutex
 	now     int64 // oracle time in milliseconds; every timestamp moves it on
 	tablets []*fakeTablet
 	locks   []*fakeLock
@@ -195,6 +197,8 @@ func (w *world) ForceLock(_ context.Context, l mvcc.LockInfo) (bool, error) {
 }
 
 func (w *world) resolve(l mvcc.LockInfo, force bool) (bool, error) {
+	w.mu.Lock() // several are resolved at once
+	defer w.mu.Unlock()
 	fail, err := w.op()
 	if err != nil {
 		return false, err
