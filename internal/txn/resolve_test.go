@@ -151,13 +151,13 @@ func TestWriterGivesUp(t *testing.T) {
 // Heartbeats keep a long commit alive while oracle time passes its first expiry.
 func TestHeartbeat(t *testing.T) {
 	w := newWorld(t)
-	release := w.hold(txn.Config{LockTTL: 60 * time.Millisecond}, threeRows...)
+	release := w.hold(txn.Config{LockTTL: 400 * time.Millisecond}, threeRows...)
 	c, _ := w.client(txn.Config{})
 	s, err := c.Snapshot(w.ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	short, cancel := context.WithTimeout(w.ctx, 300*time.Millisecond)
+	short, cancel := context.WithTimeout(w.ctx, 1500*time.Millisecond)
 	defer cancel()
 	if _, _, err := s.Get(short, key("z")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("not waited for: %v", err)
