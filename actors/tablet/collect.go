@@ -21,6 +21,8 @@ type collection struct {
 	seen     uint64         // the tablet's operations when the last step was made
 	deleted  uint64         // entries, since this replica leads
 	surveyed mvcc.Timestamp // the safepoint of the last survey
+
+	surveyCost time.Duration // what the last survey took of a read worker
 }
 
 // pass collects what a safepoint has reached: what is remembered, or, with a survey, what there is.
@@ -31,6 +33,7 @@ type pass struct {
 	dropped   bool // the tablet's table was dropped when it began
 	asked     bool // a read worker looks for more
 	place     mvcc.SurveyPlace
+	cost      time.Duration // of the survey so far
 }
 
 // A step's bounds. It is a part of a turn of the tablet, and about a millisecond long.
@@ -52,8 +55,18 @@ const (
 	splitPause   = 20 * time.Millisecond
 )
 
-// resurveyMillis: what is not remembered and too little to be worth a survey gets one after that long.
-const resurveyMillis = 10 * 60 * 1000
+// What is not remembered, and too little to be worth a survey, gets one after a time that depends on what surveys cost: so
+// that a small tablet leaves nothing lying about, and a large one has less than a hundredth of its time taken.
+const (
+	shortestRest = 20 * time.Second
+	longestRest  = 10 * time.Minute
+	restTimes    = 200 // as long as the last survey took
+)
+
+// resurvey is how far the safepoint moves before the next survey for a little.
+func (c *collection) resurvey() time.Duration {
+	return min(max(shortestRest, restTimes*c.surveyCost), longestRest)
+}
 
 func newCollection() collection { return collection{garbage: newGarbage(), unknown: true} }
 
@@ -89,7 +102,7 @@ func (t *Tablet) beginPass() {
 	if !t.leading || c.pass != nil || safepoint == 0 || t.id == MetaTabletID {
 		return
 	}
-	late := !c.all && c.waiting.due(safepoint) > 0 && safepoint.Millis()-c.surveyed.Millis() > resurveyMillis
+	late := !c.all && c.waiting.due(safepoint) > 0 && safepoint.Millis()-c.surveyed.Millis() > c.resurvey().Milliseconds()
 	if c.unknown || late || c.surveyWorth(safepoint) || (t.droppedHere() && !c.dropped) {
 		c.garbage = newGarbage() // what is written from here on is remembered, what was before is found
 		c.unknown = true
@@ -160,7 +173,7 @@ func (t *Tablet) endPass(p *pass) {
 	c := &t.collection
 	c.pass = nil
 	if p.survey {
-		c.unknown, c.surveyed = false, p.safepoint
+		c.unknown, c.surveyed, c.surveyCost = false, p.safepoint, p.cost
 		c.dropped = p.dropped
 	}
 	if c.idle() {

@@ -66,6 +66,7 @@ func (t *Tablet) onSurveyed(m *surveyed) {
 	}
 	p.list = mvcc.SortGarbage(p.list)
 	c.spent = m.spent
+	p.cost += m.spent
 	t.armStep(t.pause())
 }
 

@@ -97,16 +97,9 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 	return out, nil
 }
 
-// outdatedEntry is one that collection must delete.
-type outdatedEntry struct {
-	doc   string         // the document that it is of
-	since mvcc.Timestamp // the latest at which it can have become so: that of the row's newest entry
-	text  string
-}
-
 // outdated lists what a row holds besides the newest versions that exist: older ones, rollback records, and everything of a
 // row that does not exist.
-func outdated(ctx context.Context, db *percolator.DB, table, row string, exists bool) (out []outdatedEntry, err error) {
+func outdated(ctx context.Context, db *percolator.DB, table, row string, exists bool) (out []string, err error) {
 	c := db.Client()
 	id, err := c.TableID(ctx, table)
 	if err != nil {
@@ -117,15 +110,10 @@ func outdated(ctx context.Context, db *percolator.DB, table, row string, exists 
 	if err != nil {
 		return nil, err
 	}
-	newest := uint64(0)
 	for _, e := range resp.GetHistory().GetEntries() {
-		newest = max(newest, e.Ts, e.GetWrite().GetCommitTs())
 		if g := mvcc.Group(e.Group); !exists || g == mvcc.GroupHistory || g == mvcc.GroupRollback {
-			out = append(out, outdatedEntry{text: fmt.Sprintf("%s %q in tablet %d: %.200v", table, row, d.TabletId, e)})
+			out = append(out, fmt.Sprintf("%s %q in tablet %d: %.200v", table, row, d.TabletId, e))
 		}
-	}
-	for i := range out {
-		out[i].since = mvcc.Timestamp(newest)
 	}
 	return out, nil
 }
