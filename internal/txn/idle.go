@@ -55,13 +55,13 @@ func (c *Client) WaitIdle(ctx context.Context) error {
 
 // unlinked are the observers of the catalogue that no process runs: what waits for them is not waited for.
 func (c *Client) unlinked(ctx context.Context) ([]string, error) {
-	catalogue, err := c.transport.Catalogue(ctx)
+	catalogue, err := c.Catalogue(ctx)
 	if err != nil {
-		return nil, adminError(err)
+		return nil, err
 	}
-	status, err := c.transport.NodeStatus(ctx)
+	status, err := c.NodeStatus(ctx)
 	if err != nil {
-		return nil, adminError(err)
+		return nil, err
 	}
 	linked := map[string]bool{}
 	for _, o := range status.GetObservers() {

@@ -46,9 +46,9 @@ func (c *Client) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.Cel
 
 // ReplayParked replays every notification of the observer that is parked now, and returns how many that were.
 func (c *Client) ReplayParked(ctx context.Context, observer string) (replayed uint64, err error) {
-	catalogue, err := c.transport.Catalogue(ctx)
+	catalogue, err := c.Catalogue(ctx)
 	if err != nil {
-		return 0, adminError(err)
+		return 0, err
 	}
 	for _, o := range catalogue.GetObservers() {
 		if o.Name == observer {
@@ -124,12 +124,5 @@ func (c *Client) WalkColumn(ctx context.Context, group mvcc.Group, table mvcc.Ta
 
 // Observers lists the catalogue's observers with what waits for them.
 func (c *Client) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
-	if c.closed.Load() {
-		return nil, ErrClosed
-	}
-	states, err := c.transport.Observers(ctx)
-	if err != nil {
-		return nil, adminError(err)
-	}
-	return states, nil
+	return retryAdmin(ctx, c, func() ([]*pb.ObserverState, error) { return c.transport.Observers(ctx) })
 }

@@ -134,6 +134,11 @@ func (c *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error)
 func retryAdmin[T any](ctx context.Context, c *Client, ask func() (T, error)) (T, error) {
 	var wait patience
 	for {
+		// A closed transport fails like a node that is away: it would be asked for as long as ctx allows.
+		if c.closed.Load() {
+			var none T
+			return none, ErrClosed
+		}
 		v, err := ask()
 		if err == nil {
 			return v, nil
