@@ -16,7 +16,7 @@ LINT_VERSION := v2.15.0
 LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 
 # What must also hold under the race detector: everything that runs goroutines.
-RACE ?= . ./internal/... ./store/... ./actors/... ./node/...
+RACE ?= . ./internal/... ./store/... ./actors/... ./cluster/... ./node/... ./percolatortest/...
 
 .DEFAULT_GOAL := build
 .PHONY: help build check test race bench bench-peers demo generate lint vet fuzz broken corpus webindex-kill history power soak clean
