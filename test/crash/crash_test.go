@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 		if os.Getenv(childFull) != "" {
 			work = fullChild
 		}
+		if os.Getenv(childBackfill) != "" {
+			work = backfillChild
+		}
 		if err := work(dir); err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)
@@ -53,9 +56,15 @@ func TestMain(m *testing.M) {
 }
 
 func open(ctx context.Context, dir string) (*node.Node, error) {
+	return openWith(ctx, dir, func(*node.Config) {})
+}
+
+// openWith is open with another configuration.
+func openWith(ctx context.Context, dir string, change func(*node.Config)) (*node.Node, error) {
 	cfg := node.DefaultConfig()
 	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
 	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	change(&cfg)
 	return node.Open(ctx, cfg)
 }
 
