@@ -13,8 +13,9 @@ import (
 // is applied, as the lock table does, and it counts exactly: see notifyColumn. Only the tablet actor uses it; views gives
 // copies to read workers.
 //
-// A column is loaded from disk when it is first asked for or changed. Nothing of it can be in flight then, for every
-// change passes through note; so what is on disk is what is applied.
+// A column is loaded from disk when it is first changed, or asked for while an observer is in the catalogue for it: anybody
+// may ask for any column, and that must not make the index grow. Nothing of it can be in flight then, for every change
+// passes through note; so what is on disk is what is applied.
 type notifyIndex struct {
 	columns map[columnKey]*notifyColumn
 }
@@ -46,6 +47,14 @@ func lessIntent(a, b store.CellIntent) bool {
 }
 
 func keyOfCell(c mvcc.Cell) columnKey { return columnKey{c.Table, c.Column} }
+
+// observedNotifies is notifyColumn for who only asks: nil also if the column is not in memory and nothing observes it.
+func (t *Tablet) observedNotifies(key columnKey) *notifyColumn {
+	if c, ok := t.notify.columns[key]; ok || len(t.catalogue.acks[key]) == 0 {
+		return c
+	}
+	return t.notifyColumn(key)
+}
 
 // notifyColumn is the column's part of the index; nil if the store cannot be read, which stops the replica.
 func (t *Tablet) notifyColumn(key columnKey) *notifyColumn {

@@ -224,3 +224,24 @@ func reopen(t *testing.T, r *rig, tablet uint64, indexed int) {
 	r.spawn(tablet)
 	r.awaitLeader()
 }
+
+// TestUnobservedColumnsAreNotIndexed: anybody may ask for any column; only those with observers take memory.
+func TestUnobservedColumnsAreNotIndexed(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	inside := r.restart(2)
+	observe(r, 2)
+	r.do(2, prewriteOf(r.take(1), "a", "v"))
+	for i := range 20 {
+		column := fmt.Sprint(i)
+		for _, g := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
+			r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{Group: uint32(g), Table: 16, Column: []byte(column)}}})
+		}
+		r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{ClearNotify: &pb.ClearNotifyRequest{
+			Cell: &pb.Cell{Table: 16, Row: []byte("a"), Column: []byte(column)}, UpTo: uint64(r.take(1)),
+		}}})
+	}
+	checkIndex(r, 2, "after walks of other columns")
+	if n := len(inside.notify.columns); n == 0 || n > 2 {
+		t.Errorf("%d columns are in memory", n)
+	}
+}

@@ -24,7 +24,7 @@ type notifyView struct {
 func (t *Tablet) notifyViews(calls []*Call) map[columnKey]notifyView {
 	var views map[columnKey]notifyView
 	add := func(key columnKey, walked bool) {
-		c := t.notifyColumn(key)
+		c := t.observedNotifies(key)
 		if c == nil {
 			return
 		}
@@ -99,7 +99,7 @@ func (v evalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 		}
 		return *m.Notify, true, nil
 	}
-	if col := v.tablet.notifyColumn(keyOfCell(c)); col != nil && col.notifies != nil {
+	if col := v.tablet.observedNotifies(keyOfCell(c)); col != nil && col.notifies != nil {
 		n, ok := col.notifies.Get(store.CellNotify{Cell: c})
 		return n.Notify, ok, nil
 	}
@@ -114,7 +114,7 @@ func (v evalView) Intent(c mvcc.Cell, start mvcc.Timestamp) (mvcc.Intent, bool, 
 		}
 		return *m.Intent, true, nil
 	}
-	if col := v.tablet.notifyColumn(keyOfCell(c)); col != nil && col.intents != nil {
+	if col := v.tablet.observedNotifies(keyOfCell(c)); col != nil && col.intents != nil {
 		i, ok := col.intents.Get(store.CellIntent{Cell: c, StartTS: start})
 		return i.Intent, ok, nil
 	}

@@ -205,4 +205,5 @@ func (t *Tablet) stepDown(cause error) {
 	t.overlay, t.locks, t.notify = newOverlay(), newLockTable(), newNotifyIndex()
 	t.restore()
 	t.collection = newCollection()
+	t.sizing.run = nil // its next piece would not be asked for, and no other measurement begun
 }
