@@ -50,11 +50,10 @@ func (n *Node) locked(ctx context.Context, observer string) string {
 	}
 	var text strings.Builder
 	for _, group := range []mvcc.Group{mvcc.GroupLock, mvcc.GroupIntent} {
-		entries, err := n.walk(ctx, group, o)
-		if err != nil {
-			return err.Error()
-		}
-		for _, e := range entries {
+		for e, err := range n.DB().Client().WalkColumn(ctx, group, mvcc.TableID(o.Table), wire.String(o.Column)) {
+			if err != nil {
+				return err.Error()
+			}
 			fmt.Fprintf(&text, "\n  %s waits for a transaction: row %q column %q %v%v", observer, e.Cell.Row, e.Cell.Column, e.Lock, e.Intent)
 		}
 	}
@@ -125,33 +124,11 @@ func (n *Node) Replay(t testing.TB, observer string) int {
 	t.Helper()
 	ctx, cancel := n.bounded()
 	defer cancel()
-	parked := n.Parked(t, observer)
-	for _, m := range parked {
-		if err := n.replay(ctx, observer, m.Row); err != nil {
-			t.Fatalf("percolatortest: replay row %q: %v", m.Row, err)
-		}
-	}
-	return len(parked)
-}
-
-func (n *Node) replay(ctx context.Context, observer, row string) error {
-	o, err := n.observer(ctx, observer)
+	replayed, err := n.DB().Client().ReplayParked(ctx, observer)
 	if err != nil {
-		return err
+		t.Fatalf("percolatortest: replay what %q gave up: %v", observer, err)
 	}
-	c := n.DB().Client()
-	ts, err := c.Timestamp(ctx)
-	if err != nil {
-		return err
-	}
-	cell := mvcc.Cell{Table: mvcc.TableID(o.Table), Row: row, Column: wire.String(o.Column)}
-	r, _, err := c.Send(ctx, wire.Position{Table: cell.Table, Row: row}, &pb.TabletRequest{Op: &pb.TabletRequest_Notify{
-		Notify: &pb.NotifyRequest{Ts: uint64(ts), Replay: true, Cells: []*pb.Cell{wire.CellPB(cell)}},
-	}})
-	if err == nil && r.GetMutation().GetStatus() != pb.Status_STATUS_OK {
-		err = fmt.Errorf("percolatortest: the tablet answered %v", r.GetMutation().GetStatus())
-	}
-	return err
+	return int(replayed)
 }
 
 func (n *Node) observer(ctx context.Context, name string) (*pb.ObserverInfo, error) {
@@ -173,41 +150,15 @@ func (n *Node) notifications(ctx context.Context, observer string) ([]Notificati
 	if err != nil {
 		return nil, err
 	}
-	entries, err := n.walk(ctx, mvcc.GroupNotify, o)
 	var out []Notification
-	for _, e := range entries {
+	for e, err := range n.DB().Client().WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table), wire.String(o.Column)) {
+		if err != nil {
+			return nil, err
+		}
 		out = append(out, Notification{
 			Row: wire.String(e.Cell.Row), TS: percolator.Timestamp(e.GetNotify().GetTs()), Attempts: int(e.GetNotify().GetAttempts()),
 			Parked: e.GetNotify().GetParkedTs() != 0, Error: e.GetNotify().GetError(),
 		})
 	}
-	return out, err
-}
-
-// walk lists one group of an observer's table and column, tablet by tablet.
-func (n *Node) walk(ctx context.Context, group mvcc.Group, o *pb.ObserverInfo) (out []*pb.WalkEntry, err error) {
-	at, after := wire.Position{Table: mvcc.TableID(o.Table)}, (*pb.WalkEntry)(nil)
-	for {
-		req := &pb.WalkRequest{Group: uint32(group), Table: o.Table, FromRow: wire.Bytes(at.Row), Column: o.Column}
-		if after != nil {
-			req.After, req.AfterTs = after.Cell, after.Ts
-		}
-		r, d, err := n.DB().Client().Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: req}})
-		if err != nil {
-			return nil, err
-		}
-		page := r.GetWalk()
-		if out = append(out, page.GetEntries()...); len(page.GetEntries()) > 0 {
-			after = out[len(out)-1]
-			at.Row = wire.String(after.Cell.Row)
-			if !page.GetDone() {
-				continue
-			}
-		}
-		end, bounded := wire.EndOf(d)
-		if !bounded || end.Table != at.Table {
-			return out, nil
-		}
-		at, after = end, nil
-	}
+	return out, nil
 }

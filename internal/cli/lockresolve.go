@@ -121,7 +121,7 @@ func (r *run) resolve(ctx context.Context, s *session, f *resolveFlags, args, ta
 func (v *resolver) everything(ctx context.Context, catalogue *pb.Catalogue) error {
 	for _, table := range slices.Sorted(maps.Values(v.names.ids)) {
 		for _, g := range lockGroups(catalogue, table) {
-			for e, err := range walk(ctx, v.s, g.group, table, g.column) {
+			for e, err := range v.s.client.WalkColumn(ctx, g.group, table, g.column) {
 				if err != nil {
 					return err
 				}
@@ -145,7 +145,7 @@ func (v *resolver) row(ctx context.Context, catalogue *pb.Catalogue, name string
 		return err
 	}
 	for _, g := range lockGroups(catalogue, table) {
-		for e, err := range walkFrom(ctx, v.s, g.group, table, g.column, target[0]) {
+		for e, err := range v.s.client.WalkFrom(ctx, g.group, wire.Position{Table: table, Row: target[0]}, g.column) {
 			if err != nil {
 				return err
 			}

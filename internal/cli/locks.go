@@ -82,7 +82,7 @@ func (r *run) locks(ctx context.Context, s *session, args []string, limit int) e
 
 // all prints one group of one table; more is false once the limit is reached, and everything is printed then.
 func (p *lockPrinter) all(ctx context.Context, s *session, group mvcc.Group, table mvcc.TableID, column string) (more bool, err error) {
-	for e, err := range walk(ctx, s, group, table, column) {
+	for e, err := range s.client.WalkColumn(ctx, group, table, column) {
 		if err != nil {
 			return false, err
 		}

@@ -92,7 +92,7 @@ func (r *run) notifications(ctx context.Context, s *session, args []string, f *n
 		if len(args) > 0 && o.TableName != args[0] || f.observer != "" && o.Name != f.observer {
 			continue
 		}
-		for e, err := range walk(ctx, s, mvcc.GroupNotify, mvcc.TableID(o.Table), string(o.Column)) {
+		for e, err := range s.client.WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table), string(o.Column)) {
 			if err != nil {
 				return err
 			}

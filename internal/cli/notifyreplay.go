@@ -11,10 +11,6 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// replayChunk is how many cells one message marks. They were walked one after the other, so most often one tablet has
-// them all.
-const replayChunk = 64
-
 // notifyReplay makes an observer run once more for rows that are named, whatever it has acknowledged for them.
 func (r *run) notifyReplay() *cobra.Command {
 	var allParked bool
@@ -57,11 +53,10 @@ func (r *run) replayNotifications(ctx context.Context, s *session, observer stri
 	case o.Retired:
 		return &hintError{err: fmt.Errorf("observer %s is being retired", printable(observer)), hint: "start a program that registers it, then replay"}
 	}
-	table, column := mvcc.TableID(o.Table), string(o.Column)
-	marked := 1
+	marked := uint64(1)
 	if len(rows) > 0 {
 		err = r.replayRow(ctx, s, o, rows[0])
-	} else if marked, err = replayParked(ctx, s, table, column); err != nil {
+	} else if marked, err = s.client.ReplayParked(ctx, observer); err != nil {
 		err = fmt.Errorf("after %d notifications: %w", marked, err)
 	}
 	if err != nil {
@@ -70,7 +65,7 @@ func (r *run) replayNotifications(ctx context.Context, s *session, observer stri
 	if r.output == outputJSON {
 		return r.object(struct {
 			Observer string `json:"observer"`
-			Replayed int    `json:"replayed"`
+			Replayed uint64 `json:"replayed"`
 		}{observer, marked})
 	}
 	_, err = fmt.Fprintf(r.Stdout, "%d rows will be run again by %s\n", marked, printable(observer))
@@ -93,71 +88,5 @@ func (r *run) replayRow(ctx context.Context, s *session, o *pb.ObserverInfo, row
 			}
 		}
 	}
-	return mark(ctx, s, []*pb.Cell{wire.CellPB(cell)})
-}
-
-// replayParked marks all that is parked. Marking renews the entry that the walk has passed, so it is met once.
-func replayParked(ctx context.Context, s *session, table mvcc.TableID, column string) (marked int, err error) {
-	var chunk []*pb.Cell
-	flush := func() error {
-		err := mark(ctx, s, chunk)
-		if err == nil {
-			marked += len(chunk)
-		}
-		chunk = nil
-		return err
-	}
-	for e, err := range walk(ctx, s, mvcc.GroupNotify, table, column) {
-		if err != nil {
-			return marked, err
-		}
-		if e.GetNotify().GetParkedTs() == 0 {
-			continue // it runs by itself
-		}
-		if chunk = append(chunk, e.Cell); len(chunk) == replayChunk {
-			if err := flush(); err != nil {
-				return marked, err
-			}
-		}
-	}
-	if len(chunk) > 0 {
-		err = flush()
-	}
-	return marked, err
-}
-
-// mark has cells marked at a fresh timestamp, above every acknowledgment. If their tablet does not have them all, a split
-// is in between, and they go one by one.
-func mark(ctx context.Context, s *session, cells []*pb.Cell) error {
-	if len(cells) > 1 {
-		first, err := s.client.Transport().Locate(ctx, mvcc.TableID(cells[0].Table), string(cells[0].Row), 1)
-		if err != nil {
-			return err
-		}
-		last := wire.Position{Table: mvcc.TableID(cells[0].Table), Row: string(cells[len(cells)-1].Row)}
-		if len(first) == 0 || !wire.Holds(first[0], last) {
-			for _, c := range cells {
-				if err := mark(ctx, s, []*pb.Cell{c}); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-	}
-	// Taken here and not once for all: between two chunks a run may have acknowledged a later timestamp, and a replay at
-	// or below an acknowledgment counts as done.
-	ts, err := s.now(ctx)
-	if err != nil {
-		return err
-	}
-	notify := &pb.NotifyRequest{Ts: uint64(ts), Replay: true, Cells: cells}
-	at := wire.Position{Table: mvcc.TableID(cells[0].Table), Row: string(cells[0].Row)}
-	answer, _, err := s.client.Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Notify{Notify: notify}})
-	if err != nil {
-		return err
-	}
-	if status := answer.GetMutation().GetStatus(); answer.GetMutation() == nil || status != pb.Status_STATUS_OK {
-		return fmt.Errorf("%w: replay answered %v", errNoAnswer, status)
-	}
-	return nil
+	return s.client.Replay(ctx, 0, []mvcc.Cell{cell})
 }

@@ -91,8 +91,13 @@ func (c *Client) replayParked(ctx context.Context, o *pb.ObserverInfo) (replayed
 // WalkColumn yields the entries of the notify or intent group of one column, in row order, a page at a time. It sees no
 // one moment: entries come and go meanwhile. An error ends it.
 func (c *Client) WalkColumn(ctx context.Context, group mvcc.Group, table mvcc.TableID, column string) iter.Seq2[*pb.WalkEntry, error] {
+	return c.WalkFrom(ctx, group, wire.Position{Table: table}, column)
+}
+
+// WalkFrom is WalkColumn that begins at a row. The lock group it walks for all columns.
+func (c *Client) WalkFrom(ctx context.Context, group mvcc.Group, from wire.Position, column string) iter.Seq2[*pb.WalkEntry, error] {
 	return func(yield func(*pb.WalkEntry, error) bool) {
-		at := wire.Position{Table: table}
+		at, table := from, from.Table
 		var last *pb.WalkEntry
 		for {
 			resp, d, err := c.callTablet(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{
