@@ -198,7 +198,7 @@ func (h *host) setHint(hint func([]mvcc.Cell)) {
 // spawnTablet starts a tablet that the store has.
 func (n *Node) spawnTablet(id uint64) error {
 	port, err := tablet.Spawn(n.system, n.store, n.logs, n.readers, id, n.host, tablet.Config{
-		Batch: n.cfg.Batch.Tablet, Limits: n.cfg.Limits, Logger: n.cfg.Logger,
+		Batch: n.cfg.Batch.Tablet, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Dispatcher: n.turns, Alone: n.alone(id),
 	})
 	if err != nil {
 		return err
@@ -248,7 +248,21 @@ func (n *Node) startTablets(ctx context.Context) error {
 }
 
 // metaMark is the meta tablet as the oracle sees it.
-type metaMark struct{ router *cluster.Router }
+type metaMark struct {
+	router *cluster.Router
+	alone  *tablet.Alone
+}
+
+// Confirmed implements oracle.Meta.
+func (m metaMark) Confirmed() (term, mark uint64, ok bool) { return m.alone.Confirmed() }
+
+// alone is where the meta tablet tells the oracle that it leads as its group's only voter; nil for other tablets.
+func (n *Node) alone(id uint64) *tablet.Alone {
+	if id != cluster.MetaTablet {
+		return nil
+	}
+	return &n.metaAlone
+}
 
 var errNoMeta = errors.New("node: the meta tablet is not here")
 

@@ -61,6 +61,8 @@ type Node struct {
 	servers *servers
 
 	oraclePort atomic.Pointer[oracle.Port]
+	metaAlone  tablet.Alone
+	turns      *actorkit.Dispatcher
 
 	mu     sync.Mutex
 	closed bool
@@ -101,7 +103,8 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	n.system = actorkit.NewSystem(n.cfg.Logger)
-	n.logs = tablet.SpawnLog(n.system, n.store.LogWriter(), n.cfg.Batch.Log, n.cfg.Logger)
+	n.turns = actorkit.NewDispatcher(keptGoroutines())
+	n.logs = tablet.SpawnLog(n.system, n.store.LogWriter(), n.cfg.Batch.Log, n.cfg.Logger, actorkit.On(n.turns))
 	n.readers = tablet.NewReadPool(readWorkers())
 	n.meta = cluster.NewMeta(cluster.LocalSender(n.router), n.router)
 	n.host = newHost(n)
@@ -109,7 +112,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	var err error
-	n.oracle, err = oracle.Spawn(n.system, metaMark{n.router}, oracle.Config{Batch: n.cfg.Batch.Oracle, Logger: n.cfg.Logger})
+	n.oracle, err = oracle.Spawn(n.system, metaMark{n.router, &n.metaAlone}, oracle.Config{Batch: n.cfg.Batch.Oracle, Logger: n.cfg.Logger, Dispatcher: n.turns})
 	if err != nil {
 		return err
 	}
@@ -224,6 +227,9 @@ func (n *Node) stop() error {
 	}
 	if n.system != nil {
 		n.system.Shutdown()
+	}
+	if n.turns != nil {
+		n.turns.Close()
 	}
 	return errors.Join(errs...)
 }

@@ -45,3 +45,6 @@ func (n *Node) status(ctx context.Context) (*pb.NodeStatusResponse, error) {
 
 // readWorkers is how many goroutines answer reads: they wait for the disk at times.
 func readWorkers() int { return 2 * runtime.GOMAXPROCS(0) }
+
+// keptGoroutines is how many idle goroutines are kept for actors' turns: enough for those that are busy in turn.
+func keptGoroutines() int { return 4 * runtime.GOMAXPROCS(0) }

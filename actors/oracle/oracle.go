@@ -23,14 +23,14 @@ type Call = actorkit.Call[*pb.TimestampsRequest, *pb.TimestampsResponse]
 // MaxCount is the most timestamps one request gets.
 const MaxCount = 1 << 16
 
-// ErrLostMeta is what callers get when the meta tablet changed its leader while their batch was under way. Ask again.
-var ErrLostMeta = errors.New("oracle: the meta tablet changed its leader")
-
 // Meta is the meta tablet as the oracle needs it. The function must not block; then is called once, on any goroutine.
 type Meta interface {
 	// Mark raises the persisted mark to raiseTo if that is above it (0: only reads it), and confirms leadership. It
 	// answers with the term in which it did and with the mark.
 	Mark(raiseTo uint64, then func(term, mark uint64, err error))
+	// Confirmed confirms leadership without asking anybody, as the only voter of the meta tablet can. ok is false if it
+	// cannot, or does not lead: then Mark is asked.
+	Confirmed() (term, mark uint64, ok bool)
 }
 
 // Config is what an oracle is started with. Zero fields take defaults.
@@ -39,6 +39,8 @@ type Config struct {
 	Ahead  time.Duration    // how far the mark is raised ahead of the last timestamp; default 3 s
 	Clock  func() time.Time // with a monotonic reading; default time.Now
 	Logger *slog.Logger
+	// Dispatcher runs the oracle's turns; nil: the library's own.
+	Dispatcher *actorkit.Dispatcher
 }
 
 // Oracle is the running actor.
@@ -75,7 +77,7 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	o := &Oracle{system: system}
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return &receiver{cfg: cfg, meta: meta, stats: &o.stats, batch: actorkit.NewBatcher[*Call](cfg.Batch)}
-	}, actorkit.Mailbox()), "oracle")
+	}, actorkit.Mailbox(), actorkit.On(cfg.Dispatcher)), "oracle")
 	if err != nil {
 		return nil, fmt.Errorf("oracle: %w", err)
 	}
@@ -161,6 +163,10 @@ func (r *receiver) next() {
 		return
 	}
 	r.closed = r.batch.Take()
+	if term, mark, ok := r.meta.Confirmed(); ok {
+		r.onConfirmed(&confirmed{term: term, mark: mark})
+		return
+	}
 	r.confirm(0, false)
 }
 

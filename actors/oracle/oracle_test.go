@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -20,12 +21,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeMeta is a meta tablet: a mark and a term, and a gate that holds its answers back.
 type fakeMeta struct {
-	mu    sync.Mutex
-	term  uint64
-	mark  uint64
-	asked int
-	err   error
-	gate  chan struct{} // nil: answers at once
+	mu        sync.Mutex
+	term      uint64
+	mark      uint64
+	asked     int
+	alone     bool // the only voter
+	confirmed int
+	err       error
+	gate      chan struct{} // nil: answers at once
 }
 
 func (f *fakeMeta) Mark(raiseTo uint64, then func(term, mark uint64, err error)) {
@@ -42,6 +45,14 @@ func (f *fakeMeta) Mark(raiseTo uint64, then func(term, mark uint64, err error))
 		<-gate
 		then(term, mark, err)
 	}()
+}
+
+// Confirmed confirms at once if alone is set: a meta tablet with one voter.
+func (f *fakeMeta) Confirmed() (term, mark uint64, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.confirmed++
+	return f.term, f.mark, f.alone
 }
 
 func (f *fakeMeta) change(fn func()) {
@@ -102,7 +113,12 @@ func at(year int) *clock { return &clock{now: time.Date(year, 1, 1, 0, 0, 0, 0, 
 
 // TestStrictlyIncreasing: ranges do not overlap, whoever asks, and never pass the persisted mark.
 func TestStrictlyIncreasing(t *testing.T) {
-	meta := &fakeMeta{term: 1}
+	for _, alone := range []bool{false, true} {
+		t.Run(fmt.Sprintf("alone=%v", alone), func(t *testing.T) { strictlyIncreasing(t, &fakeMeta{term: 1, alone: alone}) })
+	}
+}
+
+func strictlyIncreasing(t *testing.T, meta *fakeMeta) {
 	o := start(t, meta, at(2026))
 	var mu sync.Mutex
 	given := map[mvcc.Timestamp]bool{}
@@ -134,6 +150,34 @@ func TestStrictlyIncreasing(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestOnlyVoterConfirmsAtOnce: the meta tablet is asked for a raise of the mark, else only looked at; as soon as it does not
+// say that it leads it is asked again, and another term drops the memory.
+func TestOnlyVoterConfirmsAtOnce(t *testing.T) {
+	meta := &fakeMeta{term: 1, alone: true}
+	o := start(t, meta, at(2026))
+	first := take(t, o, 1)
+	var asked, confirmed int
+	meta.change(func() { asked, confirmed = meta.asked, meta.confirmed })
+	for range 10 {
+		take(t, o, 1)
+	}
+	meta.change(func() {
+		if meta.asked != asked || meta.confirmed != confirmed+10 {
+			t.Errorf("10 requests one after the other: %d questions, %d looks", meta.asked-asked, meta.confirmed-confirmed)
+		}
+		meta.alone, meta.err = false, errors.New("lost")
+	})
+	if _, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: 1}, false); err == nil {
+		t.Error("a timestamp without confirmation")
+	}
+	meta.change(func() { // another leader raised the mark meanwhile
+		meta.alone, meta.err, meta.term, meta.mark = true, nil, 3, meta.mark+uint64(mvcc.TimestampAt(60_000))
+	})
+	if next := take(t, o, 1); next <= first+mvcc.TimestampAt(60_000) {
+		t.Errorf("%d in the new term after %d", next, first)
+	}
 }
 
 // TestClockGoesBack: a wall clock that is set back, in one life or between two, does not bring time back.

@@ -141,6 +141,7 @@ func (t *Tablet) onApplied(m *applied) {
 	if !t.leading && m.term == t.term && t.node.BasicStatus().RaftState == raft.StateLeader {
 		t.lead()
 	}
+	t.sayAlone() // the mark may have been raised
 	if len(dirty) > 0 {
 		t.host.Hint(dirty)
 	}
@@ -201,5 +202,6 @@ func (t *Tablet) lead() {
 	t.collection = newCollection()
 	t.beginPass()
 	t.servedTerm.Store(t.term)
+	t.sayAlone()
 	t.host.Leading(t.descriptor)
 }

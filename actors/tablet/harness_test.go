@@ -34,6 +34,7 @@ type rig struct {
 	ports      map[uint64]*Port
 	hints      []mvcc.Cell
 	timestamps func(n int, then func(mvcc.Timestamp, error)) // nil: at once
+	alone      Alone                                         // what meta says
 }
 
 func (r *rig) Timestamps(n int, then func(mvcc.Timestamp, error)) {
@@ -73,6 +74,9 @@ func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 
 func (r *rig) spawn(id uint64) {
 	cfg := Config{Pipeline: r.pipeline, Indexed: r.indexed, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	if id == MetaTabletID {
+		cfg.Alone = &r.alone
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock() // held until the port is there: whoever hears that the tablet leads may ask for it
 	p, err := Spawn(r.system, r.store, r.logs, r.readers, id, r, cfg)

@@ -28,11 +28,11 @@ type write struct {
 }
 
 // SpawnLog starts the log actor over the writer. Its queue is unbounded: admission is bounded at the tablets.
-func SpawnLog(system *actor.ActorSystem, w *store.Writer, cfg actorkit.BatchConfig, logger *slog.Logger) *LogActor {
+func SpawnLog(system *actor.ActorSystem, w *store.Writer, cfg actorkit.BatchConfig, logger *slog.Logger, opts ...actor.PropsOption) *LogActor {
 	l := &LogActor{system: system}
 	props := actor.PropsFromProducer(func() actor.Actor {
 		return &logReceiver{writer: w, batch: actorkit.NewBatcher[*write](cfg), stats: &l.stats, logger: logger}
-	})
+	}, opts...)
 	l.pid = system.Root.Spawn(props)
 	return l
 }

@@ -174,6 +174,9 @@ func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
 // nothing evaluated survives.
 func (t *Tablet) stepDown(cause error) {
 	t.leading = false
+	if !broken.StaleLeader {
+		t.sayAlone()
+	}
 	t.servedTerm.Store(0)
 	unknown := failure(pb.Error_CODE_UNKNOWN, "tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)
 	for _, p := range t.inflight {

@@ -48,7 +48,11 @@ type Config struct {
 	// Indexed is how many entries of the notify group, and of the intent group, are kept in memory for each observed
 	// column; default DefaultIndexed. A column with more is counted only, and walked on disk, until it is worked off.
 	Indexed int
-	Logger  *slog.Logger
+	// Dispatcher runs the tablet's turns; nil: the library's own.
+	Dispatcher *actorkit.Dispatcher
+	// Alone is where the meta tablet says that it leads as its group's only voter; nil: nowhere.
+	Alone  *Alone
+	Logger *slog.Logger
 }
 
 // DefaultPipeline is the default of Config.Pipeline.
@@ -145,7 +149,7 @@ func (t *Tablet) spawn(system *actor.ActorSystem) (*Port, error) {
 	if err := t.open(); err != nil {
 		return nil, fmt.Errorf("tablet %d: %w", t.id, err)
 	}
-	props := actor.PropsFromProducer(func() actor.Actor { return t }, actorkit.Mailbox())
+	props := actor.PropsFromProducer(func() actor.Actor { return t }, actorkit.Mailbox(), actorkit.On(t.cfg.Dispatcher))
 	pid, err := system.Root.SpawnNamed(props, fmt.Sprintf("tablet-%d", t.id))
 	if err != nil {
 		return nil, fmt.Errorf("tablet %d: %w", t.id, err)

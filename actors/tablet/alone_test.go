@@ -1,0 +1,61 @@
+package tablet
+
+import (
+	"log/slog"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/store"
+)
+
+// TestAloneSaysTermAndMark: what the only voter says is what its answer to the oracle's question is.
+func TestAloneSaysTermAndMark(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	for _, raise := range []uint64{0, 1000, 500, 2000} {
+		asked := r.do(1, &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: raise}}}).GetMark()
+		now := r.do(1, &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{}}}).GetMark() // after the turn of the apply
+		term, mark, ok := r.alone.Confirmed()
+		if !ok || term != now.Term || mark != now.Mark || mark < asked.Mark {
+			t.Errorf("said term %d, mark %d, %v; the tablet answers %v, after raising %v", term, mark, ok, now, asked)
+		}
+	}
+}
+
+// TestAloneTakesBack: a tablet that does not lead any more has taken it back before anybody can hear of it.
+func TestAloneTakesBack(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	if _, _, ok := r.alone.Confirmed(); !ok {
+		t.Fatal("a tablet that leads as the only voter does not say so")
+	}
+	if err := r.system.Root.StopFuture(r.port(1).PID()).Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if term, _, ok := r.alone.Confirmed(); ok {
+		t.Errorf("STALE-LEADER: a tablet that has stepped down still says that it leads in term %d", term)
+	}
+}
+
+// TestAloneSaysNothingAmongSeveral: leadership among several voters needs their word.
+func TestAloneSaysNothingAmongSeveral(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	meta := newTablet(r.system, r.store, r.logs, r.readers, 1, r, Config{Alone: &Alone{}, Logger: slog.New(slog.DiscardHandler)})
+	if err := meta.open(); err != nil {
+		t.Fatal(err)
+	}
+	meta.leading, meta.term = true, 7
+	if meta.sayAlone(); !said(meta) {
+		t.Error("the only voter says nothing")
+	}
+	meta.node.ApplyConfChange(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: proto.Uint64(2)})
+	if meta.sayAlone(); said(meta) {
+		t.Error("one of two voters says that it leads")
+	}
+}
+
+func said(t *Tablet) bool {
+	_, _, ok := t.cfg.Alone.Confirmed()
+	return ok
+}
