@@ -84,7 +84,9 @@ func (m *Meta) push(ctx context.Context, c *pb.Catalogue) error {
 
 // Sync gives every tablet the newest catalogue: it repairs what a crash between the record and the push left.
 func (m *Meta) Sync(ctx context.Context) error {
-	m.ddl.Lock()
-	defer m.ddl.Unlock()
+	if err := m.ddl.lock(ctx); err != nil {
+		return err
+	}
+	defer m.ddl.unlock()
 	return m.changeCatalogue(ctx, func(*pb.Catalogue) ([]change, error) { return nil, nil })
 }

@@ -25,8 +25,10 @@ func (m *Meta) DateDrops(ctx context.Context, now func(context.Context) (mvcc.Ti
 	if err != nil {
 		return fmt.Errorf("cluster: date a drop: %w", err)
 	}
-	m.ddl.Lock()
-	defer m.ddl.Unlock()
+	if err := m.ddl.lock(ctx); err != nil {
+		return err
+	}
+	defer m.ddl.unlock()
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		c.DroppedTs = droppedTS(c)
 		for i, id := range c.DroppedTables {
@@ -72,8 +74,10 @@ func (m *Meta) ForgetDrops(ctx context.Context, gone func(id mvcc.TableID, dropp
 	if len(done) == 0 {
 		return nil
 	}
-	m.ddl.Lock()
-	defer m.ddl.Unlock()
+	if err := m.ddl.lock(ctx); err != nil {
+		return err
+	}
+	defer m.ddl.unlock()
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		var ids []uint32
 		var at []uint64

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -28,11 +27,13 @@ type Meta struct {
 	router *Router
 
 	// ddl keeps this node's own schema changes apart, so that they do not race each other's conditional writes.
-	ddl sync.Mutex
+	ddl ddlLock
 }
 
 // NewMeta returns a Meta over the sender.
-func NewMeta(send Sender, router *Router) *Meta { return &Meta{send: send, router: router} }
+func NewMeta(send Sender, router *Router) *Meta {
+	return &Meta{send: send, router: router, ddl: newDDLLock()}
+}
 
 // The rows of meta's records.
 const (

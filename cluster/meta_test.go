@@ -267,6 +267,48 @@ func TestCatalogueRefusesContradictions(t *testing.T) {
 	}
 }
 
+// TestDDLRespectsContext: a change waits for the one under way no longer than its context allows, and takes nothing away
+// from those who go on waiting.
+func TestDDLRespectsContext(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w, m := newWorld(t)
+	stuck, release := make(chan struct{}), make(chan struct{})
+	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+		if req.GetSplit() != nil { // of the first CreateTable
+			close(stuck)
+			<-release
+		}
+		return w.send(ctx, tablet, req)
+	}
+	made := make(chan error, 1)
+	go func() { _, err := m.CreateTable(ctx, "t", []string{"k"}); made <- err }()
+	<-stuck
+	ended, end := context.WithCancel(ctx)
+	end()
+	for name, change := range map[string]func(context.Context) error{
+		"create":   func(ctx context.Context) error { _, err := m.CreateTable(ctx, "u", nil); return err },
+		"drop":     func(ctx context.Context) error { return m.DropTable(ctx, "u") },
+		"split":    func(ctx context.Context) error { return m.SplitTablet(ctx, "u", "x") },
+		"splitAt":  func(ctx context.Context) error { return m.SplitAt(ctx, 16, "x") },
+		"sync":     m.Sync,
+		"register": func(ctx context.Context) error { return m.Register(ctx, nil) },
+		"control": func(ctx context.Context) error {
+			_, err := m.ControlObserver(ctx, &pb.ControlObserverRequest{})
+			return err
+		},
+		"forget": func(ctx context.Context) error { return m.ForgetObserver(ctx, "o") },
+	} {
+		if err := change(ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	close(release)
+	if err := errors.Join(<-made, m.Sync(ctx)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestReportKeepsTheHigherEpoch: a late report of an older descriptor changes nothing.
 func TestReportKeepsTheHigherEpoch(t *testing.T) {
 	ctx := context.Background()

@@ -45,8 +45,10 @@ func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error
 }
 
 func (m *Meta) register(ctx context.Context, observers []*pb.ObserverInfo) error {
-	m.ddl.Lock()
-	defer m.ddl.Unlock()
+	if err := m.ddl.lock(ctx); err != nil {
+		return err
+	}
+	defer m.ddl.unlock()
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		for _, o := range observers {
 			known, err := find(c, o)
@@ -92,8 +94,10 @@ func (m *Meta) ControlObserver(ctx context.Context, req *pb.ControlObserverReque
 	if req.GetLimit() > maxObserverLimit {
 		return nil, refuse(pb.Error_CODE_INVALID, "a limit of %d runs at once; at most %d", req.GetLimit(), maxObserverLimit)
 	}
-	m.ddl.Lock()
-	defer m.ddl.Unlock()
+	if err := m.ddl.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.ddl.unlock()
 	var after *pb.ObserverInfo
 	err := m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		o, err := observer(c, req.GetName())
@@ -141,8 +145,10 @@ func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
 // column are free from then on. The caller has removed its notifications after every tablet had applied that it is
 // retired. One that is gone is no error.
 func (m *Meta) ForgetObserver(ctx context.Context, name string) error {
-	m.ddl.Lock()
-	defer m.ddl.Unlock()
+	if err := m.ddl.lock(ctx); err != nil {
+		return err
+	}
+	defer m.ddl.unlock()
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		o, err := observer(c, name)
 		var refused *txn.ServerError

@@ -47,8 +47,10 @@ func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 	if len(splitKeys) > maxSplitKeys {
 		return nil, refuse(pb.Error_CODE_TOO_LARGE, "%d split keys; at most %d at once: add the others by another request", len(splitKeys), maxSplitKeys)
 	}
-	m.ddl.Lock()
-	defer m.ddl.Unlock()
+	if err := m.ddl.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.ddl.unlock()
 	for {
 		t, err := m.Table(ctx, name)
 		if err != nil {
@@ -112,8 +114,10 @@ func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error
 // DropTable takes the name away and tells all tablets, which then refuse reads and writes of its cells. The id is never
 // used again.
 func (m *Meta) DropTable(ctx context.Context, name string) error {
-	m.ddl.Lock()
-	defer m.ddl.Unlock()
+	if err := m.ddl.lock(ctx); err != nil {
+		return err
+	}
+	defer m.ddl.unlock()
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		t, err := m.Table(ctx, name)
 		if err != nil {
@@ -177,8 +181,10 @@ func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error 
 
 // SplitTablet makes a tablet boundary in a table; one that is there already is no error.
 func (m *Meta) SplitTablet(ctx context.Context, name, row string) error {
-	m.ddl.Lock()
-	defer m.ddl.Unlock()
+	if err := m.ddl.lock(ctx); err != nil {
+		return err
+	}
+	defer m.ddl.unlock()
 	t, err := m.Table(ctx, name)
 	if err != nil {
 		return err
@@ -191,7 +197,9 @@ func (m *Meta) SplitTablet(ctx context.Context, name, row string) error {
 
 // SplitAt is SplitTablet for who knows the table's id.
 func (m *Meta) SplitAt(ctx context.Context, table mvcc.TableID, row string) error {
-	m.ddl.Lock()
-	defer m.ddl.Unlock()
+	if err := m.ddl.lock(ctx); err != nil {
+		return err
+	}
+	defer m.ddl.unlock()
 	return m.split(ctx, table, row)
 }
