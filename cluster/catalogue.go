@@ -56,7 +56,11 @@ func (m *Meta) changeCatalogue(ctx context.Context, fn func(*pb.Catalogue) ([]ch
 	if err != nil {
 		return err
 	}
-	return m.push(ctx, current)
+	if err := m.push(ctx, current); err != nil {
+		return err
+	}
+	m.told = max(m.told, current.Version)
+	return nil
 }
 
 // push gives the catalogue to every tablet, those included that a split makes meanwhile: it is over when the map has no

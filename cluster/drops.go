@@ -101,6 +101,28 @@ func (m *Meta) ForgetDrops(ctx context.Context, gone func(id mvcc.TableID, dropp
 	})
 }
 
+// dropUntold returns nil if a table of that name, which is gone, was dropped by a request that may have failed before
+// every tablet knew: the push that follows finishes it. Otherwise it is the refusal. The caller holds ddl.
+func (m *Meta) dropUntold(ctx context.Context, c *pb.Catalogue, name string) error {
+	// What has a date was told (DateDrops), and so was all that this process has pushed.
+	if m.told < c.Version {
+		for _, id := range undatedDrops(c) {
+			value, err := m.get(ctx, droppedRow(id))
+			if err != nil {
+				return err
+			}
+			t := &pb.Table{}
+			if err := decode(droppedRow(id), value, t); err != nil {
+				return err
+			}
+			if t.Name == name {
+				return nil
+			}
+		}
+	}
+	return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+}
+
 func droppedRow(id uint32) string { return prefixDropped + strconv.FormatUint(uint64(id), 10) }
 
 // addToRanges adds an id to sorted ranges that neither overlap nor touch.

@@ -232,6 +232,42 @@ func TestDropTableInterrupted(t *testing.T) {
 	}
 }
 
+// TestDropTableRepeated: whatever operation a drop dies at, the same drop again leaves the table gone and no tablet that
+// does not know; only then is there no such table.
+func TestDropTableRepeated(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	died := true
+	for n := 2; died; n++ {
+		w, m := newWorld(t)
+		if _, err := m.CreateTable(ctx, "t", []string{"k", "p"}); err != nil {
+			t.Fatal(err)
+		}
+		w.failAt, w.after = w.ops+n/2, n%2 == 1
+		err := m.DropTable(ctx, "t")
+		if died = err != nil; died && !errors.Is(err, errCrash) {
+			t.Fatal(err)
+		}
+		w.failAt = 0
+		if died {
+			if err := m.DropTable(ctx, "t"); err != nil {
+				t.Fatalf("died at operation %d, after it %v; again: %v", n/2, n%2 == 1, err)
+			}
+		} else if n < 14 {
+			t.Fatalf("a table in three tablets was dropped in %d operations", n/2)
+		}
+		c, err := m.Catalogue(ctx)
+		if err != nil || len(c.DroppedTables) != 1 {
+			t.Fatalf("catalogue: %v, %v", c, err)
+		}
+		w.checkCatalogue(c.Version)
+		var refused *txn.ServerError
+		if err := m.DropTable(ctx, "t"); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_NO_TABLE {
+			t.Errorf("once more: %v", err)
+		}
+	}
+}
+
 func (w *world) checkCatalogue(version uint64) {
 	w.t.Helper()
 	for id := range w.held {

@@ -112,7 +112,7 @@ func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error
 }
 
 // DropTable takes the name away and tells all tablets, which then refuse reads and writes of its cells. The id is never
-// used again.
+// used again. It may be repeated after any failure: a drop of which some tablets may not have heard is finished.
 func (m *Meta) DropTable(ctx context.Context, name string) error {
 	if err := m.ddl.lock(ctx); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (m *Meta) DropTable(ctx context.Context, name string) error {
 			return nil, err
 		}
 		if t == nil {
-			return nil, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+			return nil, m.dropUntold(ctx, c, name)
 		}
 		value, err := encode(t)
 		if err != nil {
