@@ -272,6 +272,12 @@ func (s *soak) observer(ctx context.Context, name string) (*pb.ObserverStatus, e
 
 // park writes documents that "count" refuses until their notifications are given up, then replays those.
 func (s *soak) park(ctx context.Context) error {
+	// What an earlier one has replayed must have run before bad words are refused again.
+	waiting, cancel := context.WithTimeout(ctx, quiesceTimeout)
+	defer cancel()
+	if err := s.db.WaitIdle(waiting); err != nil {
+		return fmt.Errorf("before parking: %w", err)
+	}
 	if err := s.refuse(ctx, "yes"); err != nil {
 		return err
 	}
