@@ -20,6 +20,7 @@ import (
 type rig struct {
 	pipeline int
 	indexed  int
+	maxWait  time.Duration
 	tb       testing.TB
 	system   *actor.ActorSystem
 	store    *store.Store
@@ -73,7 +74,7 @@ func (r *rig) Failed(id uint64, err error) {
 func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 
 func (r *rig) spawn(id uint64) {
-	cfg := Config{Pipeline: r.pipeline, Indexed: r.indexed, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Pipeline: r.pipeline, Indexed: r.indexed, MaxWait: r.maxWait, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
 	if id == MetaTabletID {
 		cfg.Alone = &r.alone
 	}

@@ -234,7 +234,8 @@ func (t *Tablet) onSweep() {
 	}
 	t.parked = slices.DeleteFunc(t.parked, expired)
 	t.parkedReads = slices.DeleteFunc(t.parkedReads, expired)
-	if len(t.parked)+len(t.parkedReads) > 0 {
+	// Last: what it lets go on may wait again.
+	if t.giveUpGrants(now) || len(t.parked)+len(t.parkedReads) > 0 {
 		t.armSweep()
 	}
 }

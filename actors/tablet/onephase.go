@@ -1,6 +1,8 @@
 package tablet
 
 import (
+	"time"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -15,6 +17,7 @@ type onePhase struct {
 	calls    []*Call // the first, and the copies that have joined it
 	commitTS mvcc.Timestamp
 	proposed bool
+	until    time.Time // the oracle's answer is not waited for any longer
 }
 
 func (o *onePhase) lock() mvcc.Lock {
@@ -87,10 +90,38 @@ func (t *Tablet) askTimestamps(waiting []*onePhase) {
 	if len(waiting) == 0 {
 		return
 	}
+	until := time.Now().Add(t.cfg.MaxWait)
+	for _, o := range waiting {
+		o.until = until
+	}
+	t.armSweep()
 	self, root := t.self, t.root
 	t.host.Timestamps(len(waiting), func(first mvcc.Timestamp, err error) {
 		root.Send(self, &granted{waiting: waiting, first: first, err: err})
 	})
+}
+
+// giveUpGrants ends the one-phase commits for which the oracle's answer is overdue, and reports whether others still wait.
+// A reservation stops everybody at its cells and is known only here, so it must not hang on an answer that was lost. One
+// that is late finds another reservation or none, and changes nothing.
+func (t *Tablet) giveUpGrants(now time.Time) (waiting bool) {
+	var overdue []*onePhase
+	for _, o := range t.onePhase {
+		switch {
+		case o.proposed: // only Raft can tell now
+		case now.After(o.until):
+			overdue = append(overdue, o)
+		default:
+			waiting = true
+		}
+	}
+	for _, o := range overdue {
+		t.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: no commit timestamp within %v; try again", t.id, t.cfg.MaxWait))
+	}
+	if len(overdue) > 0 {
+		t.settle()
+	}
+	return waiting
 }
 
 // onGranted continues one-phase commits: each is checked against what may have changed in between (term, reservation),

@@ -230,3 +230,42 @@ func TestOracleFailureReleases(t *testing.T) {
 		t.Errorf("the cell is not free: %v", got)
 	}
 }
+
+// TestLostGrantReleases: an answer of the oracle that does not come ends the one-phase commit, and one that comes late
+// changes nothing: neither for it nor for the one that has its cells by then, which is the same one sent again.
+func TestLostGrantReleases(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.maxWait = 300 * time.Millisecond
+	reopen(t, r, 2, 0)
+	asked := make(chan func(), 1)
+	r.mu.Lock()
+	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) {
+		at := r.take(n)
+		asked <- func() { then(at, nil) }
+	}
+	r.mu.Unlock()
+	start := r.take(1)
+	first := r.start(2, onePhaseOf(start, put("a", "1")))
+	late, early := <-asked, r.now.Load()
+	select {
+	case a := <-first:
+		if a.Value.GetError().GetCode() != pb.Error_CODE_NOT_PROPOSED {
+			t.Fatalf("without a commit timestamp: %v, %v", a.Value, a.Err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for ever")
+	}
+	r.mu.Lock()
+	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) {
+		late() // while the cells are reserved again
+		then(r.take(n), nil)
+	}
+	r.mu.Unlock()
+	if got := r.do(2, onePhaseOf(start, put("a", "1"))).GetMutation(); got.Status != pb.Status_STATUS_OK || got.CommitTs <= early {
+		t.Errorf("sent again: %v, not after %d", got, early)
+	}
+	got := r.do(2, getOf(r.take(1), "a")).GetGet().Results[0]
+	if !got.Found || string(got.Value) != "1" || got.CommitTs <= early {
+		t.Errorf("a read above it: %v", got)
+	}
+}
