@@ -6,15 +6,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // prefixBackfill begins the rows of back-fills' records, one an observer: the last one.
 const prefixBackfill = "backfill/"
-
-// backfillRuns reports whether the back-fill has work left and nobody has ended it.
-func backfillRuns(b *pb.Backfill) bool {
-	return b != nil && !b.Done && !b.Cancelled && b.Error == ""
-}
 
 // Backfill reads the record of the observer's last back-fill; nil if there was none. An unknown observer is refused.
 func (m *Meta) Backfill(ctx context.Context, name string) (*pb.Backfill, error) {
@@ -71,7 +67,7 @@ func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.B
 		if o.Retired {
 			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is being retired", name)
 		}
-		if backfillRuns(b) {
+		if wire.BackfillRuns(b) {
 			return b, nil
 		}
 		return &pb.Backfill{Name: name, Ts: ts}, nil
@@ -81,7 +77,7 @@ func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.B
 // CancelBackfill ends the observer's back-fill, if one runs, and returns its record. Rows that are marked stay so.
 func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
 	return m.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill, error) {
-		if backfillRuns(b) {
+		if wire.BackfillRuns(b) {
 			b.Cancelled = true
 		}
 		return b, nil
@@ -92,13 +88,13 @@ func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, e
 // taken its place, or its observer is retired or gone; then nothing is stored.
 func (m *Meta) SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, err error) {
 	stored, err := m.changeBackfill(ctx, b.Name, func(o *pb.ObserverInfo, have *pb.Backfill) (*pb.Backfill, error) {
-		goesOn = backfillRuns(have) && have.Ts == b.Ts && !o.Retired
+		goesOn = wire.BackfillRuns(have) && have.Ts == b.Ts && !o.Retired
 		if !goesOn {
 			return have, nil
 		}
 		return proto.CloneOf(b), nil
 	})
-	return goesOn && backfillRuns(stored), err
+	return goesOn && wire.BackfillRuns(stored), err
 }
 
 // changeBackfill replaces a record by what fn makes of it, if that is something else. fn is called again if another was

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/percolator-go/percolator/actors/collector"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -112,12 +111,4 @@ func (n *Node) diskStatus(out *pb.NodeStatusResponse) {
 	if err := n.store.WriteBlocked(); err != nil {
 		out.WriteBlocked = err.Error()
 	}
-}
-
-// age is how long before now a timestamp was, in seconds; 0 if there is none.
-func age(ts uint64) float64 {
-	if ts == 0 {
-		return 0
-	}
-	return max(0, time.Since(time.UnixMilli(mvcc.Timestamp(ts).Millis())).Seconds())
 }

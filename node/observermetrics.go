@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // What this node has done for an observer, and the state of its runs.
@@ -60,7 +61,7 @@ func (m metrics) collectObservers(out chan<- prometheus.Metric, here []*pb.Obser
 		send(observerPaused, oneIf(o.GetInfo().GetPaused()), name)
 		if b := o.Backfill; b != nil {
 			send(backfillRows, float64(b.Rows), name)
-			send(backfillRunning, oneIf(!b.Done && !b.Cancelled && b.Error == ""), name)
+			send(backfillRunning, oneIf(wire.BackfillRuns(b)), name)
 		}
 	}
 }

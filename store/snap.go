@@ -124,16 +124,6 @@ func (s *Snap) has(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (bool, error) {
 	return true, nil
 }
 
-// DiskLock returns the cell's lock on disk. A tablet's leader has it in memory; this is for the other replicas.
-func (s *Snap) DiskLock(c mvcc.Cell) (l mvcc.Lock, ok bool, err error) {
-	ok, err = s.lookup(mvcc.GroupLock, c, 0, func(b []byte) (err error) {
-		l, err = DecodeLock(b)
-		l.Value = clone(l.Value)
-		return err
-	})
-	return l, ok, err
-}
-
 // Notification implements mvcc.View.
 func (s *Snap) Notification(c mvcc.Cell) (n mvcc.Notify, ok bool, err error) {
 	ok, err = s.lookup(mvcc.GroupNotify, c, 0, func(b []byte) (err error) {

@@ -3,6 +3,8 @@ package backfill
 import (
 	"context"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // worker does a step of each back-fill and each removal in a turn. It belongs to its actor.
@@ -53,7 +55,7 @@ func (w *worker) turn(ctx context.Context) time.Duration {
 		switch {
 		case o.Retired:
 			pause = min(pause, w.pause(w.remove(ctx, o)))
-		case b != nil && !b.Done && !b.Cancelled && b.Error == "":
+		case wire.BackfillRuns(b):
 			pause = min(pause, w.pause(w.fill(ctx, o, b)))
 		}
 	}

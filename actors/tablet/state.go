@@ -63,15 +63,6 @@ func Bootstrap(b *store.Batch, d *pb.TabletDescriptor) {
 	store.InitialLog(b, d.TabletId, store.InitialIndex, store.InitialTerm)
 }
 
-// Descriptor reads a tablet's descriptor out of its stored state.
-func Descriptor(data []byte) (*pb.TabletDescriptor, error) {
-	m := &wire.TabletState{}
-	if err := proto.Unmarshal(data, m); err != nil {
-		return nil, fmt.Errorf("tablet: stored state cannot be read: %w", err)
-	}
-	return m.Tablet, nil
-}
-
 // open reads the replica's state and makes its RawNode.
 func (t *Tablet) open() error {
 	if err := t.load(); err != nil {

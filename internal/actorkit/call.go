@@ -46,9 +46,6 @@ func (c *Call[Q, A]) Reply(value A) { c.finish(Result[A]{Value: value}) }
 // Fail answers the call with an error.
 func (c *Call[Q, A]) Fail(err error) { c.finish(Result[A]{Err: err}) }
 
-// Answered reports whether the call has been answered.
-func (c *Call[Q, A]) Answered() bool { return c.answered.Load() }
-
 func (c *Call[Q, A]) finish(r Result[A]) {
 	if !c.answered.CompareAndSwap(false, true) {
 		return

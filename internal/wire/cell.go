@@ -92,12 +92,3 @@ func Writes(in []*pb.CellWrite) []mvcc.CellWriteRequest {
 	}
 	return out
 }
-
-// WritesPB converts buffered writes.
-func WritesPB(in []mvcc.CellWriteRequest) []*pb.CellWrite {
-	out := make([]*pb.CellWrite, len(in))
-	for i, w := range in {
-		out[i] = &pb.CellWrite{Cell: CellPB(w.Cell), Kind: pb.Kind(w.Kind), Value: w.Value}
-	}
-	return out
-}
