@@ -32,6 +32,7 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&c.HTTP, "http", c.HTTP, "host:port for HTTP; auto: --listen's third next port; empty: none")
 	flags.StringToStringVar(&n.labels, labelsFlag, nil, "labels of the node, such as zone=a")
 	flags.DurationVar(&c.History, "history", c.History, "how long old versions stay readable")
+	n.registerUpkeep(flags)
 	flags.DurationVar(&c.LockTTL, "lock-ttl", c.LockTTL, "how long locks of a dead transaction bar others")
 	flags.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long a stopping node waits for work under way")
 	flags.IntVar(&c.Scanners, "scanners", c.Scanners, "goroutines that look for changed cells; 0: none")
@@ -41,6 +42,19 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&n.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&n.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&n.ready, "ready-file", "", "write the addresses there as JSON once the node serves; removed when it stops")
+}
+
+// registerUpkeep adds what the node does to its data by itself. A default of 0 is not repeated here: it belongs to the
+// actor, and some depend on other settings.
+func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
+	h, s := &n.cfg.Collection, &n.cfg.Splits
+	flags.DurationVar(&h.Interval, "collection-interval", h.Interval, "pause between collections of old versions; 0: a tenth of --history, at most 10s")
+	flags.DurationVar(&h.MaxHold, "collection-max-hold", h.MaxHold, "age up to which an open snapshot keeps old versions; 0: ten times --history")
+	flags.BoolVar(&h.Off, "no-collection", h.Off, "keep all old versions: the data only grows")
+	flags.Var((*byteSize)(&s.MaxBytes), "split-size", "size above which a tablet is split; 0: 96MiB")
+	flags.Uint64Var(&s.MaxLoad, "split-load", s.MaxLoad, "split tablets with more operations a second; 0: 250000")
+	flags.IntVar(&s.MaxTablets, "split-max-tablets", s.MaxTablets, "split none when there are so many tablets; 0: 1024")
+	flags.BoolVar(&s.Off, "no-splits", s.Off, "split tablets on request only")
 }
 
 // registerTuning adds what hardly anybody needs.
@@ -91,6 +105,11 @@ var flagNames = map[string]string{
 	"Notifications.ScanPage":  "scan-page",
 	"Store.MemTableSize":      "memtable-size",
 	"Labels (count)":          labelsFlag,
+	"Splits.MaxBytes":         "split-size",
+	"Splits.MaxLoad":          "split-load",
+	"Splits.MaxTablets":       "split-max-tablets",
+	"Splits.Interval":         "",
+	"Collection.ForceAfter":   "",
 	"Store.SyncDelay":         "",
 	"Limits.Row":              "",
 	"Limits.Column":           "",
