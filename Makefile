@@ -19,7 +19,7 @@ LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 RACE ?= . ./internal/... ./store/... ./actors/... ./cluster/... ./node/... ./percolatortest/...
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers demo generate lint vet fuzz broken corpus webindex-kill history power soak clean
+.PHONY: help build check test race bench bench-peers bench-start demo generate lint vet fuzz broken corpus webindex-kill history power soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ bench: ## the figures, as ratios in one run; ARGS are passed on
 
 bench-peers: ## read and write a cell: ours beside an embedded etcd, in one run
 	cd bench/peers && $(GO) run . $(ARGS)
+
+bench-start: ## what a start takes on ROWS="20000 200000 2000000" rows of 500 bytes, and how that grows
+	$(if $(ROWS),ROWS='$(ROWS)') $(GO) test -run '^$$' -bench '^BenchmarkStart$$' -benchtime 10x ./node $(ARGS)
 
 demo: build ## one node, the web index loaded into it, a summary; ARGS=--exit ends by itself
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/webindex ./examples/webindex
