@@ -8,21 +8,22 @@ import (
 // admission checks what a remote client may do: read everything, change user tables, and nothing that belongs to the
 // nodes themselves. It also makes sure that no message inside is missing, so that nobody behind has to.
 type admission struct {
-	incomplete bool // something is missing
-	forbidden  bool // for nodes only
+	incomplete bool   // something is missing
+	forbidden  bool   // for nodes only
+	highest    uint32 // the greatest table id of a cell or span
 }
 
-// admit returns why the request is refused; nil if it is not.
-func admit(req *pb.TabletRequest) *pb.Error {
+// admit returns why the request is refused, nil if it is not, and the greatest id of a table that it is about.
+func admit(req *pb.TabletRequest) (table uint32, refusal *pb.Error) {
 	var a admission
 	a.request(req)
 	switch {
 	case a.incomplete:
-		return &pb.Error{Code: pb.Error_CODE_INVALID, Message: "the request is incomplete"}
+		return 0, &pb.Error{Code: pb.Error_CODE_INVALID, Message: "the request is incomplete"}
 	case a.forbidden:
-		return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "this operation is for nodes only"}
+		return 0, &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "this operation is for nodes only"}
 	}
-	return nil
+	return a.highest, nil
 }
 
 // request looks at every message inside; a missing one is nil or empty after decoding, which can't be told apart.
@@ -31,7 +32,7 @@ func (a *admission) request(req *pb.TabletRequest) {
 	case *pb.TabletRequest_Get:
 		a.read(op.Get.GetCells())
 	case *pb.TabletRequest_Scan:
-		a.need(op.Scan.GetSpan() != nil)
+		a.span(op.Scan.GetSpan())
 		// The message has just been decoded, so it is still ours to change.
 		if op.Scan != nil && (op.Scan.MaxBytes == 0 || op.Scan.MaxBytes > maxGetBytes) {
 			op.Scan.MaxBytes = maxGetBytes
@@ -81,7 +82,7 @@ func (a *admission) more(req *pb.TabletRequest) {
 	case *pb.TabletRequest_RawGet:
 		a.read(op.RawGet.GetCells())
 	case *pb.TabletRequest_RawScan:
-		a.need(op.RawScan.GetSpan() != nil)
+		a.span(op.RawScan.GetSpan())
 	case *pb.TabletRequest_Walk:
 		a.need(op.Walk != nil)
 	case *pb.TabletRequest_History:
@@ -102,7 +103,14 @@ func (a *admission) read(cells []*pb.Cell) {
 	a.need(len(cells) > 0)
 	for _, c := range cells {
 		a.need(c != nil)
+		a.highest = max(a.highest, c.GetTable())
 	}
+}
+
+// span admits reading any table.
+func (a *admission) span(s *pb.Span) {
+	a.need(s != nil)
+	a.highest = max(a.highest, s.GetTable())
 }
 
 // change admits changing cells of user tables. Meta's own records decide who owns what: a client that could write them
@@ -110,6 +118,7 @@ func (a *admission) read(cells []*pb.Cell) {
 func (a *admission) change(cells ...*pb.Cell) {
 	for _, c := range cells {
 		a.need(c != nil)
+		a.highest = max(a.highest, c.GetTable())
 		a.forbidden = a.forbidden || mvcc.TableID(c.GetTable()) < mvcc.FirstUserTable
 	}
 }

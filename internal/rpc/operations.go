@@ -173,7 +173,8 @@ func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.Table
 			resp = failed(pb.Error_CODE_INTERNAL, "percolator: internal error")
 		}
 	}()
-	if e := admit(req); e != nil {
+	table, e := admit(req)
+	if e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
 	if s.cfg.Latest != nil {
@@ -185,6 +186,9 @@ func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.Table
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, min(time.Duration(req.DeadlineMs), maxDeadline)*time.Millisecond)
 		defer cancel()
+	}
+	if e := s.tables.check(ctx, table); e != nil {
+		return &pb.TabletResponse{Error: e}
 	}
 	// The client's belief about the tablet travels in the request; the node's own map knows where it is.
 	d := &pb.TabletDescriptor{TabletId: req.TabletId, Epoch: req.Epoch}

@@ -47,7 +47,7 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	}
 	s := &Server{
 		grpc:    grpc.NewServer(opts...),
-		service: &service{transport: transport, cfg: cfg, draining: make(chan struct{})},
+		service: &service{transport: transport, cfg: cfg, tables: newTableIDs(transport), draining: make(chan struct{})},
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
 	return s
@@ -110,6 +110,7 @@ type service struct {
 	pb.UnimplementedPercolatorServer
 	transport txn.Transport
 	cfg       ServerConfig
+	tables    *tableIDs
 	draining  chan struct{} // closed by Shutdown
 }
 
@@ -138,6 +139,9 @@ func (s *service) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (
 		keys[i] = wire.String(k)
 	}
 	t, err := s.transport.CreateTable(ctx, req.Name, keys)
+	if err == nil {
+		s.tables.learn(t.GetId()) // its first operations follow
+	}
 	return &pb.CreateTableResponse{Table: t}, toStatus(err)
 }
 
