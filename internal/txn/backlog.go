@@ -30,8 +30,8 @@ type backlog struct {
 
 // AwaitBacklog waits until at most most notifications wait for observers that can run: those that are paused, retired or
 // linked by no process do not count, nor what is parked. It counts what it lets through between two answers, so queues
-// grow no further than most, plus what is under way in loaders, and what one load notifies beyond one. If the cluster cannot tell, it lets through. It
-// returns ctx's error when ctx ends first, ErrClosed when closed is closed.
+// grow no further than most, plus what is under way in loaders, and what one load notifies beyond one. If the cluster
+// cannot tell, it lets through. It returns ctx's error when ctx ends first, ErrClosed when closed is closed.
 func (c *Client) AwaitBacklog(ctx context.Context, most uint64, closed <-chan struct{}) error {
 	for {
 		wait, pass := c.backlog.admit(most, time.Now())
@@ -69,7 +69,8 @@ type backlogWait struct {
 func (b *backlog) admit(most uint64, now time.Time) (w backlogWait, pass bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	room := b.runnable+b.since < most
+	heard := !b.stale.IsZero() // else nobody knows of any room: the first ones wait for the first answer
+	room := heard && b.runnable+b.since < most
 	switch {
 	case room && (now.Before(b.stale) || b.flight != nil):
 		b.since++
