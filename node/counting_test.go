@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
 )
@@ -17,9 +18,9 @@ func TestExactCounting(t *testing.T) {
 	for _, hints := range []string{"on", "off", "twice"} {
 		for _, lockd := range []bool{true, false} {
 			t.Run(fmt.Sprintf("hints %s, lockd %v", hints, lockd), func(t *testing.T) {
-				count := workload.Counting{Shards: 4}
+				count := workload.Counting{Rows: rows, Shards: 4}
 				n := open(t, "", func(c *node.Config) {
-					c.Observers = count.Register
+					c.Observers = func(r *percolator.Registry) { count.Register(r) }
 					c.Scanners = 8
 					c.Notifications.NoHints = hints == "off"
 					c.Notifications.DuplicateHints = hints == "twice"
@@ -27,13 +28,10 @@ func TestExactCounting(t *testing.T) {
 				})
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
-				if err := count.Load(ctx, n.DB(), 0, rows); err != nil {
+				if err := count.Load(ctx, n.DB()); err != nil {
 					t.Fatal(err)
 				}
-				if err := n.DB().WaitIdle(ctx); err != nil {
-					t.Fatal(err)
-				}
-				if err := count.Check(ctx, n.DB(), rows); err != nil {
+				if err := count.Check(ctx, n.DB()); err != nil {
 					t.Error(err)
 				}
 				t.Logf("%v", n.Status().Observers)
@@ -48,29 +46,25 @@ func TestWaitIdleWithoutTheObserver(t *testing.T) {
 	const rows = 20
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	dir, count := t.TempDir(), workload.Counting{Shards: 2}
-	link := func(c *node.Config) { c.Observers = count.Register }
+	dir, count := t.TempDir(), workload.Counting{Rows: rows, Shards: 2}
+	link := func(c *node.Config) { c.Observers = func(r *percolator.Registry) { count.Register(r) } }
 	if err := open(t, dir, link).Close(ctx); err != nil {
 		t.Fatal(err)
 	}
 	without := open(t, dir, nil)
-	if err := count.Load(ctx, without.DB(), 0, rows); err != nil {
+	if err := count.Load(ctx, without.DB()); err != nil {
 		t.Fatal(err)
 	}
-	if err := without.DB().WaitIdle(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := count.Check(ctx, without.DB(), 0); err != nil {
+	none := count
+	none.Rows = 0
+	if err := none.Check(ctx, without.DB()); err != nil {
 		t.Fatal(err)
 	}
 	if err := without.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
 	with := open(t, dir, link)
-	if err := with.DB().WaitIdle(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := count.Check(ctx, with.DB(), rows); err != nil {
+	if err := count.Check(ctx, with.DB()); err != nil {
 		t.Error(err)
 	}
 }

@@ -6,12 +6,13 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/observer"
 	"github.com/percolator-go/percolator/internal/notifytest"
+	"github.com/percolator-go/percolator/test/workload"
 )
 
 // BenchmarkRuns is the cost of one change and one run of a strong observer that writes one cell, all in memory: what
 // hinter, lockd, dispatcher and invocation add to two small transactions.
 func BenchmarkRuns(b *testing.B) {
-	work := notifytest.Counting{Rows: b.N}
+	work := workload.Counting{Rows: b.N}
 	n := notifytest.Start(b, notifytest.NodeConfig{
 		Cluster: notifytest.NewCluster(), Scanners: 4,
 		Register: func(r *percolator.Registry) { work.Register(r, percolator.Concurrency(64)) },

@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notifytest"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
+	"github.com/percolator-go/percolator/test/workload"
 )
 
 func bounded(t *testing.T, d time.Duration) context.Context {
@@ -30,7 +31,7 @@ func TestExactCounting(t *testing.T) {
 		for _, noLocks := range []bool{false, true} {
 			for _, shards := range []int{1, 64} {
 				t.Run(fmt.Sprintf("hints=%s/lockd=%t/counters=%d", name, !noLocks, shards), func(t *testing.T) {
-					work := notifytest.Counting{Rows: 300, Shards: shards}
+					work := workload.Counting{Rows: 300, Shards: shards}
 					n := notifytest.Start(t, notifytest.NodeConfig{
 						Cluster: notifytest.NewCluster(), Hints: hints, NoLocks: noLocks,
 						Register: func(r *percolator.Registry) { work.Register(r) },
@@ -43,7 +44,7 @@ func TestExactCounting(t *testing.T) {
 	}
 }
 
-func count(t *testing.T, n *notifytest.Node, work notifytest.Counting) {
+func count(t *testing.T, n *notifytest.Node, work workload.Counting) {
 	t.Helper()
 	ctx := bounded(t, 60*time.Second)
 	if err := work.Load(ctx, n.DB); err != nil {
@@ -68,7 +69,7 @@ func TestExactCountingOverFaults(t *testing.T) {
 			cluster := notifytest.NewCluster()
 			var mu sync.Mutex
 			rng := rand.New(rand.NewPCG(seed, 1))
-			work := notifytest.Counting{Rows: 150, Shards: 8}
+			work := workload.Counting{Rows: 150, Shards: 8}
 			n := notifytest.Start(t, notifytest.NodeConfig{
 				Cluster: cluster, Hints: scanner.Hints(seed % 3), NoLocks: seed%2 == 0,
 				Register: func(r *percolator.Registry) { work.Register(r) },
@@ -113,7 +114,7 @@ func TestExactCountingOverFaults(t *testing.T) {
 func TestTwoWorkersOneChange(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	both := newBarrier(2)
-	work := notifytest.Counting{Rows: 40, Inside: func(ctx context.Context, row string, _ *percolator.Tx) error {
+	work := workload.Counting{Rows: 40, Inside: func(ctx context.Context, row string, _ *percolator.Tx) error {
 		return both.meet(ctx, row)
 	}}
 	register := func(r *percolator.Registry) { work.Register(r, percolator.Concurrency(64)) }

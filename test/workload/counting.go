@@ -3,56 +3,79 @@ package workload
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"strconv"
+	"strings"
 
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Counting is the exact-counting workload (§2.4): a strong observer adds one to a counter for every changed row. With one
-// change a row, the counters add up to the number of rows, however often the observer is started.
+// Counting is the exact-counting workload (§2.4): every row of a table changes once, a strong observer increments a counter and
+// leaves a trace of each of its commits, so that a run that counted twice, or never, is found by row.
 type Counting struct {
-	Shards int // cells that the counter is spread over; 1 makes every two runs conflict
+	Table  string // "counting"; the observer's name too
+	Rows   int
+	Shards int // counters, rows spread over them; 1 is contended. 0: none, only traces, which never conflict
+	// Inside, if set, is called in every run before it writes; its error fails the run.
+	Inside func(ctx context.Context, row string, tx *percolator.Tx) error
 }
 
-// The columns of the counting workload.
-var (
-	CountIn    = percolator.Column{Table: "counting", Name: "in"}
-	CountTotal = percolator.Column{Table: "counting", Name: "total"}
-)
+func (w Counting) table() string {
+	if w.Table == "" {
+		return "counting"
+	}
+	return w.Table
+}
 
-// Register adds the counting observer.
-func (c Counting) Register(r *percolator.Registry) {
-	r.Strong("counting", CountIn, func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
-		row := c.counter(n.Row)
-		v, _, err := tx.Get(ctx, row, CountTotal)
-		if err != nil {
+func (w Counting) changed() percolator.Column {
+	return percolator.Column{Table: w.table(), Name: "changed"}
+}
+func (w Counting) count() percolator.Column {
+	return percolator.Column{Table: w.table(), Name: "count"}
+}
+func (w Counting) trace() percolator.Column {
+	return percolator.Column{Table: w.table(), Name: "trace"}
+}
+
+// Register registers the observer.
+func (w Counting) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
+	r.Strong(w.table(), w.changed(), w.observe, opts...)
+}
+
+func (w Counting) observe(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+	if w.Inside != nil {
+		if err := w.Inside(ctx, n.Row, tx); err != nil {
 			return err
 		}
-		sum := 0
-		if len(v) > 0 {
-			if sum, err = strconv.Atoi(string(v)); err != nil {
-				return err
-			}
-		}
-		tx.Set(row, CountTotal, strconv.AppendInt(nil, int64(sum+1), 10))
-		return nil
-	})
-}
-
-func (c Counting) counter(row string) string {
-	sum := 0
-	for _, b := range []byte(row) {
-		sum = sum*31 + int(b)
 	}
-	return fmt.Sprintf("total/%d", (sum&0xffff)%max(c.Shards, 1))
+	tx.Set(fmt.Sprintf("trace/%s/%020d", n.Row, tx.StartTS()), w.trace(), []byte("1"))
+	if w.Shards == 0 {
+		return nil
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(n.Row))
+	shard := fmt.Sprintf("shard/%d", int(h.Sum32())%w.Shards)
+	value, _, err := tx.Get(ctx, shard, w.count())
+	if err != nil {
+		return err
+	}
+	at, _ := strconv.Atoi(string(value))
+	tx.Set(shard, w.count(), []byte(strconv.Itoa(at+1)))
+	return nil
 }
 
-// Load changes each of the rows [from, to) once.
-func (c Counting) Load(ctx context.Context, db *percolator.DB, from, to int) error {
-	l := db.Loader(percolator.LoaderConfig{Workers: 32})
-	for i := from; i < to; i++ {
+// Row is the name of the i-th row.
+func (w Counting) Row(i int) string { return fmt.Sprintf("row/%08d", i) }
+
+// Load changes every row once, in transactions of their own.
+func (w Counting) Load(ctx context.Context, db *percolator.DB) error {
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: w.table()}); err != nil {
+		return err
+	}
+	l := db.Loader(percolator.LoaderConfig{})
+	for i := range w.Rows {
 		err := l.Load(ctx, func(_ context.Context, tx *percolator.Tx) error {
-			tx.Set(fmt.Sprintf("row/%06d", i), CountIn, []byte("x"))
+			tx.Set(w.Row(i), w.changed(), []byte("x"))
 			return nil
 		})
 		if err != nil {
@@ -63,26 +86,47 @@ func (c Counting) Load(ctx context.Context, db *percolator.DB, from, to int) err
 	return l.Close()
 }
 
-// Check compares the counters with the number of rows that have been changed once each.
-func (c Counting) Check(ctx context.Context, db *percolator.DB, want int) error {
+// Check waits until nothing is left to run and compares: every row was counted exactly once.
+func (w Counting) Check(ctx context.Context, db *percolator.DB) error {
+	if err := db.WaitIdle(ctx); err != nil {
+		return err
+	}
 	s, err := db.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = s.Close() }()
+	traces := map[string]int{}
+	for cell, err := range s.Scan(ctx, percolator.Rows(w.table()).Prefix("trace/"), w.trace()) {
+		if err != nil {
+			return err
+		}
+		row := strings.TrimPrefix(cell.Row, "trace/")
+		traces[row[:strings.LastIndexByte(row, '/')]]++
+	}
+	for i := range w.Rows {
+		if n := traces[w.Row(i)]; n != 1 {
+			return fmt.Errorf("workload: exact counting: row %s was committed %d times, want once (%d of %d rows have traces)", w.Row(i), n, len(traces), w.Rows)
+		}
+	}
+	return w.checkCounters(ctx, s)
+}
+
+func (w Counting) checkCounters(ctx context.Context, s *percolator.Snapshot) error {
+	if w.Shards == 0 {
+		return nil
+	}
 	sum := 0
-	for cell, err := range s.Scan(ctx, percolator.Rows(CountTotal.Table).Prefix("total/"), CountTotal) {
+	for i := range w.Shards {
+		value, _, err := s.Get(ctx, fmt.Sprintf("shard/%d", i), w.count())
 		if err != nil {
 			return err
 		}
-		n, err := strconv.Atoi(string(cell.Value))
-		if err != nil {
-			return err
-		}
+		n, _ := strconv.Atoi(string(value))
 		sum += n
 	}
-	if sum != want {
-		return fmt.Errorf("workload: exact counting: the observer counted %d changes of %d", sum, want)
+	if sum != w.Rows {
+		return fmt.Errorf("workload: exact counting: counters say %d, want %d", sum, w.Rows)
 	}
 	return nil
 }
