@@ -15,6 +15,8 @@
 //  6. A timestamp serves only those who had asked before its request was sent, and only if it is above all that had been
 //     seen then.
 //  7. The tablet map only ever splits, so of two overlapping descriptors the one with the higher epoch is newer.
+//  8. An open snapshot that gets older than a quarter of the history is held by a lease of the process, as long as the
+//     cluster lets it [11]. It is advisory: a read that comes too late is refused, never wrong.
 //
 // Everything that a Client starts in the background is bounded and joined by Close. A crash of the process leaves
 // locks behind; they expire by oracle time and whoever meets them decides them by their primary (CheckTxnStatus).
