@@ -13,7 +13,7 @@ import (
 // A full-text index that was lost, or is to be made anew, is filled from the repository; one of another repository is not
 // taken for ours.
 func TestFullTextIndexAnew(t *testing.T) {
-	o := options{pages: sample(t), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true, quiet: true, limit: 100}
+	o := options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true, quiet: true, limit: 100}
 	for _, step := range []struct {
 		name   string
 		before func() error
@@ -36,7 +36,7 @@ func TestFullTextIndexAnew(t *testing.T) {
 
 // What comes again, as after a kill between the index's batch and the acknowledgment, or comes late, changes nothing.
 func TestExportRepeated(t *testing.T) {
-	a := opened(t, options{pages: sample(t), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, limit: 100})
+	a := opened(t, options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, limit: 100})
 	if err := a.crawl(t.Context(), a.pages); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestExportRepeated(t *testing.T) {
 
 // A document that is not what the repository holds is found, whatever is wrong with it.
 func TestVerifyFindsDocument(t *testing.T) {
-	a := opened(t, options{pages: sample(t), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, limit: 100})
+	a := opened(t, options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, limit: 100})
 	if err := a.crawl(t.Context(), a.pages); err != nil {
 		t.Fatal(err)
 	}

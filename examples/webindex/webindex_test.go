@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	percolator "github.com/percolator-go/percolator"
@@ -14,11 +15,38 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-func sample(t *testing.T) string {
+// samples are parts of the corpus that all tests share: rendering one takes longer than most of them. No test changes one.
+var samples = struct {
+	sync.Mutex
+	dir  string
+	made map[int]bool
+}{made: map[int]bool{}}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "webindex-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	samples.dir = dir
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// sample is a part of the corpus: of its documentation one page in n.
+func sample(t *testing.T, n int) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "pages")
-	if err := corpus.Sample(t.Context(), dir, 200); err != nil {
-		t.Fatal(err)
+	samples.Lock()
+	defer samples.Unlock()
+	dir := filepath.Join(samples.dir, fmt.Sprint(n))
+	if !samples.made[n] {
+		if err := corpus.Sample(t.Context(), dir, n); err != nil {
+			t.Fatal(err)
+		}
+		samples.made[n] = true
 	}
 	return dir
 }
@@ -48,7 +76,7 @@ func opened(t *testing.T, o options) *app {
 // again with fewer pages.
 func TestWebindex(t *testing.T) {
 	o := options{
-		pages: sample(t), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true, quiet: true, edit: 0.05, seed: 1,
+		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true, quiet: true, edit: 0.05, seed: 1,
 	}
 	for range 2 {
 		if err := run(t.Context(), o, logger()); err != nil {
@@ -63,7 +91,7 @@ func TestWebindex(t *testing.T) {
 
 // Loading what is loaded already writes nothing and wakes nobody.
 func TestLoadAgain(t *testing.T) {
-	a := opened(t, options{pages: sample(t), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, limit: 50})
+	a := opened(t, options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, limit: 50})
 	if err := a.crawl(t.Context(), a.pages); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +129,7 @@ func spoil(t *testing.T, db *percolator.DB, col percolator.Column, wrong func(tx
 
 // A single cell that is wrong is found by the verifier, whichever it is.
 func TestVerifyFinds(t *testing.T) {
-	a := opened(t, options{pages: sample(t), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true})
+	a := opened(t, options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true})
 	if err := errors.Join(a.crawl(t.Context(), a.pages), a.check(t.Context(), a.pages)); err != nil {
 		t.Fatal(err)
 	}
@@ -164,12 +192,8 @@ func TestVerifyFinds(t *testing.T) {
 
 // An edit of some pages costs little of what ranking all of them did: what changes less than a digit stops (§1).
 func TestEditRanksLittle(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "pages")
-	if err := corpus.Sample(t.Context(), dir, 20); err != nil {
-		t.Fatal(err)
-	}
 	a := opened(t, options{
-		pages: dir, dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, verify: true, edit: 0.01, seed: 1,
+		pages: sample(t, 20), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, verify: true, edit: 0.01, seed: 1,
 	})
 	if err := a.index(t.Context()); err != nil {
 		t.Fatal(err)
