@@ -101,8 +101,12 @@ func (r *run) get(ctx context.Context, s *percolator.Snapshot, table, row string
 		return err
 	}
 	if len(cells) == 0 || len(cells) < len(columns) {
+		what := fmt.Sprintf("holds %d of the %d cells asked for", len(cells), len(columns))
+		if len(columns) == 0 { // the whole row was asked for: there is nothing to count
+			what = "holds no cells"
+		}
 		return &hintError{
-			err:  fmt.Errorf("%w: row %s of table %s holds %d of the %d cells asked for", errNoValue, printable(row), table, len(cells), max(1, len(columns))),
+			err:  fmt.Errorf("%w: row %s of table %s %s", errNoValue, printable(row), table, what),
 			hint: fmt.Sprintf("`%s history %s ROW` shows what the row ever held", r.Name, table),
 		}
 	}
