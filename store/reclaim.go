@@ -47,8 +47,10 @@ func (s *Store) reclaimLoop() {
 
 // Reclaim tells Badger what no open Snap can see any more, and, if that is much and the store has nothing else to do, has it
 // compacted. There is no value log to collect (chunk.go). The background worker calls it, so that the end of a long Snap is
-// noticed without writes; others may.
+// noticed without writes; others may. One of Reclaim and Compact goes on at a time.
 func (s *Store) Reclaim() {
+	s.reclaiming.Lock()
+	defer s.reclaiming.Unlock()
 	for _, d := range s.databases() {
 		d.discard()
 		if s.worthwhile(d) {
@@ -61,6 +63,8 @@ func (s *Store) Reclaim() {
 
 // Compact gives back what is dead now, whatever it costs: it rewrites all tables. What open Snaps see stays.
 func (s *Store) Compact() error {
+	s.reclaiming.Lock()
+	defer s.reclaiming.Unlock()
 	for _, d := range s.databases() {
 		d.discard()
 		if err := s.compact(d); err != nil {

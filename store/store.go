@@ -23,7 +23,8 @@ type Store struct {
 	stop    chan struct{}
 	workers sync.WaitGroup
 
-	blocked atomic.Bool // below MinFreeBytes when last looked at
+	blocked    atomic.Bool // below MinFreeBytes when last looked at
+	reclaiming sync.Mutex  // held while Reclaim or Compact works
 }
 
 // database is one Badger database with its sequence and its writer.
@@ -34,7 +35,7 @@ type database struct {
 	writer  *Writer
 	count   counters
 	dead    atomic.Int64 // bytes, about, that have become superfluous since the last compaction
-	looked  uint64       // bytes written when Reclaim last looked; the reclaim worker's
+	looked  uint64       // bytes written when Reclaim last looked; guarded by reclaiming
 }
 
 // Names inside Options.Dir.

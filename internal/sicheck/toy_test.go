@@ -144,13 +144,13 @@ func (x *toyTxn) conflicts() bool {
 func (x *toyTxn) end() {
 	s := x.t
 	out := Txn{ID: x.id, Ops: x.ops, Began: x.began}
-	switch {
-	case x.conflicts() && !s.hit(lostUpdate), s.rng.IntN(10) == 0:
+	switch lucky := s.rng.IntN(10); {
+	case x.conflicts() && !s.hit(lostUpdate), lucky == 0:
 		out.Outcome = Aborted
 		if s.hit(abortedWrite) {
 			s.commit(x.writes)
 		}
-	case s.rng.IntN(10) == 0:
+	case lucky == 1:
 		out.Outcome = Unknown
 		if s.bug == halfCommit {
 			if keys := slices.Sorted(maps.Keys(x.writes)); len(keys) > 1 {

@@ -194,7 +194,7 @@ func (k *killer) command(ctx context.Context, args []string, after time.Duration
 		}
 	}
 	cancel()
-	_ = <-ended // it was killed
+	<-ended // it was killed
 	return text.Bytes(), true, nil
 }
 
