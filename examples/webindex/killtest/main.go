@@ -194,8 +194,8 @@ func (k *killer) command(ctx context.Context, args []string, after time.Duration
 		}
 	}
 	cancel()
-	<-ended // it was killed
-	return text.Bytes(), true, nil
+	killed = <-ended != nil // else it had just come to its end
+	return text.Bytes(), killed, nil
 }
 
 // written is when the full-text index was written last.
