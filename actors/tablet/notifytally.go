@@ -35,36 +35,53 @@ const maxAges = 4096
 // ages counts timestamps by the time they were given out, so that the oldest is known without a list of them: in buckets
 // of a second, doubled whenever there are too many buckets.
 type ages struct {
-	buckets map[int64]int // by milliseconds / width
-	double  uint          // width is 1000 << double
+	buckets map[int64]ageBucket // by milliseconds / width
+	double  uint                // width is 1000 << double
+}
+
+// ageBucket counts the timestamps of one bucket. least is the least that was ever added while there were any: exact, until
+// that one is taken away before others of its bucket.
+type ageBucket struct {
+	n     int
+	least mvcc.Timestamp // 0: none was added
 }
 
 func (a *ages) width() int64 { return 1000 << a.double }
 
+// add adds a timestamp (n is 1) or takes one away (-1).
 func (a *ages) add(ts mvcc.Timestamp, n int) {
-	if a.buckets == nil {
-		a.buckets = map[int64]int{}
+	b := ageBucket{n: n}
+	if n > 0 {
+		b.least = ts
 	}
-	a.put(ts.Millis()/a.width(), n)
+	a.put(ts.Millis()/a.width(), b)
 	for len(a.buckets) > maxAges {
 		a.coarsen()
 	}
 }
 
-func (a *ages) put(bucket int64, n int) {
-	if n += a.buckets[bucket]; n == 0 {
-		delete(a.buckets, bucket)
+func (a *ages) put(at int64, b ageBucket) {
+	if a.buckets == nil {
+		a.buckets = map[int64]ageBucket{}
+	}
+	old := a.buckets[at]
+	b.n += old.n
+	if b.least == 0 || (old.least != 0 && old.least < b.least) {
+		b.least = old.least
+	}
+	if b.n == 0 {
+		delete(a.buckets, at)
 		return
 	}
-	a.buckets[bucket] = n
+	a.buckets[at] = b
 }
 
 func (a *ages) coarsen() {
 	fine := a.buckets
 	a.double++
-	a.buckets = make(map[int64]int, len(fine)/2)
-	for b, n := range fine {
-		a.put(b/2, n)
+	a.buckets = make(map[int64]ageBucket, len(fine)/2)
+	for at, b := range fine {
+		a.put(at/2, b)
 	}
 }
 
@@ -72,19 +89,25 @@ func (a *ages) merge(o *ages) {
 	for a.double < o.double {
 		a.coarsen()
 	}
-	for b, n := range o.buckets {
-		a.add(mvcc.TimestampAt(b*o.width()), n)
+	for at, b := range o.buckets {
+		a.put(at*o.width()/a.width(), b)
+	}
+	for len(a.buckets) > maxAges {
+		a.coarsen()
 	}
 }
 
-// oldest is a timestamp at most one bucket's width before the oldest one counted; 0 if there is none.
+// oldest is the oldest timestamp, or one at most a bucket's width before it; 0 if there is none.
 func (a *ages) oldest() mvcc.Timestamp {
-	least := int64(math.MaxInt64)
-	for b := range a.buckets {
-		least = min(least, b)
+	oldest := mvcc.Timestamp(math.MaxUint64)
+	for at, b := range a.buckets {
+		if b.least == 0 { // not known: the bucket's beginning
+			b.least = max(mvcc.TimestampAt(at*a.width()), 1)
+		}
+		oldest = min(oldest, b.least)
 	}
-	if least == math.MaxInt64 {
+	if oldest == math.MaxUint64 {
 		return 0
 	}
-	return max(mvcc.TimestampAt(least*a.width()), 1)
+	return oldest
 }
