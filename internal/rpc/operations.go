@@ -223,7 +223,7 @@ func fit(resp *pb.TabletResponse) *pb.TabletResponse {
 			size += len(results[n].Value)
 			n++
 		}
-		return &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{Results: results[:n]}}}
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{Results: results[:n], At: resp.GetGet().GetAt()}}}
 	}
 	if proto.Size(resp) > MaxOperation {
 		return failed(pb.Error_CODE_TOO_LARGE, "the answer is larger than a message: ask for less")
