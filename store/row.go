@@ -15,16 +15,26 @@ var rowGroups = [...]mvcc.Group{
 const rowBytes = 4 << 20
 
 // Row returns what the row holds in W, H, D, L, R, in that order, then, in the given columns, its N and I: limit entries
-// of each group at most, and rowBytes in all, so that a hot row does not flood the caller.
-func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string) ([]mvcc.HistoryEntry, error) {
+// of each group at most, and rowBytes in all, so that a hot row does not flood the caller. With only it returns those cells
+// of the row, each with a limit of its own: however wide the row is, they are in it.
+func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string, only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
 	var out []mvcc.HistoryEntry
 	budget := rowBytes
 	for _, g := range rowGroups {
-		found, err := s.group(g, appendRow(nil, g, t, row), limit, &budget)
-		if err != nil {
-			return nil, err
+		prefixes := [][]byte{appendRow(nil, g, t, row)}
+		if len(only) > 0 {
+			prefixes = prefixes[:0]
 		}
-		out = append(out, found...)
+		for _, c := range only {
+			prefixes = append(prefixes, appendCell(nil, g, c))
+		}
+		for _, prefix := range prefixes {
+			found, err := s.group(g, prefix, limit, &budget)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, found...)
+		}
 	}
 	for _, g := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
 		for _, column := range columns {

@@ -288,3 +288,20 @@ func TestRowIsBounded(t *testing.T) {
 		t.Errorf("%d bytes in %v", bytes, groups)
 	}
 }
+
+// TestRowOfSomeCells: however wide the row is, the cells that are asked for are in the answer, and no others.
+func TestRowOfSomeCells(t *testing.T) {
+	s := open(t, "")
+	var batch store.Batch
+	for _, column := range []string{"a", "b", "c", "cc"} {
+		w := &mvcc.Write{CommitTS: 9, StartTS: 8, Kind: mvcc.KindPut, Value: []byte(column)}
+		batch.PutMutation(&mvcc.Mutation{Group: mvcc.GroupWrite, Cell: mvcc.Cell{Table: 16, Row: "r", Column: column}, Write: w})
+	}
+	commit(t, s, &batch)
+	snap := s.Snap()
+	defer snap.Close()
+	row, err := snap.Row(16, "r", 1, nil, mvcc.Cell{Table: 16, Row: "r", Column: "c"}, mvcc.Cell{Table: 16, Row: "r", Class: mvcc.ClassAck, Column: "b"})
+	if err != nil || len(row) != 1 || row[0].Cell.Column != "c" {
+		t.Errorf("%v, %v", row, err)
+	}
+}

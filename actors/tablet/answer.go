@@ -157,7 +157,11 @@ func answerHistory(v *readView, req *pb.HistoryRequest) (*pb.TabletResponse, err
 		limit = maxPageRows
 	}
 	table := mvcc.TableID(req.Table)
-	entries, err := v.Row(table, wire.String(req.Row), limit, v.catalogue.columnsOf(table))
+	only := make([]mvcc.Cell, len(req.Cells))
+	for i, c := range req.Cells {
+		only[i] = wire.Cell(c)
+	}
+	entries, err := v.Row(table, wire.String(req.Row), limit, v.catalogue.columnsOf(table), only...)
 	if err != nil {
 		return nil, err
 	}

@@ -114,6 +114,7 @@ func (t *Tablet) checkRequest(req *pb.TabletRequest) *pb.TabletResponse {
 		}
 	case *pb.TabletRequest_History:
 		c.row(op.History.GetTable(), op.History.GetRow())
+		c.cells(op.History.GetCells())
 	case *pb.TabletRequest_Split:
 		c.splitAt(op.Split)
 	case *pb.TabletRequest_Collect:

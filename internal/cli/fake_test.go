@@ -38,6 +38,7 @@ type fakeCluster struct {
 	sent []proto.Message
 	// walked answers a walk; nil: nothing is there.
 	walked func(*pb.WalkRequest) *pb.WalkResponse
+	wide   bool  // rows have more than an answer holds, unless it is asked for cells
 	fail   error // every method returns it
 	hang   bool  // NodeStatus answers when its context ends
 }
@@ -51,6 +52,9 @@ func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.Ta
 		entries, special := f.rows[string(req.GetHistory().Row)]
 		if !special {
 			entries = f.history
+		}
+		if f.wide && len(req.GetHistory().Cells) == 0 {
+			entries = entries[:1]
 		}
 		return &pb.TabletResponse{Result: &pb.TabletResponse_History{History: &pb.HistoryResponse{Entries: entries}}}, nil
 	case req.GetWalk() != nil:

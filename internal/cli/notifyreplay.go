@@ -77,7 +77,7 @@ func (r *run) replayNotifications(ctx context.Context, s *session, observer stri
 func (r *run) replayRow(ctx context.Context, s *session, o *pb.ObserverInfo, row string) error {
 	cell := mvcc.Cell{Table: mvcc.TableID(o.Table), Row: row, Column: string(o.Column)}
 	if !o.Weak {
-		entries, err := rowHistory(ctx, s, cell.Table, row, 0)
+		entries, err := rowHistory(ctx, s, cell.Table, row, 0, cell)
 		if err != nil {
 			return err
 		}

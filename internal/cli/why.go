@@ -103,11 +103,20 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 	}
 	// One message reads change, acknowledgment, notification and locks: a row never spans two tablets, so they are of one
 	// moment and can be weighed against each other.
-	entries, err := rowHistory(ctx, s, id, row, 0)
+	ack := mvcc.Cell{Table: id, Row: row, Class: mvcc.ClassAck, Column: observer}
+	cells := []mvcc.Cell{ack}
+	if f.info != nil && f.info.TableName == table {
+		cells = append(cells, mvcc.Cell{Table: id, Row: row, Column: string(f.info.Column)})
+	}
+	entries, err := rowHistory(ctx, s, id, row, 0, cells...)
 	if err != nil {
 		return nil, err
 	}
-	f.rows = len(entries)
+	some, err := rowHistory(ctx, s, id, row, 1)
+	if err != nil {
+		return nil, err
+	}
+	f.rows = len(some)
 	if f.now, err = s.now(ctx); err != nil {
 		return nil, err
 	}
@@ -155,7 +164,7 @@ func (f *facts) read(ctx context.Context, s *session, entries []*pb.HistoryEntry
 // would roll an expired one back).
 func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 	primary, start := o.lock.Lock.Primary, uint64(o.lock.Lock.StartTS)
-	entries, err := rowHistory(ctx, s, primary.Table, primary.Row, 0)
+	entries, err := rowHistory(ctx, s, primary.Table, primary.Row, 0, primary)
 	if err != nil {
 		return err
 	}
@@ -185,9 +194,10 @@ func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 	return nil
 }
 
-// rowHistory reads all that a row holds, as it is stored; limit 0 is the tablet's own.
-func rowHistory(ctx context.Context, s *session, table mvcc.TableID, row string, limit int) ([]*pb.HistoryEntry, error) {
-	request := &pb.HistoryRequest{Table: uint32(table), Row: []byte(row), Limit: uint32(max(limit, 0))}
+// rowHistory reads what a row holds, or some cells of it, as it is stored; limit 0 is the tablet's own. A row may hold more
+// than one answer: a conclusion from what is not there has to ask for the cell.
+func rowHistory(ctx context.Context, s *session, table mvcc.TableID, row string, limit int, only ...mvcc.Cell) ([]*pb.HistoryEntry, error) {
+	request := &pb.HistoryRequest{Table: uint32(table), Row: []byte(row), Limit: uint32(max(limit, 0)), Cells: wire.CellsPB(only)}
 	answer, _, err := s.client.Send(ctx, wire.Position{Table: table, Row: row}, &pb.TabletRequest{Op: &pb.TabletRequest_History{History: request}})
 	if err != nil {
 		return nil, err

@@ -67,6 +67,19 @@ func TestWhy(t *testing.T) {
 	}
 }
 
+// TestWhyOfAWideRow: a verdict does not rest on what an answer had no room for.
+func TestWhyOfAWideRow(t *testing.T) {
+	cluster := bankCluster()
+	cluster.wide = true
+	cluster.rows = map[string][]*pb.HistoryEntry{"Bob": {
+		parseEntry(t, "Bob", "W aaa 9 7 put x"), parseEntry(t, "Bob", "W bal 9 7 put x"), parseEntry(t, "Bob", "A count 12 10"),
+	}}
+	code, stdout, stderr := runApp(t, cluster, nil, "why", "bank", "Bob", "count")
+	if code != ExitDone || !strings.HasPrefix(stdout, "It ran at 10") {
+		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
+	}
+}
+
 // applyState sets the state of count.
 func applyState(t *testing.T, d *datadriven.TestData, o *pb.ObserverState) {
 	t.Helper()

@@ -2695,6 +2695,7 @@ type HistoryRequest struct {
 	Table         uint32                 `protobuf:"varint,1,opt,name=table,proto3" json:"table,omitempty"`
 	Row           []byte                 `protobuf:"bytes,2,opt,name=row,proto3" json:"row,omitempty"`
 	Limit         uint32                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Cells         []*Cell                `protobuf:"bytes,4,rep,name=cells,proto3" json:"cells,omitempty"` // only these, of the row; none: all of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2748,6 +2749,13 @@ func (x *HistoryRequest) GetLimit() uint32 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *HistoryRequest) GetCells() []*Cell {
+	if x != nil {
+		return x.Cells
+	}
+	return nil
 }
 
 type HistoryEntry struct {
@@ -4990,11 +4998,12 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x06intent\x18\x05 \x01(\v2\x15.percolator.v1.IntentR\x06intent\"V\n" +
 	"\fWalkResponse\x122\n" +
 	"\aentries\x18\x01 \x03(\v2\x18.percolator.v1.WalkEntryR\aentries\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\bR\x04done\"N\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\"y\n" +
 	"\x0eHistoryRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\rR\x05limit\"\xa6\x02\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\x12)\n" +
+	"\x05cells\x18\x04 \x03(\v2\x13.percolator.v1.CellR\x05cells\"\xa6\x02\n" +
 	"\fHistoryEntry\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12'\n" +
 	"\x04cell\x18\x02 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x0e\n" +
@@ -5320,66 +5329,67 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	6,   // 49: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
 	9,   // 50: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
 	38,  // 51: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
-	3,   // 52: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
-	5,   // 53: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
-	6,   // 54: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
-	8,   // 55: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
-	9,   // 56: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
-	41,  // 57: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	45,  // 58: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	7,   // 59: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	10,  // 60: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	10,  // 61: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	52,  // 62: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	51,  // 63: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	50,  // 64: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	10,  // 65: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	1,   // 66: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	7,   // 67: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	3,   // 68: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	14,  // 69: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	17,  // 70: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	20,  // 71: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	21,  // 72: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	22,  // 73: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	23,  // 74: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	24,  // 75: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	25,  // 76: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	26,  // 77: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	27,  // 78: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	28,  // 79: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	29,  // 80: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	31,  // 81: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	32,  // 82: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	35,  // 83: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	37,  // 84: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	40,  // 85: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	43,  // 86: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	48,  // 87: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	53,  // 88: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	54,  // 89: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	56,  // 90: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	46,  // 91: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	61,  // 92: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	16,  // 93: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	19,  // 94: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	58,  // 95: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	34,  // 96: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	36,  // 97: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	39,  // 98: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	42,  // 99: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	44,  // 100: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	49,  // 101: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	55,  // 102: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	57,  // 103: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	47,  // 104: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	2,   // 105: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	10,  // 106: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	107, // [107:107] is the sub-list for method output_type
-	107, // [107:107] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	3,   // 52: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
+	3,   // 53: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
+	5,   // 54: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
+	6,   // 55: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
+	8,   // 56: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
+	9,   // 57: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
+	41,  // 58: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
+	45,  // 59: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	7,   // 60: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	10,  // 61: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	10,  // 62: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	52,  // 63: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	51,  // 64: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	50,  // 65: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	10,  // 66: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	1,   // 67: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	7,   // 68: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	3,   // 69: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	14,  // 70: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	17,  // 71: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	20,  // 72: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	21,  // 73: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	22,  // 74: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	23,  // 75: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	24,  // 76: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	25,  // 77: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	26,  // 78: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	27,  // 79: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	28,  // 80: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	29,  // 81: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	31,  // 82: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	32,  // 83: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	35,  // 84: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	37,  // 85: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	40,  // 86: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	43,  // 87: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	48,  // 88: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	53,  // 89: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	54,  // 90: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	56,  // 91: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	46,  // 92: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	61,  // 93: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	16,  // 94: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	19,  // 95: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	58,  // 96: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	34,  // 97: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	36,  // 98: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	39,  // 99: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	42,  // 100: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	44,  // 101: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	49,  // 102: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	55,  // 103: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	57,  // 104: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	47,  // 105: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	2,   // 106: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	10,  // 107: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	108, // [108:108] is the sub-list for method output_type
+	108, // [108:108] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
