@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/pbjson"
@@ -39,6 +40,10 @@ type Server struct {
 	served   chan error
 }
 
+// maxConnections bounds connections at once: whoever opens thousands must not leave the store without file descriptors, for
+// then the process ends. Those beyond it wait to be accepted; idle and slow ones are closed by the server's timeouts.
+const maxConnections = 256
+
 // Open binds the address and serves.
 func Open(o Options) (*Server, error) {
 	if o.Logger == nil {
@@ -58,10 +63,10 @@ func Open(o Options) (*Server, error) {
 			MaxHeaderBytes:    64 << 10,
 			ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 		},
-		listener: listener,
+		listener: netutil.LimitListener(listener, maxConnections),
 		served:   make(chan error, 1),
 	}
-	go func() { s.served <- s.http.Serve(listener) }() // joined by Close
+	go func() { s.served <- s.http.Serve(s.listener) }() // joined by Close
 	return s, nil
 }
 

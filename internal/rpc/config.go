@@ -108,6 +108,9 @@ type ServerConfig struct {
 	MaxInFlight int
 	// MaxStreams bounds concurrent calls and streams of one connection; default 256.
 	MaxStreams uint32
+	// MaxConnections bounds connections at once; default 1024. Those beyond it wait to be accepted: were there no bound,
+	// whoever opens very many would leave the store without file descriptors, and the process ends then.
+	MaxConnections int
 	// Latest is the greatest timestamp that the oracle has given out, or a later one: requests with timestamps above it
 	// are refused. nil: they are not looked at.
 	Latest func() mvcc.Timestamp
@@ -120,6 +123,9 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	}
 	if c.MaxStreams == 0 {
 		c.MaxStreams = 256
+	}
+	if c.MaxConnections <= 0 {
+		c.MaxConnections = 1024
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -350,3 +350,45 @@ func TestDialErrors(t *testing.T) {
 		t.Errorf("no address: %v", err)
 	}
 }
+
+// TestConnectionsAreBounded: beyond the bound nobody is accepted until somebody goes.
+func TestConnectionsAreBounded(t *testing.T) {
+	s := serve(t, ServerConfig{MaxConnections: 1})
+	lis, err := net.Listen("tcp", "127.0.0.1:0") // a pipe has no room for those who wait
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.server.Serve(lis) }()
+	defer func() {
+		s.server.Stop()
+		<-served
+	}()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", lis.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := c.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	greeted := func(c net.Conn, patience time.Duration) error { // with its settings
+		_ = c.SetReadDeadline(time.Now().Add(patience))
+		_, err := c.Read(make([]byte, 1))
+		return err
+	}
+	first, second := dial(), dial()
+	if err := greeted(first, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if greeted(second, 100*time.Millisecond) == nil {
+		t.Error("one connection too many was served")
+	}
+	_ = first.Close()
+	if err := greeted(second, 10*time.Second); err != nil {
+		t.Errorf("it was not served when the other had gone: %v", err)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -55,7 +56,7 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 
 // Serve answers on the listener until Stop or Shutdown; it then returns nil. It may be called for several listeners.
 func (s *Server) Serve(lis net.Listener) error {
-	if err := s.grpc.Serve(lis); !errors.Is(err, grpc.ErrServerStopped) {
+	if err := s.grpc.Serve(netutil.LimitListener(lis, s.service.cfg.MaxConnections)); !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}
 	return nil // stopped before it began

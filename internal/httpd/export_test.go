@@ -1,0 +1,4 @@
+package httpd
+
+// MaxConnections is for tests.
+const MaxConnections = maxConnections
