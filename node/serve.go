@@ -26,11 +26,15 @@ type servers struct {
 func Version() string { return version.String() }
 
 // serve opens the listeners.
-func (n *Node) serve(_ context.Context) error {
+func (n *Node) serve(ctx context.Context) error {
 	s := &servers{}
 	n.servers = s
 	var err error
 	if n.cfg.Listen != "" {
+		// So that latest knows: until the oracle has given out one, timestamps of its last life can't be told from made-up ones.
+		if _, err = n.client.Timestamp(ctx); err != nil {
+			return fmt.Errorf("node: the oracle gives no timestamp: %w", err)
+		}
 		if s.listen, err = net.Listen("tcp", n.cfg.Listen); err != nil {
 			return fmt.Errorf("node: listen for clients: %w", err)
 		}
@@ -52,13 +56,9 @@ func (n *Node) serve(_ context.Context) error {
 	return nil
 }
 
-// latest is the last timestamp given out: on one node its oracle is the only one. Before it has given out any, those of
-// its last life count, which are not known here: then there is no limit.
+// latest is the last timestamp given out: on one node its oracle is the only one.
 func (n *Node) latest() mvcc.Timestamp {
 	last, _, _ := n.oracle.Stats()
-	if last == 0 {
-		return mvcc.MaxTimestamp
-	}
 	return last
 }
 
