@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/examples/webindex/export"
 )
@@ -23,7 +25,8 @@ const (
 	requestTimeout = 10 * time.Second
 	headerTimeout  = 5 * time.Second
 	maxHeader      = 16 << 10
-	maxAtOnce      = 16 // searches; others are asked to come again
+	maxAtOnce      = 16  // searches; others are asked to come again
+	maxConnections = 256 // others wait to be accepted: the node beside us needs file descriptors too
 )
 
 // security is sent with everything: no script, no frame, no style or font but our own, nothing from elsewhere.
@@ -68,7 +71,7 @@ func Open(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("search: %w", err)
 	}
-	s := &Server{cfg: cfg, pages: pages, listener: listener, slots: make(chan struct{}, maxAtOnce)}
+	s := &Server{cfg: cfg, pages: pages, listener: netutil.LimitListener(listener, maxConnections), slots: make(chan struct{}, maxAtOnce)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.search)
 	mux.HandleFunc("GET /style.css", s.style)
@@ -78,7 +81,7 @@ func Open(cfg Config) (*Server, error) {
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	s.served.Go(func() {
-		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			cfg.Logger.Error("search: the server ended", "error", err)
 		}
 	})
