@@ -28,10 +28,11 @@ type backlog struct {
 	stale    time.Time // worth asking from then on
 }
 
-// AwaitBacklog waits until at most most notifications wait for observers that can run: those that are paused, retired or
-// linked by no process do not count, nor what is parked. It counts what it lets through between two answers, so queues
-// grow no further than most, plus what is under way in loaders, and what one load notifies beyond one. If the cluster
-// cannot tell, it lets through. It returns ctx's error when ctx ends first, ErrClosed when closed is closed.
+// AwaitBacklog waits until at most most notifications wait for observers that can run: those that are paused, retired,
+// linked by no process, or blocked for ever by their own runs do not count, nor what is parked. It counts what it lets
+// through between two answers, so queues grow no further than most, plus what is under way in loaders, and what one load
+// notifies beyond one. If the cluster cannot tell, it lets through. It returns ctx's error when ctx ends first, ErrClosed
+// when closed is closed.
 func (c *Client) AwaitBacklog(ctx context.Context, most uint64, closed <-chan struct{}) error {
 	for {
 		wait, pass := c.backlog.admit(most, time.Now())
@@ -121,7 +122,11 @@ func (c *Client) runnable(ctx context.Context) (uint64, error) {
 	}
 	var n uint64
 	for _, o := range observers {
-		if o.Linked && !o.GetInfo().GetPaused() && !o.GetInfo().GetRetired() {
+		// Runs that never return have taken all that the observer may have: what is queued behind them will not run here, and
+		// loaders must not wait for it.
+		s := o.GetStatus()
+		blocked := s.GetQueued() > 0 && s.GetStuck() > 0 && s.GetStuck() == s.GetRunning()
+		if o.Linked && !blocked && !o.GetInfo().GetPaused() && !o.GetInfo().GetRetired() {
 			n += o.Notifications
 		}
 	}

@@ -100,8 +100,11 @@ func TestBacklogOfWhatCannotRun(t *testing.T) {
 		"paused":   held(&pb.ObserverState{Info: &pb.ObserverInfo{Paused: true}, Linked: true, Notifications: many}),
 		"retired":  held(&pb.ObserverState{Info: &pb.ObserverInfo{Retired: true}, Linked: true, Notifications: many}),
 		"unlinked": held(&pb.ObserverState{Info: &pb.ObserverInfo{}, Notifications: many}),
-		"parked":   held(&pb.ObserverState{Info: &pb.ObserverInfo{}, Linked: true, Parked: many}),
-		"error":    func() ([]*pb.ObserverState, error) { return nil, errors.New("no meta") },
+		"blocked": held(&pb.ObserverState{
+			Info: &pb.ObserverInfo{}, Linked: true, Notifications: many, Status: &pb.ObserverStatus{Running: 32, Stuck: 32, Queued: 100},
+		}),
+		"parked": held(&pb.ObserverState{Info: &pb.ObserverInfo{}, Linked: true, Parked: many}),
+		"error":  func() ([]*pb.ObserverState, error) { return nil, errors.New("no meta") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, answer, func(t *testing.T, c *txn.Client, _ *queues) {
