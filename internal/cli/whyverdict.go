@@ -69,10 +69,10 @@ func judge(f *facts) verdict {
 
 // unknown: there is no such observer; there may have been one.
 func (f *facts) unknown() verdict {
-	v := verdict{whyUnknown, fmt.Sprintf("No observer is called %s: none was ever registered under this name, or it was retired.", f.observer),
+	v := verdict{whyUnknown, fmt.Sprintf("No observer is called %s: none was ever registered under this name, or it was retired, or its table was dropped.", f.observer),
 		"`observer ls` lists the observers"}
 	if f.ack != nil {
-		v.sentence = fmt.Sprintf("No observer is called %s any more; it ran for this row at %s and was retired since.", f.observer, f.when(f.acknowledged()))
+		v.sentence = fmt.Sprintf("No observer is called %s any more; it ran for this row at %s and was retired since, or its table was dropped.", f.observer, f.when(f.acknowledged()))
 	}
 	return v
 }
