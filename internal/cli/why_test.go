@@ -13,7 +13,7 @@ import (
 )
 
 // TestWhy has every verdict. Entries are written as for TestHistory; one that begins with "@row " is another row's, where
-// a primary is. Arguments: observer=, table=; state of the observer: absent, retired, paused, unlinked, running=, limit=.
+// a primary is. Arguments: observer=, table=; state of the observer: absent, retired, paused, unlinked, running=, stuck=, limit=.
 // The oracle is at one second, so an expiry below 262144000 is over.
 func TestWhy(t *testing.T) {
 	seen := map[string]bool{}
@@ -86,6 +86,7 @@ func applyState(t *testing.T, d *datadriven.TestData, o *pb.ObserverState) {
 	d.MaybeScanArgs(t, "running", &o.Status.Running)
 	d.MaybeScanArgs(t, "limit", &o.Status.Limit)
 	d.MaybeScanArgs(t, "queued", &o.Status.Queued)
+	d.MaybeScanArgs(t, "stuck", &o.Status.Stuck)
 	o.Info.Retired, o.Info.Paused = d.HasArg("retired"), d.HasArg("paused")
 	if d.HasArg("unlinked") {
 		o.Linked, o.Status = false, nil

@@ -99,6 +99,9 @@ func (f *facts) held() verdict {
 	case n.GetAttempts() > 0:
 		return verdict{whyFailing, fmt.Sprintf("It has failed %d times and is tried again after a pause; the last error was: %s",
 			n.GetAttempts(), firstLine(n.GetError())), "mend the cause; after too many failures it is parked"}
+	case o.Stuck > 0 && o.Stuck == o.Running && o.Queued > 0:
+		return verdict{whyLimited, fmt.Sprintf("The change waits behind %d runs that are past their deadline and do not return: the observer ignores the end of its context.",
+			o.Stuck), "mend the observer and restart its program: nothing else ends such a run"}
 	case o.Limit > 0 && o.Running >= o.Limit:
 		return verdict{whyLimited, fmt.Sprintf("The change waits in line: %d of at most %d runs are under way on the answering node, %d changes are queued there.",
 			o.Running, o.Limit, o.Queued), "wait, or allow more with `observer limit OBSERVER N`"}
