@@ -362,7 +362,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	go func() { served <- s.server.Serve(lis) }()
 	defer func() {
 		s.server.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	}()
 	dial := func() net.Conn {
 		c, err := net.Dial("tcp", lis.Addr().String())
