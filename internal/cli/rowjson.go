@@ -95,6 +95,9 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 	if !utf8.Valid(line) {
 		return nil, fmt.Errorf(`%w: not UTF-8; bytes that are no text are written {"base64": "…"}`, errBadLine)
 	}
+	if err := checkNames(line); err != nil {
+		return nil, fmt.Errorf("%w: %w", errBadLine, err)
+	}
 	// A field that is not known is a typing error, or of a later version: either way its data would be lost in silence.
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
@@ -116,6 +119,9 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 		raw, err := base64.StdEncoding.DecodeString(name)
 		if err != nil {
 			return nil, fmt.Errorf("%w: column %q is not base64", errBadLine, name)
+		}
+		if _, twice := parsed.Columns[string(raw)]; twice {
+			return nil, fmt.Errorf("%w: column %s comes twice", errBadLine, printable(string(raw)))
 		}
 		row.add(string(raw), parsed.Base64[name])
 	}
