@@ -79,7 +79,5 @@ type ServerError struct {
 	Message string
 }
 
-// Error is the node's message with its code.
-func (e *ServerError) Error() string {
-	return "percolator: " + e.Message + " (" + e.Code.String() + ")"
-}
+// Error is the node's message. Its code is for programs: Run, and what errors.Is finds, go by it.
+func (e *ServerError) Error() string { return "percolator: " + e.Message }
