@@ -152,7 +152,11 @@ func TestBackfillIsPaced(t *testing.T) {
 	n = open(t, dir, counterAlone)
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(true)})
 	backfill(t, n, "counter", pb.BackfillRequest_ACTION_START)
-	eventually(t, "the bound is reached", func() bool { return stateOf(t, n, "counter").Notifications >= 2048 })
+	// The record of a page is saved after its marks are set: only then does it say how far the back-fill has come.
+	eventually(t, "the bound is reached", func() bool {
+		s := stateOf(t, n, "counter")
+		return s.Notifications >= 2048 && s.Backfill.GetRows() >= 2048
+	})
 	b := backfill(t, n, "counter", pb.BackfillRequest_ACTION_CANCEL)
 	if !b.Cancelled || b.Done || b.Rows != 2048 {
 		t.Errorf("%v", b)
