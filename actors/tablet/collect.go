@@ -56,10 +56,10 @@ const (
 )
 
 // What is not remembered, and too little to be worth a survey, gets one after a time that depends on what surveys cost: so
-// that a small tablet leaves nothing lying about, and a large one has less than a hundredth of its time taken.
+// that a small tablet leaves nothing lying about, and a large one is not surveyed all the time.
 const (
 	shortestRest = 20 * time.Second
-	longestRest  = 10 * time.Minute
+	longestRest  = time.Minute
 	restTimes    = 200 // as long as the last survey took
 )
 
