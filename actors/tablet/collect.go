@@ -102,7 +102,9 @@ func (t *Tablet) beginPass() {
 	if !t.leading || c.pass != nil || safepoint == 0 || t.id == MetaTabletID {
 		return
 	}
-	late := !c.all && c.waiting.due(safepoint) > 0 && safepoint.Millis()-c.surveyed.Millis() > c.resurvey().Milliseconds()
+	// What is forgotten counts for this whatever the histogram says: one cell stands for many entries, and those that are
+	// deleted are counted off all that wait.
+	late := !c.all && safepoint.Millis()-c.surveyed.Millis() > c.resurvey().Milliseconds()
 	if c.unknown || late || c.surveyWorth(safepoint) || (t.droppedHere() && !c.dropped) {
 		c.garbage = newGarbage() // what is written from here on is remembered, what was before is found
 		c.unknown = true

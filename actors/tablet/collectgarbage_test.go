@@ -148,3 +148,39 @@ func TestManyGarbageCells(t *testing.T) {
 		t.Errorf("left are %v", groups)
 	}
 }
+
+// TestForgottenGarbageIsFound: cells that did not fit into memory are collected even after the deletion of others, each of
+// which stood for many entries, has brought the count of what waits to nothing.
+func TestForgottenGarbageIsFound(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.now.Store(uint64(mvcc.TimestampAt(1e9)))
+	low := r.take(1)
+	const hot, versions, long = 100, 60, 600
+	write := func(rows int, name string) {
+		for done := 0; done < rows; done += 100 {
+			var writes []*pb.CellWrite
+			for i := range 100 {
+				writes = append(writes, put(fmt.Sprintf(name, done+i), "v")...)
+			}
+			r.do(2, onePhaseOf(r.take(1), writes))
+		}
+	}
+	for range versions {
+		write(hot, "hot%03d")
+	}
+	r.restart(2)
+	r.raise(2, low) // the survey finds the hot cells, and remembers one entry of each
+	r.until(2, "the survey is over", func(s *pb.StatusResponse) bool { return s.Garbage == hot })
+	for range 2 {
+		write(long, "long%0996d") // more bytes than are remembered
+	}
+	r.now.Add(uint64(mvcc.TimestampAt(2000)))
+	r.raise(2, r.take(1))
+	r.until(2, "what is remembered is collected", func(s *pb.StatusResponse) bool { return s.Collected > hot*(versions-1) })
+	r.now.Add(uint64(mvcc.TimestampAt(5 * longestRest.Milliseconds())))
+	r.raise(2, r.take(1))
+	r.quiet(2)
+	if groups := r.rowsOf(); groups[mvcc.GroupHistory] != 0 {
+		t.Errorf("left are %v", groups)
+	}
+}
