@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // host is what the tablets of this node see of it, and the actors that start tablets and report them to meta: work that
@@ -132,6 +133,9 @@ func (h *host) Leading(d *pb.TabletDescriptor) {
 		close(h.all)
 	}
 }
+
+// SendRaft implements tablet.Host: there is no other node yet.
+func (h *host) SendRaft(*wire.RaftMessage) {}
 
 // Failed implements tablet.Host.
 func (h *host) Failed(id uint64, err error) {

@@ -5,14 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/node"
 )
 
 // TestCloseJoinsEverything: a node that has been used, by a remote client too, leaves no goroutine behind.
 func TestCloseJoinsEverything(t *testing.T) {
-	others := goleak.IgnoreCurrent()
+	leaktest.Check(t)
 	t.Run("use", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -23,5 +22,4 @@ func TestCloseJoinsEverything(t *testing.T) {
 		}
 		o.await(t, 15*time.Second)
 	})
-	goleak.VerifyNone(t, others, goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1"))
 }

@@ -9,16 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
 func TestMain(m *testing.M) {
 	// The actor library counts dead letters for a second after the first; that goroutine ends by itself.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1"))
+	leaktest.Main(m)
 }
 
 // The shop: orders are counted per customer by a strong observer, which notifies a weak one that sums a report.

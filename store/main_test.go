@@ -3,8 +3,8 @@ package store_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/percolator-go/percolator/internal/leaktest"
 )
 
 // Close joins everything that Open started.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

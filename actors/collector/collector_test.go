@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -181,7 +180,7 @@ func crash(t *testing.T, failAt int, after bool, seed uint64) (died bool) {
 
 // TestSpawn: the actor turns by itself and ends with Stop.
 func TestSpawn(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1"))
+	leaktest.Check(t)
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	defer system.Shutdown()
 	w := newWorld(t)

@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -153,7 +152,7 @@ func TestBounds(t *testing.T) {
 
 // TestSpawn: the actor turns by itself, asks those above half the limit to measure, and ends with Stop.
 func TestSpawn(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1"))
+	leaktest.Check(t)
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	defer system.Shutdown()
 	w := &world{asked: make(chan uint64)}

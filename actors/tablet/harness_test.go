@@ -13,6 +13,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -192,3 +193,5 @@ func getOf(at mvcc.Timestamp, rows ...string) *pb.TabletRequest {
 	}
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: g}}
 }
+
+func (r *rig) SendRaft(m *wire.RaftMessage) { r.tb.Errorf("a message for another replica: %v", m) }

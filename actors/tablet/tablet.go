@@ -14,6 +14,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -36,6 +37,8 @@ type Host interface {
 	Failed(tablet uint64, err error)
 	// Leading: this replica leads the tablet and serves it, with this descriptor.
 	Leading(d *pb.TabletDescriptor)
+	// SendRaft hands over a message for a replica on another node. It may be lost.
+	SendRaft(m *wire.RaftMessage)
 }
 
 // Config is what a tablet is started with.

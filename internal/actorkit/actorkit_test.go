@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"go.uber.org/goleak"
+
+	"github.com/percolator-go/percolator/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	// The actor library counts dead letters on a goroutine that ends a second later.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1"))
+	leaktest.Main(m)
 }
 
 type call = Call[int, int]

@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/httpd"
+	"github.com/percolator-go/percolator/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // serve opens a server over a node that is ready unless fault says otherwise.
 func serve(t *testing.T, status *pb.NodeStatusResponse, fault error) (get func(method, path string) (int, http.Header, string)) {

@@ -232,6 +232,26 @@ func (c *Client) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*
 	return ask(ctx, c, pb.PercolatorClient.HoldHistory, req)
 }
 
+// Nodes lists the cluster's nodes.
+func (c *Client) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
+	return ask(ctx, c, pb.PercolatorClient.Nodes, req)
+}
+
+// DrainNode orders everything to be moved away from a node.
+func (c *Client) DrainNode(ctx context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
+	return ask(ctx, c, pb.PercolatorClient.DrainNode, req)
+}
+
+// MoveTablet moves one replica of a tablet, or its leadership.
+func (c *Client) MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
+	return ask(ctx, c, pb.PercolatorClient.MoveTablet, req)
+}
+
+// VerifyTablet compares a tablet's replicas.
+func (c *Client) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
+	return ask(ctx, c, pb.PercolatorClient.VerifyTablet, req)
+}
+
 // Worker is this process: node 0, and a number of its own.
 func (c *Client) Worker() mvcc.Worker { return c.worker }
 

@@ -202,3 +202,27 @@ func (s *service) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (
 	resp, err := s.transport.HoldHistory(ctx, req)
 	return resp, toStatus(err)
 }
+
+// Nodes lists the cluster's nodes.
+func (s *service) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
+	resp, err := s.transport.Nodes(ctx, req)
+	return resp, toStatus(err)
+}
+
+// DrainNode orders everything to be moved away from a node.
+func (s *service) DrainNode(ctx context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
+	resp, err := s.transport.DrainNode(ctx, req)
+	return resp, toStatus(err)
+}
+
+// MoveTablet moves one replica of a tablet, or its leadership.
+func (s *service) MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
+	resp, err := s.transport.MoveTablet(ctx, req)
+	return resp, toStatus(err)
+}
+
+// VerifyTablet compares a tablet's replicas.
+func (s *service) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
+	resp, err := s.transport.VerifyTablet(ctx, req)
+	return resp, toStatus(err)
+}

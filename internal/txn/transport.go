@@ -47,6 +47,14 @@ type Admin interface {
 	Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Backfill, error)
 	// HoldHistory is a capped lease on history at a timestamp and later (design section 4, invariant 11).
 	HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error)
+	// Nodes lists the cluster's nodes, as meta and the node that answers know them.
+	Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error)
+	// DrainNode orders everything to be moved away from a node, or takes the order back.
+	DrainNode(ctx context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error)
+	// MoveTablet moves one replica of a tablet, or its leadership.
+	MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error)
+	// VerifyTablet compares a tablet's replicas.
+	VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error)
 }
 
 // NoAdmin refuses everything: for transports that have no meta to ask.
@@ -69,6 +77,26 @@ func (NoAdmin) Backfill(context.Context, *pb.BackfillRequest) (*pb.Backfill, err
 
 // HoldHistory implements Admin.
 func (NoAdmin) HoldHistory(context.Context, *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	return nil, errNoAdmin
+}
+
+// Nodes implements Admin.
+func (NoAdmin) Nodes(context.Context, *pb.NodesRequest) (*pb.NodesResponse, error) {
+	return nil, errNoAdmin
+}
+
+// DrainNode implements Admin.
+func (NoAdmin) DrainNode(context.Context, *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
+	return nil, errNoAdmin
+}
+
+// MoveTablet implements Admin.
+func (NoAdmin) MoveTablet(context.Context, *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
+	return nil, errNoAdmin
+}
+
+// VerifyTablet implements Admin.
+func (NoAdmin) VerifyTablet(context.Context, *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	return nil, errNoAdmin
 }
 

@@ -8,7 +8,8 @@ func Bypasses(req *pb.TabletRequest) bool {
 	switch req.Op.(type) {
 	case *pb.TabletRequest_Commit, *pb.TabletRequest_Rollback, *pb.TabletRequest_ResolveLock, *pb.TabletRequest_Heartbeat,
 		*pb.TabletRequest_CheckTxnStatus, *pb.TabletRequest_Mark, *pb.TabletRequest_ClearNotify, *pb.TabletRequest_Status,
-		*pb.TabletRequest_Collect, *pb.TabletRequest_SetCatalogue:
+		*pb.TabletRequest_Collect, *pb.TabletRequest_SetCatalogue, *pb.TabletRequest_ChangeReplicas,
+		*pb.TabletRequest_TransferLeader, *pb.TabletRequest_Checksum:
 		return true
 	}
 	return false

@@ -34,6 +34,8 @@ type Command struct {
 	Catalogue     *v1.Catalogue          `protobuf:"bytes,5,opt,name=catalogue,proto3" json:"catalogue,omitempty"`
 	RaiseMark     uint64                 `protobuf:"varint,6,opt,name=raise_mark,json=raiseMark,proto3" json:"raise_mark,omitempty"`
 	Bound         uint64                 `protobuf:"varint,7,opt,name=bound,proto3" json:"bound,omitempty"`         // raise the bound to it: reads and prewrites below are refused
+	Checksum      uint64                 `protobuf:"varint,9,opt,name=checksum,proto3" json:"checksum,omitempty"`   // every replica computes the checksum of its state as of this entry, under this number
+	Replicas      *v1.TabletDescriptor   `protobuf:"bytes,10,opt,name=replicas,proto3" json:"replicas,omitempty"`   // in a ConfChangeV2's context: the descriptor after it
 	Safepoint     uint64                 `protobuf:"varint,8,opt,name=safepoint,proto3" json:"safepoint,omitempty"` // raise the safepoint to it: later entries may hold deletions that rely on it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -116,6 +118,20 @@ func (x *Command) GetBound() uint64 {
 		return x.Bound
 	}
 	return 0
+}
+
+func (x *Command) GetChecksum() uint64 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *Command) GetReplicas() *v1.TabletDescriptor {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
 }
 
 func (x *Command) GetSafepoint() uint64 {
@@ -246,6 +262,8 @@ type TabletState struct {
 	Safepoint     uint64                 `protobuf:"varint,5,opt,name=safepoint,proto3" json:"safepoint,omitempty"`
 	Catalogue     *v1.Catalogue          `protobuf:"bytes,6,opt,name=catalogue,proto3" json:"catalogue,omitempty"`
 	OracleMark    uint64                 `protobuf:"varint,7,opt,name=oracle_mark,json=oracleMark,proto3" json:"oracle_mark,omitempty"` // meta tablet only
+	ReplicaId     uint64                 `protobuf:"varint,8,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`    // this store's replica; not the same on all of them. 0: 1, from before there were several
+	ConfState     []byte                 `protobuf:"bytes,9,opt,name=conf_state,json=confState,proto3" json:"conf_state,omitempty"`     // raftpb.ConfState; empty: the one voter 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -315,11 +333,131 @@ func (x *TabletState) GetOracleMark() uint64 {
 	return 0
 }
 
+func (x *TabletState) GetReplicaId() uint64 {
+	if x != nil {
+		return x.ReplicaId
+	}
+	return 0
+}
+
+func (x *TabletState) GetConfState() []byte {
+	if x != nil {
+		return x.ConfState
+	}
+	return nil
+}
+
+// What a store remembers of replicas that it no longer has: their ids never come back.
+type Tombstone struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NextReplicaId uint64                 `protobuf:"varint,1,opt,name=next_replica_id,json=nextReplicaId,proto3" json:"next_replica_id,omitempty"` // lower ones were removed here
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tombstone) Reset() {
+	*x = Tombstone{}
+	mi := &file_percolator_wire_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tombstone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tombstone) ProtoMessage() {}
+
+func (x *Tombstone) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_wire_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tombstone.ProtoReflect.Descriptor instead.
+func (*Tombstone) Descriptor() ([]byte, []int) {
+	return file_percolator_wire_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Tombstone) GetNextReplicaId() uint64 {
+	if x != nil {
+		return x.NextReplicaId
+	}
+	return 0
+}
+
+// A snapshot that is being installed: everything in its range is to be cleared if this is found at a start.
+type Installing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
+	ReplicaId     uint64                 `protobuf:"varint,2,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	Tablet        *v1.TabletDescriptor   `protobuf:"bytes,3,opt,name=tablet,proto3" json:"tablet,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Installing) Reset() {
+	*x = Installing{}
+	mi := &file_percolator_wire_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Installing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Installing) ProtoMessage() {}
+
+func (x *Installing) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_wire_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Installing.ProtoReflect.Descriptor instead.
+func (*Installing) Descriptor() ([]byte, []int) {
+	return file_percolator_wire_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Installing) GetTabletId() uint64 {
+	if x != nil {
+		return x.TabletId
+	}
+	return 0
+}
+
+func (x *Installing) GetReplicaId() uint64 {
+	if x != nil {
+		return x.ReplicaId
+	}
+	return 0
+}
+
+func (x *Installing) GetTablet() *v1.TabletDescriptor {
+	if x != nil {
+		return x.Tablet
+	}
+	return nil
+}
+
 var File_percolator_wire_proto protoreflect.FileDescriptor
 
 const file_percolator_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x15percolator_wire.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\xa7\x02\n" +
+	"\x15percolator_wire.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\x80\x03\n" +
 	"\aCommand\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bproposal\x18\x02 \x01(\x04R\bproposal\x121\n" +
@@ -328,7 +466,10 @@ const file_percolator_wire_proto_rawDesc = "" +
 	"\tcatalogue\x18\x05 \x01(\v2\x18.percolator.v1.CatalogueR\tcatalogue\x12\x1d\n" +
 	"\n" +
 	"raise_mark\x18\x06 \x01(\x04R\traiseMark\x12\x14\n" +
-	"\x05bound\x18\a \x01(\x04R\x05bound\x12\x1c\n" +
+	"\x05bound\x18\a \x01(\x04R\x05bound\x12\x1a\n" +
+	"\bchecksum\x18\t \x01(\x04R\bchecksum\x12;\n" +
+	"\breplicas\x18\n" +
+	" \x01(\v2\x1f.percolator.v1.TabletDescriptorR\breplicas\x12\x1c\n" +
 	"\tsafepoint\x18\b \x01(\x04R\tsafepoint\"H\n" +
 	"\x06Effect\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
@@ -336,14 +477,26 @@ const file_percolator_wire_proto_rawDesc = "" +
 	"\x06delete\x18\x03 \x01(\bR\x06delete\"s\n" +
 	"\x05Split\x123\n" +
 	"\x04left\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04left\x125\n" +
-	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xd3\x01\n" +
+	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\x91\x02\n" +
 	"\vTabletState\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x14\n" +
 	"\x05bound\x18\x04 \x01(\x04R\x05bound\x12\x1c\n" +
 	"\tsafepoint\x18\x05 \x01(\x04R\tsafepoint\x126\n" +
 	"\tcatalogue\x18\x06 \x01(\v2\x18.percolator.v1.CatalogueR\tcatalogue\x12\x1f\n" +
 	"\voracle_mark\x18\a \x01(\x04R\n" +
-	"oracleMarkB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
+	"oracleMark\x12\x1d\n" +
+	"\n" +
+	"replica_id\x18\b \x01(\x04R\treplicaId\x12\x1d\n" +
+	"\n" +
+	"conf_state\x18\t \x01(\fR\tconfState\"3\n" +
+	"\tTombstone\x12&\n" +
+	"\x0fnext_replica_id\x18\x01 \x01(\x04R\rnextReplicaId\"\x81\x01\n" +
+	"\n" +
+	"Installing\x12\x1b\n" +
+	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x1d\n" +
+	"\n" +
+	"replica_id\x18\x02 \x01(\x04R\treplicaId\x127\n" +
+	"\x06tablet\x18\x03 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tabletB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
 
 var (
 	file_percolator_wire_proto_rawDescOnce sync.Once
@@ -357,28 +510,32 @@ func file_percolator_wire_proto_rawDescGZIP() []byte {
 	return file_percolator_wire_proto_rawDescData
 }
 
-var file_percolator_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_percolator_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_percolator_wire_proto_goTypes = []any{
 	(*Command)(nil),             // 0: percolator.wire.Command
 	(*Effect)(nil),              // 1: percolator.wire.Effect
 	(*Split)(nil),               // 2: percolator.wire.Split
 	(*TabletState)(nil),         // 3: percolator.wire.TabletState
-	(*v1.Catalogue)(nil),        // 4: percolator.v1.Catalogue
-	(*v1.TabletDescriptor)(nil), // 5: percolator.v1.TabletDescriptor
+	(*Tombstone)(nil),           // 4: percolator.wire.Tombstone
+	(*Installing)(nil),          // 5: percolator.wire.Installing
+	(*v1.Catalogue)(nil),        // 6: percolator.v1.Catalogue
+	(*v1.TabletDescriptor)(nil), // 7: percolator.v1.TabletDescriptor
 }
 var file_percolator_wire_proto_depIdxs = []int32{
 	1, // 0: percolator.wire.Command.effects:type_name -> percolator.wire.Effect
 	2, // 1: percolator.wire.Command.split:type_name -> percolator.wire.Split
-	4, // 2: percolator.wire.Command.catalogue:type_name -> percolator.v1.Catalogue
-	5, // 3: percolator.wire.Split.left:type_name -> percolator.v1.TabletDescriptor
-	5, // 4: percolator.wire.Split.right:type_name -> percolator.v1.TabletDescriptor
-	5, // 5: percolator.wire.TabletState.tablet:type_name -> percolator.v1.TabletDescriptor
-	4, // 6: percolator.wire.TabletState.catalogue:type_name -> percolator.v1.Catalogue
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	6, // 2: percolator.wire.Command.catalogue:type_name -> percolator.v1.Catalogue
+	7, // 3: percolator.wire.Command.replicas:type_name -> percolator.v1.TabletDescriptor
+	7, // 4: percolator.wire.Split.left:type_name -> percolator.v1.TabletDescriptor
+	7, // 5: percolator.wire.Split.right:type_name -> percolator.v1.TabletDescriptor
+	7, // 6: percolator.wire.TabletState.tablet:type_name -> percolator.v1.TabletDescriptor
+	6, // 7: percolator.wire.TabletState.catalogue:type_name -> percolator.v1.Catalogue
+	7, // 8: percolator.wire.Installing.tablet:type_name -> percolator.v1.TabletDescriptor
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_percolator_wire_proto_init() }
@@ -392,7 +549,7 @@ func file_percolator_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_wire_proto_rawDesc), len(file_percolator_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

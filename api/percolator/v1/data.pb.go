@@ -74,6 +74,62 @@ func (Kind) EnumDescriptor() ([]byte, []int) {
 	return file_percolator_v1_data_proto_rawDescGZIP(), []int{0}
 }
 
+// A range of tablets and its place. A tablet's range is [start, end) over (table, row); end_unbounded: to the end of everything.
+type NodeState int32
+
+const (
+	NodeState_NODE_STATE_UNSPECIFIED NodeState = 0
+	NodeState_NODE_STATE_ACTIVE      NodeState = 1
+	NodeState_NODE_STATE_DRAINING    NodeState = 2 // its replicas and leaders are being moved away
+	NodeState_NODE_STATE_DRAINED     NodeState = 3 // it holds nothing any more; it may be stopped for good
+	NodeState_NODE_STATE_GONE        NodeState = 4 // it was away for so long that its replicas have been replaced
+)
+
+// Enum value maps for NodeState.
+var (
+	NodeState_name = map[int32]string{
+		0: "NODE_STATE_UNSPECIFIED",
+		1: "NODE_STATE_ACTIVE",
+		2: "NODE_STATE_DRAINING",
+		3: "NODE_STATE_DRAINED",
+		4: "NODE_STATE_GONE",
+	}
+	NodeState_value = map[string]int32{
+		"NODE_STATE_UNSPECIFIED": 0,
+		"NODE_STATE_ACTIVE":      1,
+		"NODE_STATE_DRAINING":    2,
+		"NODE_STATE_DRAINED":     3,
+		"NODE_STATE_GONE":        4,
+	}
+)
+
+func (x NodeState) Enum() *NodeState {
+	p := new(NodeState)
+	*p = x
+	return p
+}
+
+func (x NodeState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NodeState) Descriptor() protoreflect.EnumDescriptor {
+	return file_percolator_v1_data_proto_enumTypes[1].Descriptor()
+}
+
+func (NodeState) Type() protoreflect.EnumType {
+	return &file_percolator_v1_data_proto_enumTypes[1]
+}
+
+func (x NodeState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NodeState.Descriptor instead.
+func (NodeState) EnumDescriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{1}
+}
+
 type Status int32
 
 const (
@@ -134,11 +190,11 @@ func (x Status) String() string {
 }
 
 func (Status) Descriptor() protoreflect.EnumDescriptor {
-	return file_percolator_v1_data_proto_enumTypes[1].Descriptor()
+	return file_percolator_v1_data_proto_enumTypes[2].Descriptor()
 }
 
 func (Status) Type() protoreflect.EnumType {
-	return &file_percolator_v1_data_proto_enumTypes[1]
+	return &file_percolator_v1_data_proto_enumTypes[2]
 }
 
 func (x Status) Number() protoreflect.EnumNumber {
@@ -147,7 +203,62 @@ func (x Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Status.Descriptor instead.
 func (Status) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{1}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{2}
+}
+
+type ReplicaChange_Kind int32
+
+const (
+	ReplicaChange_KIND_UNSPECIFIED ReplicaChange_Kind = 0
+	ReplicaChange_KIND_ADD_LEARNER ReplicaChange_Kind = 1 // a new replica on the node
+	ReplicaChange_KIND_PROMOTE     ReplicaChange_Kind = 2 // a learner that has caught up
+	ReplicaChange_KIND_DEMOTE      ReplicaChange_Kind = 3 // a voter; it becomes a learner
+	ReplicaChange_KIND_REMOVE      ReplicaChange_Kind = 4 // a learner
+)
+
+// Enum value maps for ReplicaChange_Kind.
+var (
+	ReplicaChange_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_ADD_LEARNER",
+		2: "KIND_PROMOTE",
+		3: "KIND_DEMOTE",
+		4: "KIND_REMOVE",
+	}
+	ReplicaChange_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_ADD_LEARNER": 1,
+		"KIND_PROMOTE":     2,
+		"KIND_DEMOTE":      3,
+		"KIND_REMOVE":      4,
+	}
+)
+
+func (x ReplicaChange_Kind) Enum() *ReplicaChange_Kind {
+	p := new(ReplicaChange_Kind)
+	*p = x
+	return p
+}
+
+func (x ReplicaChange_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReplicaChange_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_percolator_v1_data_proto_enumTypes[3].Descriptor()
+}
+
+func (ReplicaChange_Kind) Type() protoreflect.EnumType {
+	return &file_percolator_v1_data_proto_enumTypes[3]
+}
+
+func (x ReplicaChange_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReplicaChange_Kind.Descriptor instead.
+func (ReplicaChange_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54, 0}
 }
 
 type Error_Code int32
@@ -219,11 +330,11 @@ func (x Error_Code) String() string {
 }
 
 func (Error_Code) Descriptor() protoreflect.EnumDescriptor {
-	return file_percolator_v1_data_proto_enumTypes[2].Descriptor()
+	return file_percolator_v1_data_proto_enumTypes[4].Descriptor()
 }
 
 func (Error_Code) Type() protoreflect.EnumType {
-	return &file_percolator_v1_data_proto_enumTypes[2]
+	return &file_percolator_v1_data_proto_enumTypes[4]
 }
 
 func (x Error_Code) Number() protoreflect.EnumNumber {
@@ -232,7 +343,7 @@ func (x Error_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Error_Code.Descriptor instead.
 func (Error_Code) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66, 0}
 }
 
 type Cell struct {
@@ -719,7 +830,6 @@ func (x *Intent) GetWorker() *Worker {
 	return nil
 }
 
-// A range of tablets and its place. A tablet's range is [start, end) over (table, row); end_unbounded: to the end of everything.
 type TabletDescriptor struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
@@ -830,9 +940,11 @@ func (x *TabletDescriptor) GetNextReplicaId() uint64 {
 
 type Replica struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ReplicaId     uint64                 `protobuf:"varint,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	ReplicaId     uint64                 `protobuf:"varint,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"` // never used twice in a tablet
 	NodeId        uint64                 `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Learner       bool                   `protobuf:"varint,3,opt,name=learner,proto3" json:"learner,omitempty"`
+	Incoming      bool                   `protobuf:"varint,4,opt,name=incoming,proto3" json:"incoming,omitempty"` // a voter of the new configuration only, while a change is under way
+	Outgoing      bool                   `protobuf:"varint,5,opt,name=outgoing,proto3" json:"outgoing,omitempty"` // a voter of the old configuration only, while a change is under way
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -884,6 +996,20 @@ func (x *Replica) GetNodeId() uint64 {
 func (x *Replica) GetLearner() bool {
 	if x != nil {
 		return x.Learner
+	}
+	return false
+}
+
+func (x *Replica) GetIncoming() bool {
+	if x != nil {
+		return x.Incoming
+	}
+	return false
+}
+
+func (x *Replica) GetOutgoing() bool {
+	if x != nil {
+		return x.Outgoing
 	}
 	return false
 }
@@ -3731,6 +3857,359 @@ func (x *MarkResponse) GetMark() uint64 {
 	return 0
 }
 
+// One change of a tablet's replicas, through joint consensus; answered when it is complete. The epoch of the request must
+// be the tablet's.
+type ChangeReplicasRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changes       []*ReplicaChange       `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeReplicasRequest) Reset() {
+	*x = ChangeReplicasRequest{}
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeReplicasRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeReplicasRequest) ProtoMessage() {}
+
+func (x *ChangeReplicasRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeReplicasRequest.ProtoReflect.Descriptor instead.
+func (*ChangeReplicasRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ChangeReplicasRequest) GetChanges() []*ReplicaChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type ReplicaChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          ReplicaChange_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=percolator.v1.ReplicaChange_Kind" json:"kind,omitempty"`
+	NodeId        uint64                 `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaChange) Reset() {
+	*x = ReplicaChange{}
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaChange) ProtoMessage() {}
+
+func (x *ReplicaChange) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaChange.ProtoReflect.Descriptor instead.
+func (*ReplicaChange) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *ReplicaChange) GetKind() ReplicaChange_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return ReplicaChange_KIND_UNSPECIFIED
+}
+
+func (x *ReplicaChange) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+type ChangeReplicasResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tablet        *TabletDescriptor      `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeReplicasResponse) Reset() {
+	*x = ChangeReplicasResponse{}
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeReplicasResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeReplicasResponse) ProtoMessage() {}
+
+func (x *ChangeReplicasResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeReplicasResponse.ProtoReflect.Descriptor instead.
+func (*ChangeReplicasResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ChangeReplicasResponse) GetTablet() *TabletDescriptor {
+	if x != nil {
+		return x.Tablet
+	}
+	return nil
+}
+
+// Asks the leader to let the voter on the node lead.
+type TransferLeaderRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeaderRequest) Reset() {
+	*x = TransferLeaderRequest{}
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeaderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeaderRequest) ProtoMessage() {}
+
+func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
+func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *TransferLeaderRequest) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+type TransferLeaderResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LeaderNode    uint64                 `protobuf:"varint,1,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeaderResponse) Reset() {
+	*x = TransferLeaderResponse{}
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeaderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeaderResponse) ProtoMessage() {}
+
+func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
+func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *TransferLeaderResponse) GetLeaderNode() uint64 {
+	if x != nil {
+		return x.LeaderNode
+	}
+	return 0
+}
+
+// Without id: the leader has every replica compute the checksum of its state at one place of the log, and answers with the
+// id to ask them with. With id: this replica's result, whether or not it leads.
+type ChecksumRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChecksumRequest) Reset() {
+	*x = ChecksumRequest{}
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChecksumRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChecksumRequest) ProtoMessage() {}
+
+func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
+func (*ChecksumRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *ChecksumRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+type ChecksumResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Done          bool                   `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`         // false: not computed yet, or not known
+	Checksum      uint64                 `protobuf:"varint,3,opt,name=checksum,proto3" json:"checksum,omitempty"` // xxh3 over all groups' keys and values in the tablet's range
+	Index         uint64                 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	Entries       uint64                 `protobuf:"varint,5,opt,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChecksumResponse) Reset() {
+	*x = ChecksumResponse{}
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChecksumResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChecksumResponse) ProtoMessage() {}
+
+func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChecksumResponse.ProtoReflect.Descriptor instead.
+func (*ChecksumResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *ChecksumResponse) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *ChecksumResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *ChecksumResponse) GetChecksum() uint64 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *ChecksumResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *ChecksumResponse) GetEntries() uint64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MeasureAbove  uint64                 `protobuf:"varint,1,opt,name=measure_above,json=measureAbove,proto3" json:"measure_above,omitempty"` // bytes: a tablet that may be as large has its rows measured, in the background; 0: never
@@ -3740,7 +4219,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +4231,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +4244,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StatusRequest) GetMeasureAbove() uint64 {
@@ -3773,6 +4252,74 @@ func (x *StatusRequest) GetMeasureAbove() uint64 {
 		return x.MeasureAbove
 	}
 	return 0
+}
+
+type ReplicaProgress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replica       *Replica               `protobuf:"bytes,1,opt,name=replica,proto3" json:"replica,omitempty"`
+	Match         uint64                 `protobuf:"varint,2,opt,name=match,proto3" json:"match,omitempty"`       // the last entry that it is known to have
+	Active        bool                   `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`     // heard of lately
+	Snapshot      bool                   `protobuf:"varint,4,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // it needs one, or is being sent one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaProgress) Reset() {
+	*x = ReplicaProgress{}
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaProgress) ProtoMessage() {}
+
+func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaProgress.ProtoReflect.Descriptor instead.
+func (*ReplicaProgress) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *ReplicaProgress) GetReplica() *Replica {
+	if x != nil {
+		return x.Replica
+	}
+	return nil
+}
+
+func (x *ReplicaProgress) GetMatch() uint64 {
+	if x != nil {
+		return x.Match
+	}
+	return 0
+}
+
+func (x *ReplicaProgress) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
+}
+
+func (x *ReplicaProgress) GetSnapshot() bool {
+	if x != nil {
+		return x.Snapshot
+	}
+	return false
 }
 
 type StatusResponse struct {
@@ -3797,13 +4344,18 @@ type StatusResponse struct {
 	Load             uint64                 `protobuf:"varint,18,opt,name=load,proto3" json:"load,omitempty"`                            // operations per second, lately
 	SizeKey          []byte                 `protobuf:"bytes,19,opt,name=size_key,json=sizeKey,proto3" json:"size_key,omitempty"`        // a row of the first table that halves the measured size; empty: not measured, or one row
 	LoadKey          []byte                 `protobuf:"bytes,20,opt,name=load_key,json=loadKey,proto3" json:"load_key,omitempty"`        // likewise for the load; empty: not known, or most of it is on one row
+	ReplicaId        uint64                 `protobuf:"varint,21,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	NodeId           uint64                 `protobuf:"varint,22,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`             // of the replica that answers
+	LeaderNode       uint64                 `protobuf:"varint,23,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"` // as this replica knows; 0: it does not
+	Replicas         []*ReplicaProgress     `protobuf:"bytes,24,rep,name=replicas,proto3" json:"replicas,omitempty"`                        // as the leader sees them
+	Quiescent        bool                   `protobuf:"varint,25,opt,name=quiescent,proto3" json:"quiescent,omitempty"`                     // nothing ticks
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3815,7 +4367,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3828,7 +4380,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *StatusResponse) GetTablet() *TabletDescriptor {
@@ -3971,6 +4523,41 @@ func (x *StatusResponse) GetLoadKey() []byte {
 	return nil
 }
 
+func (x *StatusResponse) GetReplicaId() uint64 {
+	if x != nil {
+		return x.ReplicaId
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetLeaderNode() uint64 {
+	if x != nil {
+		return x.LeaderNode
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetReplicas() []*ReplicaProgress {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetQuiescent() bool {
+	if x != nil {
+		return x.Quiescent
+	}
+	return false
+}
+
 type MutationResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Status        Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=percolator.v1.Status" json:"status,omitempty"`
@@ -3983,7 +4570,7 @@ type MutationResult struct {
 
 func (x *MutationResult) Reset() {
 	*x = MutationResult{}
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4582,7 @@ func (x *MutationResult) String() string {
 func (*MutationResult) ProtoMessage() {}
 
 func (x *MutationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4595,7 @@ func (x *MutationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MutationResult.ProtoReflect.Descriptor instead.
 func (*MutationResult) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *MutationResult) GetStatus() Status {
@@ -4070,6 +4657,9 @@ type TabletRequest struct {
 	//	*TabletRequest_Mark
 	//	*TabletRequest_Status
 	//	*TabletRequest_Collect
+	//	*TabletRequest_ChangeReplicas
+	//	*TabletRequest_TransferLeader
+	//	*TabletRequest_Checksum
 	Op            isTabletRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4077,7 +4667,7 @@ type TabletRequest struct {
 
 func (x *TabletRequest) Reset() {
 	*x = TabletRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4089,7 +4679,7 @@ func (x *TabletRequest) String() string {
 func (*TabletRequest) ProtoMessage() {}
 
 func (x *TabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4102,7 +4692,7 @@ func (x *TabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletRequest.ProtoReflect.Descriptor instead.
 func (*TabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TabletRequest) GetTabletId() uint64 {
@@ -4340,6 +4930,33 @@ func (x *TabletRequest) GetCollect() *CollectRequest {
 	return nil
 }
 
+func (x *TabletRequest) GetChangeReplicas() *ChangeReplicasRequest {
+	if x != nil {
+		if x, ok := x.Op.(*TabletRequest_ChangeReplicas); ok {
+			return x.ChangeReplicas
+		}
+	}
+	return nil
+}
+
+func (x *TabletRequest) GetTransferLeader() *TransferLeaderRequest {
+	if x != nil {
+		if x, ok := x.Op.(*TabletRequest_TransferLeader); ok {
+			return x.TransferLeader
+		}
+	}
+	return nil
+}
+
+func (x *TabletRequest) GetChecksum() *ChecksumRequest {
+	if x != nil {
+		if x, ok := x.Op.(*TabletRequest_Checksum); ok {
+			return x.Checksum
+		}
+	}
+	return nil
+}
+
 type isTabletRequest_Op interface {
 	isTabletRequest_Op()
 }
@@ -4436,6 +5053,18 @@ type TabletRequest_Collect struct {
 	Collect *CollectRequest `protobuf:"bytes,32,opt,name=collect,proto3,oneof"`
 }
 
+type TabletRequest_ChangeReplicas struct {
+	ChangeReplicas *ChangeReplicasRequest `protobuf:"bytes,33,opt,name=change_replicas,json=changeReplicas,proto3,oneof"`
+}
+
+type TabletRequest_TransferLeader struct {
+	TransferLeader *TransferLeaderRequest `protobuf:"bytes,34,opt,name=transfer_leader,json=transferLeader,proto3,oneof"`
+}
+
+type TabletRequest_Checksum struct {
+	Checksum *ChecksumRequest `protobuf:"bytes,35,opt,name=checksum,proto3,oneof"`
+}
+
 func (*TabletRequest_Get) isTabletRequest_Op() {}
 
 func (*TabletRequest_Scan) isTabletRequest_Op() {}
@@ -4482,6 +5111,12 @@ func (*TabletRequest_Status) isTabletRequest_Op() {}
 
 func (*TabletRequest_Collect) isTabletRequest_Op() {}
 
+func (*TabletRequest_ChangeReplicas) isTabletRequest_Op() {}
+
+func (*TabletRequest_TransferLeader) isTabletRequest_Op() {}
+
+func (*TabletRequest_Checksum) isTabletRequest_Op() {}
+
 type TabletResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Error *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"` // set: nothing else is
@@ -4499,6 +5134,9 @@ type TabletResponse struct {
 	//	*TabletResponse_Mark
 	//	*TabletResponse_Status
 	//	*TabletResponse_Collect
+	//	*TabletResponse_ChangeReplicas
+	//	*TabletResponse_TransferLeader
+	//	*TabletResponse_Checksum
 	Result        isTabletResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4506,7 +5144,7 @@ type TabletResponse struct {
 
 func (x *TabletResponse) Reset() {
 	*x = TabletResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4518,7 +5156,7 @@ func (x *TabletResponse) String() string {
 func (*TabletResponse) ProtoMessage() {}
 
 func (x *TabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4531,7 +5169,7 @@ func (x *TabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletResponse.ProtoReflect.Descriptor instead.
 func (*TabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *TabletResponse) GetError() *Error {
@@ -4656,6 +5294,33 @@ func (x *TabletResponse) GetCollect() *CollectResponse {
 	return nil
 }
 
+func (x *TabletResponse) GetChangeReplicas() *ChangeReplicasResponse {
+	if x != nil {
+		if x, ok := x.Result.(*TabletResponse_ChangeReplicas); ok {
+			return x.ChangeReplicas
+		}
+	}
+	return nil
+}
+
+func (x *TabletResponse) GetTransferLeader() *TransferLeaderResponse {
+	if x != nil {
+		if x, ok := x.Result.(*TabletResponse_TransferLeader); ok {
+			return x.TransferLeader
+		}
+	}
+	return nil
+}
+
+func (x *TabletResponse) GetChecksum() *ChecksumResponse {
+	if x != nil {
+		if x, ok := x.Result.(*TabletResponse_Checksum); ok {
+			return x.Checksum
+		}
+	}
+	return nil
+}
+
 type isTabletResponse_Result interface {
 	isTabletResponse_Result()
 }
@@ -4708,6 +5373,18 @@ type TabletResponse_Collect struct {
 	Collect *CollectResponse `protobuf:"bytes,21,opt,name=collect,proto3,oneof"`
 }
 
+type TabletResponse_ChangeReplicas struct {
+	ChangeReplicas *ChangeReplicasResponse `protobuf:"bytes,22,opt,name=change_replicas,json=changeReplicas,proto3,oneof"`
+}
+
+type TabletResponse_TransferLeader struct {
+	TransferLeader *TransferLeaderResponse `protobuf:"bytes,23,opt,name=transfer_leader,json=transferLeader,proto3,oneof"`
+}
+
+type TabletResponse_Checksum struct {
+	Checksum *ChecksumResponse `protobuf:"bytes,24,opt,name=checksum,proto3,oneof"`
+}
+
 func (*TabletResponse_Get) isTabletResponse_Result() {}
 
 func (*TabletResponse_Scan) isTabletResponse_Result() {}
@@ -4732,6 +5409,12 @@ func (*TabletResponse_Status) isTabletResponse_Result() {}
 
 func (*TabletResponse_Collect) isTabletResponse_Result() {}
 
+func (*TabletResponse_ChangeReplicas) isTabletResponse_Result() {}
+
+func (*TabletResponse_TransferLeader) isTabletResponse_Result() {}
+
+func (*TabletResponse_Checksum) isTabletResponse_Result() {}
+
 // Why an operation was not answered with a result.
 type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4746,7 +5429,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4758,7 +5441,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4771,7 +5454,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Error) GetCode() Error_Code {
@@ -4860,12 +5543,14 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\aend_row\x18\x06 \x01(\fR\x06endRow\x12#\n" +
 	"\rend_unbounded\x18\a \x01(\bR\fendUnbounded\x122\n" +
 	"\breplicas\x18\b \x03(\v2\x16.percolator.v1.ReplicaR\breplicas\x12&\n" +
-	"\x0fnext_replica_id\x18\t \x01(\x04R\rnextReplicaId\"[\n" +
+	"\x0fnext_replica_id\x18\t \x01(\x04R\rnextReplicaId\"\x93\x01\n" +
 	"\aReplica\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\x04R\treplicaId\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\x04R\x06nodeId\x12\x18\n" +
-	"\alearner\x18\x03 \x01(\bR\alearner\"s\n" +
+	"\alearner\x18\x03 \x01(\bR\alearner\x12\x1a\n" +
+	"\bincoming\x18\x04 \x01(\bR\bincoming\x12\x1a\n" +
+	"\boutgoing\x18\x05 \x01(\bR\boutgoing\"s\n" +
 	"\tCellWrite\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12'\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x13.percolator.v1.KindR\x04kind\x12\x14\n" +
@@ -5074,9 +5759,40 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\braise_to\x18\x01 \x01(\x04R\araiseTo\"6\n" +
 	"\fMarkResponse\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x12\n" +
-	"\x04mark\x18\x02 \x01(\x04R\x04mark\"4\n" +
+	"\x04mark\x18\x02 \x01(\x04R\x04mark\"O\n" +
+	"\x15ChangeReplicasRequest\x126\n" +
+	"\achanges\x18\x01 \x03(\v2\x1c.percolator.v1.ReplicaChangeR\achanges\"\xc7\x01\n" +
+	"\rReplicaChange\x125\n" +
+	"\x04kind\x18\x01 \x01(\x0e2!.percolator.v1.ReplicaChange.KindR\x04kind\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\x04R\x06nodeId\"f\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10KIND_ADD_LEARNER\x10\x01\x12\x10\n" +
+	"\fKIND_PROMOTE\x10\x02\x12\x0f\n" +
+	"\vKIND_DEMOTE\x10\x03\x12\x0f\n" +
+	"\vKIND_REMOVE\x10\x04\"Q\n" +
+	"\x16ChangeReplicasResponse\x127\n" +
+	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\"0\n" +
+	"\x15TransferLeaderRequest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\"9\n" +
+	"\x16TransferLeaderResponse\x12\x1f\n" +
+	"\vleader_node\x18\x01 \x01(\x04R\n" +
+	"leaderNode\"!\n" +
+	"\x0fChecksumRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"\x82\x01\n" +
+	"\x10ChecksumResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\x12\x1a\n" +
+	"\bchecksum\x18\x03 \x01(\x04R\bchecksum\x12\x14\n" +
+	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x18\n" +
+	"\aentries\x18\x05 \x01(\x04R\aentries\"4\n" +
 	"\rStatusRequest\x12#\n" +
-	"\rmeasure_above\x18\x01 \x01(\x04R\fmeasureAbove\"\xde\x04\n" +
+	"\rmeasure_above\x18\x01 \x01(\x04R\fmeasureAbove\"\x8d\x01\n" +
+	"\x0fReplicaProgress\x120\n" +
+	"\areplica\x18\x01 \x01(\v2\x16.percolator.v1.ReplicaR\areplica\x12\x14\n" +
+	"\x05match\x18\x02 \x01(\x04R\x05match\x12\x16\n" +
+	"\x06active\x18\x03 \x01(\bR\x06active\x12\x1a\n" +
+	"\bsnapshot\x18\x04 \x01(\bR\bsnapshot\"\x91\x06\n" +
 	"\x0eStatusResponse\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x12\x12\n" +
@@ -5101,13 +5817,20 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"size_bytes\x18\x11 \x01(\x04R\tsizeBytes\x12\x12\n" +
 	"\x04load\x18\x12 \x01(\x04R\x04load\x12\x19\n" +
 	"\bsize_key\x18\x13 \x01(\fR\asizeKey\x12\x19\n" +
-	"\bload_key\x18\x14 \x01(\fR\aloadKey\"\xc1\x01\n" +
+	"\bload_key\x18\x14 \x01(\fR\aloadKey\x12\x1d\n" +
+	"\n" +
+	"replica_id\x18\x15 \x01(\x04R\treplicaId\x12\x17\n" +
+	"\anode_id\x18\x16 \x01(\x04R\x06nodeId\x12\x1f\n" +
+	"\vleader_node\x18\x17 \x01(\x04R\n" +
+	"leaderNode\x12:\n" +
+	"\breplicas\x18\x18 \x03(\v2\x1e.percolator.v1.ReplicaProgressR\breplicas\x12\x1c\n" +
+	"\tquiescent\x18\x19 \x01(\bR\tquiescent\"\xc1\x01\n" +
 	"\x0eMutationResult\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
 	"\x05locks\x18\x03 \x03(\v2\x17.percolator.v1.LockInfoR\x05locks\x124\n" +
 	"\vconflict_at\x18\x04 \x01(\v2\x13.percolator.v1.CellR\n" +
-	"conflictAt\"\xde\v\n" +
+	"conflictAt\"\xbe\r\n" +
 	"\rTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +
@@ -5137,8 +5860,11 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\rset_catalogue\x18\x1d \x01(\v2\".percolator.v1.SetCatalogueRequestH\x00R\fsetCatalogue\x120\n" +
 	"\x04mark\x18\x1e \x01(\v2\x1a.percolator.v1.MarkRequestH\x00R\x04mark\x126\n" +
 	"\x06status\x18\x1f \x01(\v2\x1c.percolator.v1.StatusRequestH\x00R\x06status\x129\n" +
-	"\acollect\x18  \x01(\v2\x1d.percolator.v1.CollectRequestH\x00R\acollectB\x04\n" +
-	"\x02op\"\xe6\x05\n" +
+	"\acollect\x18  \x01(\v2\x1d.percolator.v1.CollectRequestH\x00R\acollect\x12O\n" +
+	"\x0fchange_replicas\x18! \x01(\v2$.percolator.v1.ChangeReplicasRequestH\x00R\x0echangeReplicas\x12O\n" +
+	"\x0ftransfer_leader\x18\" \x01(\v2$.percolator.v1.TransferLeaderRequestH\x00R\x0etransferLeader\x12<\n" +
+	"\bchecksum\x18# \x01(\v2\x1e.percolator.v1.ChecksumRequestH\x00R\bchecksumB\x04\n" +
+	"\x02op\"\xc9\a\n" +
 	"\x0eTabletResponse\x12*\n" +
 	"\x05error\x18\x01 \x01(\v2\x14.percolator.v1.ErrorR\x05error\x12.\n" +
 	"\x03get\x18\n" +
@@ -5153,7 +5879,10 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x05split\x18\x12 \x01(\v2\x1c.percolator.v1.SplitResponseH\x00R\x05split\x121\n" +
 	"\x04mark\x18\x13 \x01(\v2\x1b.percolator.v1.MarkResponseH\x00R\x04mark\x127\n" +
 	"\x06status\x18\x14 \x01(\v2\x1d.percolator.v1.StatusResponseH\x00R\x06status\x12:\n" +
-	"\acollect\x18\x15 \x01(\v2\x1e.percolator.v1.CollectResponseH\x00R\acollectB\b\n" +
+	"\acollect\x18\x15 \x01(\v2\x1e.percolator.v1.CollectResponseH\x00R\acollect\x12P\n" +
+	"\x0fchange_replicas\x18\x16 \x01(\v2%.percolator.v1.ChangeReplicasResponseH\x00R\x0echangeReplicas\x12P\n" +
+	"\x0ftransfer_leader\x18\x17 \x01(\v2%.percolator.v1.TransferLeaderResponseH\x00R\x0etransferLeader\x12=\n" +
+	"\bchecksum\x18\x18 \x01(\v2\x1f.percolator.v1.ChecksumResponseH\x00R\bchecksumB\b\n" +
 	"\x06result\"\x90\x04\n" +
 	"\x05Error\x12-\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x19.percolator.v1.Error.CodeR\x04code\x12\x18\n" +
@@ -5182,7 +5911,13 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bKIND_PUT\x10\x01\x12\x0f\n" +
-	"\vKIND_DELETE\x10\x02*\x87\x02\n" +
+	"\vKIND_DELETE\x10\x02*\x84\x01\n" +
+	"\tNodeState\x12\x1a\n" +
+	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11NODE_STATE_ACTIVE\x10\x01\x12\x17\n" +
+	"\x13NODE_STATE_DRAINING\x10\x02\x12\x16\n" +
+	"\x12NODE_STATE_DRAINED\x10\x03\x12\x13\n" +
+	"\x0fNODE_STATE_GONE\x10\x04*\x87\x02\n" +
 	"\x06Status\x12\r\n" +
 	"\tSTATUS_OK\x10\x00\x12\x11\n" +
 	"\rSTATUS_LOCKED\x10\x01\x12\x13\n" +
@@ -5210,186 +5945,207 @@ func file_percolator_v1_data_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_data_proto_rawDescData
 }
 
-var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_percolator_v1_data_proto_goTypes = []any{
-	(Kind)(0),                     // 0: percolator.v1.Kind
-	(Status)(0),                   // 1: percolator.v1.Status
-	(Error_Code)(0),               // 2: percolator.v1.Error.Code
-	(*Cell)(nil),                  // 3: percolator.v1.Cell
-	(*Worker)(nil),                // 4: percolator.v1.Worker
-	(*Write)(nil),                 // 5: percolator.v1.Write
-	(*Lock)(nil),                  // 6: percolator.v1.Lock
-	(*LockInfo)(nil),              // 7: percolator.v1.LockInfo
-	(*Notify)(nil),                // 8: percolator.v1.Notify
-	(*Intent)(nil),                // 9: percolator.v1.Intent
-	(*TabletDescriptor)(nil),      // 10: percolator.v1.TabletDescriptor
-	(*Replica)(nil),               // 11: percolator.v1.Replica
-	(*CellWrite)(nil),             // 12: percolator.v1.CellWrite
-	(*Span)(nil),                  // 13: percolator.v1.Span
-	(*GetRequest)(nil),            // 14: percolator.v1.GetRequest
-	(*ReadResult)(nil),            // 15: percolator.v1.ReadResult
-	(*GetResponse)(nil),           // 16: percolator.v1.GetResponse
-	(*ScanRequest)(nil),           // 17: percolator.v1.ScanRequest
-	(*ReadCell)(nil),              // 18: percolator.v1.ReadCell
-	(*ScanResponse)(nil),          // 19: percolator.v1.ScanResponse
-	(*PrewriteRequest)(nil),       // 20: percolator.v1.PrewriteRequest
-	(*CommitRequest)(nil),         // 21: percolator.v1.CommitRequest
-	(*OnePhaseRequest)(nil),       // 22: percolator.v1.OnePhaseRequest
-	(*RollbackRequest)(nil),       // 23: percolator.v1.RollbackRequest
-	(*CheckTxnStatusRequest)(nil), // 24: percolator.v1.CheckTxnStatusRequest
-	(*ResolveLockRequest)(nil),    // 25: percolator.v1.ResolveLockRequest
-	(*HeartbeatRequest)(nil),      // 26: percolator.v1.HeartbeatRequest
-	(*NotifyRequest)(nil),         // 27: percolator.v1.NotifyRequest
-	(*ClearNotifyRequest)(nil),    // 28: percolator.v1.ClearNotifyRequest
-	(*FailNotifyRequest)(nil),     // 29: percolator.v1.FailNotifyRequest
-	(*RawCondition)(nil),          // 30: percolator.v1.RawCondition
-	(*RawWriteRequest)(nil),       // 31: percolator.v1.RawWriteRequest
-	(*RawGetRequest)(nil),         // 32: percolator.v1.RawGetRequest
-	(*RawValue)(nil),              // 33: percolator.v1.RawValue
-	(*RawGetResponse)(nil),        // 34: percolator.v1.RawGetResponse
-	(*RawScanRequest)(nil),        // 35: percolator.v1.RawScanRequest
-	(*RawScanResponse)(nil),       // 36: percolator.v1.RawScanResponse
-	(*WalkRequest)(nil),           // 37: percolator.v1.WalkRequest
-	(*WalkEntry)(nil),             // 38: percolator.v1.WalkEntry
-	(*WalkResponse)(nil),          // 39: percolator.v1.WalkResponse
-	(*HistoryRequest)(nil),        // 40: percolator.v1.HistoryRequest
-	(*HistoryEntry)(nil),          // 41: percolator.v1.HistoryEntry
-	(*HistoryResponse)(nil),       // 42: percolator.v1.HistoryResponse
-	(*PendingRequest)(nil),        // 43: percolator.v1.PendingRequest
-	(*PendingResponse)(nil),       // 44: percolator.v1.PendingResponse
-	(*ObserverPending)(nil),       // 45: percolator.v1.ObserverPending
-	(*CollectRequest)(nil),        // 46: percolator.v1.CollectRequest
-	(*CollectResponse)(nil),       // 47: percolator.v1.CollectResponse
-	(*SplitRequest)(nil),          // 48: percolator.v1.SplitRequest
-	(*SplitResponse)(nil),         // 49: percolator.v1.SplitResponse
-	(*Catalogue)(nil),             // 50: percolator.v1.Catalogue
-	(*TableRange)(nil),            // 51: percolator.v1.TableRange
-	(*ObserverInfo)(nil),          // 52: percolator.v1.ObserverInfo
-	(*SetCatalogueRequest)(nil),   // 53: percolator.v1.SetCatalogueRequest
-	(*MarkRequest)(nil),           // 54: percolator.v1.MarkRequest
-	(*MarkResponse)(nil),          // 55: percolator.v1.MarkResponse
-	(*StatusRequest)(nil),         // 56: percolator.v1.StatusRequest
-	(*StatusResponse)(nil),        // 57: percolator.v1.StatusResponse
-	(*MutationResult)(nil),        // 58: percolator.v1.MutationResult
-	(*TabletRequest)(nil),         // 59: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),        // 60: percolator.v1.TabletResponse
-	(*Error)(nil),                 // 61: percolator.v1.Error
+	(Kind)(0),                      // 0: percolator.v1.Kind
+	(NodeState)(0),                 // 1: percolator.v1.NodeState
+	(Status)(0),                    // 2: percolator.v1.Status
+	(ReplicaChange_Kind)(0),        // 3: percolator.v1.ReplicaChange.Kind
+	(Error_Code)(0),                // 4: percolator.v1.Error.Code
+	(*Cell)(nil),                   // 5: percolator.v1.Cell
+	(*Worker)(nil),                 // 6: percolator.v1.Worker
+	(*Write)(nil),                  // 7: percolator.v1.Write
+	(*Lock)(nil),                   // 8: percolator.v1.Lock
+	(*LockInfo)(nil),               // 9: percolator.v1.LockInfo
+	(*Notify)(nil),                 // 10: percolator.v1.Notify
+	(*Intent)(nil),                 // 11: percolator.v1.Intent
+	(*TabletDescriptor)(nil),       // 12: percolator.v1.TabletDescriptor
+	(*Replica)(nil),                // 13: percolator.v1.Replica
+	(*CellWrite)(nil),              // 14: percolator.v1.CellWrite
+	(*Span)(nil),                   // 15: percolator.v1.Span
+	(*GetRequest)(nil),             // 16: percolator.v1.GetRequest
+	(*ReadResult)(nil),             // 17: percolator.v1.ReadResult
+	(*GetResponse)(nil),            // 18: percolator.v1.GetResponse
+	(*ScanRequest)(nil),            // 19: percolator.v1.ScanRequest
+	(*ReadCell)(nil),               // 20: percolator.v1.ReadCell
+	(*ScanResponse)(nil),           // 21: percolator.v1.ScanResponse
+	(*PrewriteRequest)(nil),        // 22: percolator.v1.PrewriteRequest
+	(*CommitRequest)(nil),          // 23: percolator.v1.CommitRequest
+	(*OnePhaseRequest)(nil),        // 24: percolator.v1.OnePhaseRequest
+	(*RollbackRequest)(nil),        // 25: percolator.v1.RollbackRequest
+	(*CheckTxnStatusRequest)(nil),  // 26: percolator.v1.CheckTxnStatusRequest
+	(*ResolveLockRequest)(nil),     // 27: percolator.v1.ResolveLockRequest
+	(*HeartbeatRequest)(nil),       // 28: percolator.v1.HeartbeatRequest
+	(*NotifyRequest)(nil),          // 29: percolator.v1.NotifyRequest
+	(*ClearNotifyRequest)(nil),     // 30: percolator.v1.ClearNotifyRequest
+	(*FailNotifyRequest)(nil),      // 31: percolator.v1.FailNotifyRequest
+	(*RawCondition)(nil),           // 32: percolator.v1.RawCondition
+	(*RawWriteRequest)(nil),        // 33: percolator.v1.RawWriteRequest
+	(*RawGetRequest)(nil),          // 34: percolator.v1.RawGetRequest
+	(*RawValue)(nil),               // 35: percolator.v1.RawValue
+	(*RawGetResponse)(nil),         // 36: percolator.v1.RawGetResponse
+	(*RawScanRequest)(nil),         // 37: percolator.v1.RawScanRequest
+	(*RawScanResponse)(nil),        // 38: percolator.v1.RawScanResponse
+	(*WalkRequest)(nil),            // 39: percolator.v1.WalkRequest
+	(*WalkEntry)(nil),              // 40: percolator.v1.WalkEntry
+	(*WalkResponse)(nil),           // 41: percolator.v1.WalkResponse
+	(*HistoryRequest)(nil),         // 42: percolator.v1.HistoryRequest
+	(*HistoryEntry)(nil),           // 43: percolator.v1.HistoryEntry
+	(*HistoryResponse)(nil),        // 44: percolator.v1.HistoryResponse
+	(*PendingRequest)(nil),         // 45: percolator.v1.PendingRequest
+	(*PendingResponse)(nil),        // 46: percolator.v1.PendingResponse
+	(*ObserverPending)(nil),        // 47: percolator.v1.ObserverPending
+	(*CollectRequest)(nil),         // 48: percolator.v1.CollectRequest
+	(*CollectResponse)(nil),        // 49: percolator.v1.CollectResponse
+	(*SplitRequest)(nil),           // 50: percolator.v1.SplitRequest
+	(*SplitResponse)(nil),          // 51: percolator.v1.SplitResponse
+	(*Catalogue)(nil),              // 52: percolator.v1.Catalogue
+	(*TableRange)(nil),             // 53: percolator.v1.TableRange
+	(*ObserverInfo)(nil),           // 54: percolator.v1.ObserverInfo
+	(*SetCatalogueRequest)(nil),    // 55: percolator.v1.SetCatalogueRequest
+	(*MarkRequest)(nil),            // 56: percolator.v1.MarkRequest
+	(*MarkResponse)(nil),           // 57: percolator.v1.MarkResponse
+	(*ChangeReplicasRequest)(nil),  // 58: percolator.v1.ChangeReplicasRequest
+	(*ReplicaChange)(nil),          // 59: percolator.v1.ReplicaChange
+	(*ChangeReplicasResponse)(nil), // 60: percolator.v1.ChangeReplicasResponse
+	(*TransferLeaderRequest)(nil),  // 61: percolator.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 62: percolator.v1.TransferLeaderResponse
+	(*ChecksumRequest)(nil),        // 63: percolator.v1.ChecksumRequest
+	(*ChecksumResponse)(nil),       // 64: percolator.v1.ChecksumResponse
+	(*StatusRequest)(nil),          // 65: percolator.v1.StatusRequest
+	(*ReplicaProgress)(nil),        // 66: percolator.v1.ReplicaProgress
+	(*StatusResponse)(nil),         // 67: percolator.v1.StatusResponse
+	(*MutationResult)(nil),         // 68: percolator.v1.MutationResult
+	(*TabletRequest)(nil),          // 69: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),         // 70: percolator.v1.TabletResponse
+	(*Error)(nil),                  // 71: percolator.v1.Error
 }
 var file_percolator_v1_data_proto_depIdxs = []int32{
 	0,   // 0: percolator.v1.Write.kind:type_name -> percolator.v1.Kind
-	3,   // 1: percolator.v1.Lock.primary:type_name -> percolator.v1.Cell
-	4,   // 2: percolator.v1.Lock.worker:type_name -> percolator.v1.Worker
+	5,   // 1: percolator.v1.Lock.primary:type_name -> percolator.v1.Cell
+	6,   // 2: percolator.v1.Lock.worker:type_name -> percolator.v1.Worker
 	0,   // 3: percolator.v1.Lock.kind:type_name -> percolator.v1.Kind
-	3,   // 4: percolator.v1.LockInfo.cell:type_name -> percolator.v1.Cell
-	6,   // 5: percolator.v1.LockInfo.lock:type_name -> percolator.v1.Lock
-	3,   // 6: percolator.v1.Intent.primary:type_name -> percolator.v1.Cell
-	4,   // 7: percolator.v1.Intent.worker:type_name -> percolator.v1.Worker
-	11,  // 8: percolator.v1.TabletDescriptor.replicas:type_name -> percolator.v1.Replica
-	3,   // 9: percolator.v1.CellWrite.cell:type_name -> percolator.v1.Cell
+	5,   // 4: percolator.v1.LockInfo.cell:type_name -> percolator.v1.Cell
+	8,   // 5: percolator.v1.LockInfo.lock:type_name -> percolator.v1.Lock
+	5,   // 6: percolator.v1.Intent.primary:type_name -> percolator.v1.Cell
+	6,   // 7: percolator.v1.Intent.worker:type_name -> percolator.v1.Worker
+	13,  // 8: percolator.v1.TabletDescriptor.replicas:type_name -> percolator.v1.Replica
+	5,   // 9: percolator.v1.CellWrite.cell:type_name -> percolator.v1.Cell
 	0,   // 10: percolator.v1.CellWrite.kind:type_name -> percolator.v1.Kind
-	3,   // 11: percolator.v1.GetRequest.cells:type_name -> percolator.v1.Cell
-	1,   // 12: percolator.v1.ReadResult.status:type_name -> percolator.v1.Status
-	7,   // 13: percolator.v1.ReadResult.lock:type_name -> percolator.v1.LockInfo
-	15,  // 14: percolator.v1.GetResponse.results:type_name -> percolator.v1.ReadResult
-	13,  // 15: percolator.v1.ScanRequest.span:type_name -> percolator.v1.Span
-	3,   // 16: percolator.v1.ScanRequest.resume:type_name -> percolator.v1.Cell
-	3,   // 17: percolator.v1.ReadCell.cell:type_name -> percolator.v1.Cell
-	1,   // 18: percolator.v1.ScanResponse.status:type_name -> percolator.v1.Status
-	18,  // 19: percolator.v1.ScanResponse.cells:type_name -> percolator.v1.ReadCell
-	3,   // 20: percolator.v1.ScanResponse.last:type_name -> percolator.v1.Cell
-	7,   // 21: percolator.v1.ScanResponse.lock:type_name -> percolator.v1.LockInfo
-	3,   // 22: percolator.v1.PrewriteRequest.primary:type_name -> percolator.v1.Cell
-	4,   // 23: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
-	12,  // 24: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
-	3,   // 25: percolator.v1.PrewriteRequest.intents:type_name -> percolator.v1.Cell
-	3,   // 26: percolator.v1.CommitRequest.cells:type_name -> percolator.v1.Cell
-	3,   // 27: percolator.v1.CommitRequest.intents:type_name -> percolator.v1.Cell
-	12,  // 28: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
-	3,   // 29: percolator.v1.OnePhaseRequest.notifies:type_name -> percolator.v1.Cell
-	3,   // 30: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
-	3,   // 31: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
-	3,   // 32: percolator.v1.CheckTxnStatusRequest.primary:type_name -> percolator.v1.Cell
-	3,   // 33: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
-	3,   // 34: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
-	3,   // 35: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
-	3,   // 36: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
-	3,   // 37: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
-	3,   // 38: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
-	3,   // 39: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
-	30,  // 40: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
-	12,  // 41: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
-	3,   // 42: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
-	33,  // 43: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
-	13,  // 44: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
-	18,  // 45: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
-	3,   // 46: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
-	3,   // 47: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
-	8,   // 48: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
-	6,   // 49: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
-	9,   // 50: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
-	38,  // 51: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
-	3,   // 52: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
-	3,   // 53: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
-	5,   // 54: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
-	6,   // 55: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
-	8,   // 56: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
-	9,   // 57: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
-	41,  // 58: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	45,  // 59: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	7,   // 60: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	10,  // 61: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	10,  // 62: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	52,  // 63: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	51,  // 64: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	50,  // 65: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	10,  // 66: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	1,   // 67: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	7,   // 68: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	3,   // 69: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	14,  // 70: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	17,  // 71: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	20,  // 72: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	21,  // 73: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	22,  // 74: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	23,  // 75: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	24,  // 76: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	25,  // 77: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	26,  // 78: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	27,  // 79: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	28,  // 80: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	29,  // 81: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	31,  // 82: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	32,  // 83: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	35,  // 84: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	37,  // 85: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	40,  // 86: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	43,  // 87: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	48,  // 88: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	53,  // 89: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	54,  // 90: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	56,  // 91: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	46,  // 92: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	61,  // 93: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	16,  // 94: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	19,  // 95: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	58,  // 96: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	34,  // 97: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	36,  // 98: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	39,  // 99: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	42,  // 100: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	44,  // 101: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	49,  // 102: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	55,  // 103: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	57,  // 104: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	47,  // 105: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	2,   // 106: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	10,  // 107: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	108, // [108:108] is the sub-list for method output_type
-	108, // [108:108] is the sub-list for method input_type
-	108, // [108:108] is the sub-list for extension type_name
-	108, // [108:108] is the sub-list for extension extendee
-	0,   // [0:108] is the sub-list for field type_name
+	5,   // 11: percolator.v1.GetRequest.cells:type_name -> percolator.v1.Cell
+	2,   // 12: percolator.v1.ReadResult.status:type_name -> percolator.v1.Status
+	9,   // 13: percolator.v1.ReadResult.lock:type_name -> percolator.v1.LockInfo
+	17,  // 14: percolator.v1.GetResponse.results:type_name -> percolator.v1.ReadResult
+	15,  // 15: percolator.v1.ScanRequest.span:type_name -> percolator.v1.Span
+	5,   // 16: percolator.v1.ScanRequest.resume:type_name -> percolator.v1.Cell
+	5,   // 17: percolator.v1.ReadCell.cell:type_name -> percolator.v1.Cell
+	2,   // 18: percolator.v1.ScanResponse.status:type_name -> percolator.v1.Status
+	20,  // 19: percolator.v1.ScanResponse.cells:type_name -> percolator.v1.ReadCell
+	5,   // 20: percolator.v1.ScanResponse.last:type_name -> percolator.v1.Cell
+	9,   // 21: percolator.v1.ScanResponse.lock:type_name -> percolator.v1.LockInfo
+	5,   // 22: percolator.v1.PrewriteRequest.primary:type_name -> percolator.v1.Cell
+	6,   // 23: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
+	14,  // 24: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
+	5,   // 25: percolator.v1.PrewriteRequest.intents:type_name -> percolator.v1.Cell
+	5,   // 26: percolator.v1.CommitRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 27: percolator.v1.CommitRequest.intents:type_name -> percolator.v1.Cell
+	14,  // 28: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
+	5,   // 29: percolator.v1.OnePhaseRequest.notifies:type_name -> percolator.v1.Cell
+	5,   // 30: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 31: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
+	5,   // 32: percolator.v1.CheckTxnStatusRequest.primary:type_name -> percolator.v1.Cell
+	5,   // 33: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 34: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
+	5,   // 35: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
+	5,   // 36: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 37: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
+	5,   // 38: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
+	5,   // 39: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
+	32,  // 40: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
+	14,  // 41: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
+	5,   // 42: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
+	35,  // 43: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
+	15,  // 44: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
+	20,  // 45: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
+	5,   // 46: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
+	5,   // 47: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
+	10,  // 48: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
+	8,   // 49: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
+	11,  // 50: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
+	40,  // 51: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
+	5,   // 52: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 53: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
+	7,   // 54: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
+	8,   // 55: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
+	10,  // 56: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
+	11,  // 57: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
+	43,  // 58: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
+	47,  // 59: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	9,   // 60: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	12,  // 61: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	12,  // 62: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	54,  // 63: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	53,  // 64: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	52,  // 65: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	59,  // 66: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
+	3,   // 67: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
+	12,  // 68: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	13,  // 69: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
+	12,  // 70: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	66,  // 71: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
+	2,   // 72: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	9,   // 73: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	5,   // 74: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	16,  // 75: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	19,  // 76: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	22,  // 77: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	23,  // 78: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	24,  // 79: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	25,  // 80: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	26,  // 81: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	27,  // 82: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	28,  // 83: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	29,  // 84: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	30,  // 85: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	31,  // 86: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	33,  // 87: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	34,  // 88: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	37,  // 89: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	39,  // 90: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	42,  // 91: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	45,  // 92: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	50,  // 93: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	55,  // 94: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	56,  // 95: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	65,  // 96: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	48,  // 97: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	58,  // 98: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	61,  // 99: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	63,  // 100: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	71,  // 101: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	18,  // 102: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	21,  // 103: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	68,  // 104: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	36,  // 105: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	38,  // 106: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	41,  // 107: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	44,  // 108: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	46,  // 109: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	51,  // 110: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	57,  // 111: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	67,  // 112: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	49,  // 113: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	60,  // 114: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	62,  // 115: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	64,  // 116: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	4,   // 117: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	12,  // 118: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	119, // [119:119] is the sub-list for method output_type
+	119, // [119:119] is the sub-list for method input_type
+	119, // [119:119] is the sub-list for extension type_name
+	119, // [119:119] is the sub-list for extension extendee
+	0,   // [0:119] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
@@ -5397,7 +6153,7 @@ func file_percolator_v1_data_proto_init() {
 	if File_percolator_v1_data_proto != nil {
 		return
 	}
-	file_percolator_v1_data_proto_msgTypes[56].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[64].OneofWrappers = []any{
 		(*TabletRequest_Get)(nil),
 		(*TabletRequest_Scan)(nil),
 		(*TabletRequest_Prewrite)(nil),
@@ -5421,8 +6177,11 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletRequest_Mark)(nil),
 		(*TabletRequest_Status)(nil),
 		(*TabletRequest_Collect)(nil),
+		(*TabletRequest_ChangeReplicas)(nil),
+		(*TabletRequest_TransferLeader)(nil),
+		(*TabletRequest_Checksum)(nil),
 	}
-	file_percolator_v1_data_proto_msgTypes[57].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[65].OneofWrappers = []any{
 		(*TabletResponse_Get)(nil),
 		(*TabletResponse_Scan)(nil),
 		(*TabletResponse_Mutation)(nil),
@@ -5435,14 +6194,17 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletResponse_Mark)(nil),
 		(*TabletResponse_Status)(nil),
 		(*TabletResponse_Collect)(nil),
+		(*TabletResponse_ChangeReplicas)(nil),
+		(*TabletResponse_TransferLeader)(nil),
+		(*TabletResponse_Checksum)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_data_proto_rawDesc), len(file_percolator_v1_data_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   59,
+			NumEnums:      5,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2060,6 +2060,618 @@ func (x *HistoryStatus) GetOldestHold() uint64 {
 	return 0
 }
 
+// A node of the cluster, as meta and the node that answers know it.
+type Node struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Listen        string                 `protobuf:"bytes,3,opt,name=listen,proto3" json:"listen,omitempty"`
+	Peer          string                 `protobuf:"bytes,4,opt,name=peer,proto3" json:"peer,omitempty"`
+	Gossip        string                 `protobuf:"bytes,5,opt,name=gossip,proto3" json:"gossip,omitempty"`
+	Http          string                 `protobuf:"bytes,6,opt,name=http,proto3" json:"http,omitempty"`
+	Labels        map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	State         NodeState              `protobuf:"varint,8,opt,name=state,proto3,enum=percolator.v1.NodeState" json:"state,omitempty"`
+	Alive         bool                   `protobuf:"varint,9,opt,name=alive,proto3" json:"alive,omitempty"` // gossip says so
+	LeadsMeta     bool                   `protobuf:"varint,10,opt,name=leads_meta,json=leadsMeta,proto3" json:"leads_meta,omitempty"`
+	Replicas      uint32                 `protobuf:"varint,11,opt,name=replicas,proto3" json:"replicas,omitempty"` // as gossip says
+	Leaders       uint32                 `protobuf:"varint,12,opt,name=leaders,proto3" json:"leaders,omitempty"`
+	SizeBytes     uint64                 `protobuf:"varint,13,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	Load          uint64                 `protobuf:"varint,14,opt,name=load,proto3" json:"load,omitempty"` // operations per second, lately
+	Version       string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
+	DiskFree      uint64                 `protobuf:"varint,16,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"` // bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Node) Reset() {
+	*x = Node{}
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Node) ProtoMessage() {}
+
+func (x *Node) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Node.ProtoReflect.Descriptor instead.
+func (*Node) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Node) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *Node) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Node) GetListen() string {
+	if x != nil {
+		return x.Listen
+	}
+	return ""
+}
+
+func (x *Node) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *Node) GetGossip() string {
+	if x != nil {
+		return x.Gossip
+	}
+	return ""
+}
+
+func (x *Node) GetHttp() string {
+	if x != nil {
+		return x.Http
+	}
+	return ""
+}
+
+func (x *Node) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Node) GetState() NodeState {
+	if x != nil {
+		return x.State
+	}
+	return NodeState_NODE_STATE_UNSPECIFIED
+}
+
+func (x *Node) GetAlive() bool {
+	if x != nil {
+		return x.Alive
+	}
+	return false
+}
+
+func (x *Node) GetLeadsMeta() bool {
+	if x != nil {
+		return x.LeadsMeta
+	}
+	return false
+}
+
+func (x *Node) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
+func (x *Node) GetLeaders() uint32 {
+	if x != nil {
+		return x.Leaders
+	}
+	return 0
+}
+
+func (x *Node) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *Node) GetLoad() uint64 {
+	if x != nil {
+		return x.Load
+	}
+	return 0
+}
+
+func (x *Node) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Node) GetDiskFree() uint64 {
+	if x != nil {
+		return x.DiskFree
+	}
+	return 0
+}
+
+type NodesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodesRequest) Reset() {
+	*x = NodesRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodesRequest) ProtoMessage() {}
+
+func (x *NodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
+func (*NodesRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+}
+
+type NodesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodesResponse) Reset() {
+	*x = NodesResponse{}
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodesResponse) ProtoMessage() {}
+
+func (x *NodesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
+func (*NodesResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *NodesResponse) GetNodes() []*Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// Moves everything away from the node; with undo it may hold replicas again.
+type DrainNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Undo          bool                   `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeRequest) Reset() {
+	*x = DrainNodeRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeRequest) ProtoMessage() {}
+
+func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
+func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *DrainNodeRequest) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *DrainNodeRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+type DrainNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeResponse) Reset() {
+	*x = DrainNodeResponse{}
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeResponse) ProtoMessage() {}
+
+func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
+func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *DrainNodeResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+// Moves one replica of a tablet; answered when meta has taken the order on, not when it is done.
+type MoveTabletRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
+	FromNode      uint64                 `protobuf:"varint,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	ToNode        uint64                 `protobuf:"varint,3,opt,name=to_node,json=toNode,proto3" json:"to_node,omitempty"`
+	Leader        bool                   `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"` // move the leadership only; from_node is not looked at
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveTabletRequest) Reset() {
+	*x = MoveTabletRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveTabletRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveTabletRequest) ProtoMessage() {}
+
+func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
+func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *MoveTabletRequest) GetTabletId() uint64 {
+	if x != nil {
+		return x.TabletId
+	}
+	return 0
+}
+
+func (x *MoveTabletRequest) GetFromNode() uint64 {
+	if x != nil {
+		return x.FromNode
+	}
+	return 0
+}
+
+func (x *MoveTabletRequest) GetToNode() uint64 {
+	if x != nil {
+		return x.ToNode
+	}
+	return 0
+}
+
+func (x *MoveTabletRequest) GetLeader() bool {
+	if x != nil {
+		return x.Leader
+	}
+	return false
+}
+
+type MoveTabletResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tablet        *TabletDescriptor      `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveTabletResponse) Reset() {
+	*x = MoveTabletResponse{}
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveTabletResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveTabletResponse) ProtoMessage() {}
+
+func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
+func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
+	if x != nil {
+		return x.Tablet
+	}
+	return nil
+}
+
+// Compares the replicas of one tablet at one place of its log.
+type VerifyTabletRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyTabletRequest) Reset() {
+	*x = VerifyTabletRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyTabletRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyTabletRequest) ProtoMessage() {}
+
+func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
+func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *VerifyTabletRequest) GetTabletId() uint64 {
+	if x != nil {
+		return x.TabletId
+	}
+	return 0
+}
+
+type VerifyTabletResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replicas      []*ReplicaChecksum     `protobuf:"bytes,1,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Equal         bool                   `protobuf:"varint,2,opt,name=equal,proto3" json:"equal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyTabletResponse) Reset() {
+	*x = VerifyTabletResponse{}
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyTabletResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyTabletResponse) ProtoMessage() {}
+
+func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
+func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+func (x *VerifyTabletResponse) GetEqual() bool {
+	if x != nil {
+		return x.Equal
+	}
+	return false
+}
+
+type ReplicaChecksum struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Result        *ChecksumResponse      `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // why there is no result
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaChecksum) Reset() {
+	*x = ReplicaChecksum{}
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaChecksum) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaChecksum) ProtoMessage() {}
+
+func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
+func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ReplicaChecksum) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *ReplicaChecksum) GetResult() *ChecksumResponse {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *ReplicaChecksum) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 var File_percolator_v1_service_proto protoreflect.FileDescriptor
 
 const file_percolator_v1_service_proto_rawDesc = "" +
@@ -2216,7 +2828,54 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\tcollected\x18\x05 \x01(\x04R\tcollected\x12\x14\n" +
 	"\x05holds\x18\x06 \x01(\rR\x05holds\x12\x1f\n" +
 	"\voldest_hold\x18\a \x01(\x04R\n" +
-	"oldestHold2\xfb\b\n" +
+	"oldestHold\"\x92\x04\n" +
+	"\x04Node\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
+	"\x06listen\x18\x03 \x01(\tR\x06listen\x12\x12\n" +
+	"\x04peer\x18\x04 \x01(\tR\x04peer\x12\x16\n" +
+	"\x06gossip\x18\x05 \x01(\tR\x06gossip\x12\x12\n" +
+	"\x04http\x18\x06 \x01(\tR\x04http\x127\n" +
+	"\x06labels\x18\a \x03(\v2\x1f.percolator.v1.Node.LabelsEntryR\x06labels\x12.\n" +
+	"\x05state\x18\b \x01(\x0e2\x18.percolator.v1.NodeStateR\x05state\x12\x14\n" +
+	"\x05alive\x18\t \x01(\bR\x05alive\x12\x1d\n" +
+	"\n" +
+	"leads_meta\x18\n" +
+	" \x01(\bR\tleadsMeta\x12\x1a\n" +
+	"\breplicas\x18\v \x01(\rR\breplicas\x12\x18\n" +
+	"\aleaders\x18\f \x01(\rR\aleaders\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\r \x01(\x04R\tsizeBytes\x12\x12\n" +
+	"\x04load\x18\x0e \x01(\x04R\x04load\x12\x18\n" +
+	"\aversion\x18\x0f \x01(\tR\aversion\x12\x1b\n" +
+	"\tdisk_free\x18\x10 \x01(\x04R\bdiskFree\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x0e\n" +
+	"\fNodesRequest\":\n" +
+	"\rNodesResponse\x12)\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x13.percolator.v1.NodeR\x05nodes\"?\n" +
+	"\x10DrainNodeRequest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12\x12\n" +
+	"\x04undo\x18\x02 \x01(\bR\x04undo\"<\n" +
+	"\x11DrainNodeResponse\x12'\n" +
+	"\x04node\x18\x01 \x01(\v2\x13.percolator.v1.NodeR\x04node\"~\n" +
+	"\x11MoveTabletRequest\x12\x1b\n" +
+	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x1b\n" +
+	"\tfrom_node\x18\x02 \x01(\x04R\bfromNode\x12\x17\n" +
+	"\ato_node\x18\x03 \x01(\x04R\x06toNode\x12\x16\n" +
+	"\x06leader\x18\x04 \x01(\bR\x06leader\"M\n" +
+	"\x12MoveTabletResponse\x127\n" +
+	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\"2\n" +
+	"\x13VerifyTabletRequest\x12\x1b\n" +
+	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\"h\n" +
+	"\x14VerifyTabletResponse\x12:\n" +
+	"\breplicas\x18\x01 \x03(\v2\x1e.percolator.v1.ReplicaChecksumR\breplicas\x12\x14\n" +
+	"\x05equal\x18\x02 \x01(\bR\x05equal\"y\n" +
+	"\x0fReplicaChecksum\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x127\n" +
+	"\x06result\x18\x02 \x01(\v2\x1f.percolator.v1.ChecksumResponseR\x06result\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error2\xbb\v\n" +
 	"\n" +
 	"Percolator\x12P\n" +
 	"\n" +
@@ -2236,7 +2895,12 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\tObservers\x12\x1f.percolator.v1.ObserversRequest\x1a .percolator.v1.ObserversResponse\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12T\n" +
-	"\vHoldHistory\x12!.percolator.v1.HoldHistoryRequest\x1a\".percolator.v1.HoldHistoryResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"\vHoldHistory\x12!.percolator.v1.HoldHistoryRequest\x1a\".percolator.v1.HoldHistoryResponse\x12B\n" +
+	"\x05Nodes\x12\x1b.percolator.v1.NodesRequest\x1a\x1c.percolator.v1.NodesResponse\x12N\n" +
+	"\tDrainNode\x12\x1f.percolator.v1.DrainNodeRequest\x1a .percolator.v1.DrainNodeResponse\x12Q\n" +
+	"\n" +
+	"MoveTablet\x12 .percolator.v1.MoveTabletRequest\x1a!.percolator.v1.MoveTabletResponse\x12W\n" +
+	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_service_proto_rawDescOnce sync.Once
@@ -2251,7 +2915,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
 	(*Operation)(nil),               // 1: percolator.v1.Operation
@@ -2287,67 +2951,95 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*HoldHistoryResponse)(nil),     // 31: percolator.v1.HoldHistoryResponse
 	(*ObserverStatus)(nil),          // 32: percolator.v1.ObserverStatus
 	(*HistoryStatus)(nil),           // 33: percolator.v1.HistoryStatus
-	(*TabletRequest)(nil),           // 34: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),          // 35: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),        // 36: percolator.v1.TabletDescriptor
-	(*Worker)(nil),                  // 37: percolator.v1.Worker
-	(*StatusResponse)(nil),          // 38: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),            // 39: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),               // 40: percolator.v1.Catalogue
-	(*SplitResponse)(nil),           // 41: percolator.v1.SplitResponse
+	(*Node)(nil),                    // 34: percolator.v1.Node
+	(*NodesRequest)(nil),            // 35: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),           // 36: percolator.v1.NodesResponse
+	(*DrainNodeRequest)(nil),        // 37: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),       // 38: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),       // 39: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),      // 40: percolator.v1.MoveTabletResponse
+	(*VerifyTabletRequest)(nil),     // 41: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),    // 42: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),         // 43: percolator.v1.ReplicaChecksum
+	nil,                             // 44: percolator.v1.Node.LabelsEntry
+	(*TabletRequest)(nil),           // 45: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),          // 46: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),        // 47: percolator.v1.TabletDescriptor
+	(*Worker)(nil),                  // 48: percolator.v1.Worker
+	(*StatusResponse)(nil),          // 49: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),            // 50: percolator.v1.ObserverInfo
+	(NodeState)(0),                  // 51: percolator.v1.NodeState
+	(*ChecksumResponse)(nil),        // 52: percolator.v1.ChecksumResponse
+	(*Catalogue)(nil),               // 53: percolator.v1.Catalogue
+	(*SplitResponse)(nil),           // 54: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	34, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	45, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	1,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	35, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	46, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	3,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	36, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	47, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	9,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	37, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	38, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	48, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	49, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
 	32, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
 	33, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
 	24, // 11: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	39, // 12: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	50, // 12: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
 	32, // 13: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
 	29, // 14: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	39, // 15: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	50, // 15: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
 	0,  // 16: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
 	29, // 17: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	2,  // 18: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	5,  // 19: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	7,  // 20: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 21: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 22: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 23: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 24: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 25: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 26: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 27: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	22, // 28: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	25, // 29: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	27, // 30: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
-	30, // 31: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	4,  // 32: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	6,  // 33: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	8,  // 34: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 35: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 36: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 37: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	40, // 38: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 39: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	41, // 40: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 41: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	23, // 42: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	26, // 43: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	28, // 44: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
-	31, // 45: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	32, // [32:46] is the sub-list for method output_type
-	18, // [18:32] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	44, // 18: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	51, // 19: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	34, // 20: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	34, // 21: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	47, // 22: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	43, // 23: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	52, // 24: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	2,  // 25: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	5,  // 26: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	7,  // 27: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 28: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 29: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 30: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 31: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 32: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 33: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 34: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	22, // 35: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	25, // 36: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	27, // 37: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
+	30, // 38: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	35, // 39: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
+	37, // 40: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	39, // 41: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	41, // 42: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	4,  // 43: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	6,  // 44: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	8,  // 45: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 46: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 47: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 48: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	53, // 49: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 50: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	54, // 51: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 52: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	23, // 53: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	26, // 54: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	28, // 55: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
+	31, // 56: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	36, // 57: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
+	38, // 58: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	40, // 59: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	42, // 60: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	43, // [43:61] is the sub-list for method output_type
+	25, // [25:43] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -2363,7 +3055,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   33,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

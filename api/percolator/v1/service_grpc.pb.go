@@ -33,6 +33,10 @@ const (
 	Percolator_ControlObserver_FullMethodName = "/percolator.v1.Percolator/ControlObserver"
 	Percolator_Backfill_FullMethodName        = "/percolator.v1.Percolator/Backfill"
 	Percolator_HoldHistory_FullMethodName     = "/percolator.v1.Percolator/HoldHistory"
+	Percolator_Nodes_FullMethodName           = "/percolator.v1.Percolator/Nodes"
+	Percolator_DrainNode_FullMethodName       = "/percolator.v1.Percolator/DrainNode"
+	Percolator_MoveTablet_FullMethodName      = "/percolator.v1.Percolator/MoveTablet"
+	Percolator_VerifyTablet_FullMethodName    = "/percolator.v1.Percolator/VerifyTablet"
 )
 
 // PercolatorClient is the client API for Percolator service.
@@ -63,6 +67,10 @@ type PercolatorClient interface {
 	Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error)
 	// Keeps history from being collected above a timestamp, for a while (a capped lease, advisory).
 	HoldHistory(ctx context.Context, in *HoldHistoryRequest, opts ...grpc.CallOption) (*HoldHistoryResponse, error)
+	Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesResponse, error)
+	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
+	MoveTablet(ctx context.Context, in *MoveTabletRequest, opts ...grpc.CallOption) (*MoveTabletResponse, error)
+	VerifyTablet(ctx context.Context, in *VerifyTabletRequest, opts ...grpc.CallOption) (*VerifyTabletResponse, error)
 }
 
 type percolatorClient struct {
@@ -216,6 +224,46 @@ func (c *percolatorClient) HoldHistory(ctx context.Context, in *HoldHistoryReque
 	return out, nil
 }
 
+func (c *percolatorClient) Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(NodesResponse)
+	err := c.cc.Invoke(ctx, Percolator_Nodes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *percolatorClient) DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainNodeResponse)
+	err := c.cc.Invoke(ctx, Percolator_DrainNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *percolatorClient) MoveTablet(ctx context.Context, in *MoveTabletRequest, opts ...grpc.CallOption) (*MoveTabletResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MoveTabletResponse)
+	err := c.cc.Invoke(ctx, Percolator_MoveTablet_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *percolatorClient) VerifyTablet(ctx context.Context, in *VerifyTabletRequest, opts ...grpc.CallOption) (*VerifyTabletResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VerifyTabletResponse)
+	err := c.cc.Invoke(ctx, Percolator_VerifyTablet_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PercolatorServer is the server API for Percolator service.
 // All implementations must embed UnimplementedPercolatorServer
 // for forward compatibility.
@@ -244,6 +292,10 @@ type PercolatorServer interface {
 	Backfill(context.Context, *BackfillRequest) (*BackfillResponse, error)
 	// Keeps history from being collected above a timestamp, for a while (a capped lease, advisory).
 	HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error)
+	Nodes(context.Context, *NodesRequest) (*NodesResponse, error)
+	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
+	MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error)
+	VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error)
 	mustEmbedUnimplementedPercolatorServer()
 }
 
@@ -295,6 +347,18 @@ func (UnimplementedPercolatorServer) Backfill(context.Context, *BackfillRequest)
 }
 func (UnimplementedPercolatorServer) HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method HoldHistory not implemented")
+}
+func (UnimplementedPercolatorServer) Nodes(context.Context, *NodesRequest) (*NodesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Nodes not implemented")
+}
+func (UnimplementedPercolatorServer) DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainNode not implemented")
+}
+func (UnimplementedPercolatorServer) MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MoveTablet not implemented")
+}
+func (UnimplementedPercolatorServer) VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method VerifyTablet not implemented")
 }
 func (UnimplementedPercolatorServer) mustEmbedUnimplementedPercolatorServer() {}
 func (UnimplementedPercolatorServer) testEmbeddedByValue()                    {}
@@ -558,6 +622,78 @@ func _Percolator_HoldHistory_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Percolator_Nodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(NodesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PercolatorServer).Nodes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Percolator_Nodes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PercolatorServer).Nodes(ctx, req.(*NodesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Percolator_DrainNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PercolatorServer).DrainNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Percolator_DrainNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PercolatorServer).DrainNode(ctx, req.(*DrainNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Percolator_MoveTablet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MoveTabletRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PercolatorServer).MoveTablet(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Percolator_MoveTablet_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PercolatorServer).MoveTablet(ctx, req.(*MoveTabletRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Percolator_VerifyTablet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VerifyTabletRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PercolatorServer).VerifyTablet(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Percolator_VerifyTablet_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PercolatorServer).VerifyTablet(ctx, req.(*VerifyTabletRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Percolator_ServiceDesc is the grpc.ServiceDesc for Percolator service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -616,6 +752,22 @@ var Percolator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "HoldHistory",
 			Handler:    _Percolator_HoldHistory_Handler,
+		},
+		{
+			MethodName: "Nodes",
+			Handler:    _Percolator_Nodes_Handler,
+		},
+		{
+			MethodName: "DrainNode",
+			Handler:    _Percolator_DrainNode_Handler,
+		},
+		{
+			MethodName: "MoveTablet",
+			Handler:    _Percolator_MoveTablet_Handler,
+		},
+		{
+			MethodName: "VerifyTablet",
+			Handler:    _Percolator_VerifyTablet_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -19,6 +19,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
+	"github.com/percolator-go/percolator/internal/leaktest"
 )
 
 // childEnv names the index directory to the process that TestAcknowledgedIsDurable kills.
@@ -29,9 +30,7 @@ func TestMain(m *testing.M) {
 		child(dir)
 	}
 	// Bleve's analysis workers belong to the process.
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"),
-		goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1"))
+	leaktest.Main(m, goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
 }
 
 func opened(t *testing.T, dir string) *Index {

@@ -1,0 +1,16 @@
+package peer
+
+import "github.com/percolator-go/percolator/internal/wire"
+
+// Link carries batches between the nodes of a cluster, each at most once; those from one node to another in order, as long
+// as both live. The remoting is one over protoactor-go's remote (package cluster/remoting); tests have one in memory.
+type Link interface {
+	// Send hands a batch over. It does not block. An error means that the batch was surely not sent.
+	Send(node uint64, b *wire.PeerBatch) error
+	// Receive sets where batches for this node go, before the first arrives. The function is called on any goroutine, for
+	// each sending node on one at a time, and must not block.
+	Receive(func(*wire.PeerBatch))
+	// Down says that the node's incarnation is known dead: what waits to be sent to it may be dropped.
+	Down(node, incarnation uint64)
+	Close() error
+}
