@@ -13,6 +13,9 @@
 //     before, so a new observer never inherits them. Acknowledgments stay in their rows: each is older than any change
 //     that a later observer of the name is told of, so it hides none.
 //  6. The record of a back-fill changes on condition that its observer is in the catalogue, and goes with it.
+//  7. The node table has one record a node. Of two processes with one node's identity only the later incarnation stands, and
+//     of two with the same incarnation the first. What placement decides by, a node's state and since when it is gone, is
+//     in it, in oracle time: gossip alone moves nothing.
 //
 // A crash loses nothing: all of it is in the meta tablet or the store. Called by: node.
 package cluster
