@@ -1019,6 +1019,7 @@ type NodeStatusResponse struct {
 	DiskFree      uint64                 `protobuf:"varint,17,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`            // bytes
 	DiskUsed      uint64                 `protobuf:"varint,18,opt,name=disk_used,json=diskUsed,proto3" json:"disk_used,omitempty"`            // bytes, of the node's directory
 	WriteBlocked  string                 `protobuf:"bytes,19,opt,name=write_blocked,json=writeBlocked,proto3" json:"write_blocked,omitempty"` // why the node takes no writes; empty: it does
+	Placement     *PlacementStatus       `protobuf:"bytes,20,opt,name=placement,proto3" json:"placement,omitempty"`                           // unset: another node leads meta
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1184,6 +1185,13 @@ func (x *NodeStatusResponse) GetWriteBlocked() string {
 		return x.WriteBlocked
 	}
 	return ""
+}
+
+func (x *NodeStatusResponse) GetPlacement() *PlacementStatus {
+	if x != nil {
+		return x.Placement
+	}
+	return nil
 }
 
 type ObserversRequest struct {
@@ -2060,6 +2068,107 @@ func (x *HistoryStatus) GetOldestHold() uint64 {
 	return 0
 }
 
+// Where replicas are and ought to be, as the node that leads meta sees it.
+type PlacementStatus struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Target          uint32                 `protobuf:"varint,1,opt,name=target,proto3" json:"target,omitempty"`                                          // replicas of each tablet: as configured, or fewer as long as there are too few nodes
+	UnderReplicated uint32                 `protobuf:"varint,2,opt,name=under_replicated,json=underReplicated,proto3" json:"under_replicated,omitempty"` // tablets with fewer voters on live nodes than that
+	Changing        uint32                 `protobuf:"varint,3,opt,name=changing,proto3" json:"changing,omitempty"`                                      // tablets whose replicas are being changed
+	Orders          uint32                 `protobuf:"varint,4,opt,name=orders,proto3" json:"orders,omitempty"`                                          // moves that an operator has ordered and that are not done
+	Moves           uint64                 `protobuf:"varint,5,opt,name=moves,proto3" json:"moves,omitempty"`                                            // replicas that were moved or added, since this node leads meta
+	Transfers       uint64                 `protobuf:"varint,6,opt,name=transfers,proto3" json:"transfers,omitempty"`                                    // leaders that were moved, likewise
+	Failures        uint64                 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`                                      // steps that failed and are repeated, likewise
+	Blocked         []string               `protobuf:"bytes,8,rep,name=blocked,proto3" json:"blocked,omitempty"`                                         // what does not go on, and why; a few
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *PlacementStatus) Reset() {
+	*x = PlacementStatus{}
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlacementStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlacementStatus) ProtoMessage() {}
+
+func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
+func (*PlacementStatus) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *PlacementStatus) GetTarget() uint32 {
+	if x != nil {
+		return x.Target
+	}
+	return 0
+}
+
+func (x *PlacementStatus) GetUnderReplicated() uint32 {
+	if x != nil {
+		return x.UnderReplicated
+	}
+	return 0
+}
+
+func (x *PlacementStatus) GetChanging() uint32 {
+	if x != nil {
+		return x.Changing
+	}
+	return 0
+}
+
+func (x *PlacementStatus) GetOrders() uint32 {
+	if x != nil {
+		return x.Orders
+	}
+	return 0
+}
+
+func (x *PlacementStatus) GetMoves() uint64 {
+	if x != nil {
+		return x.Moves
+	}
+	return 0
+}
+
+func (x *PlacementStatus) GetTransfers() uint64 {
+	if x != nil {
+		return x.Transfers
+	}
+	return 0
+}
+
+func (x *PlacementStatus) GetFailures() uint64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *PlacementStatus) GetBlocked() []string {
+	if x != nil {
+		return x.Blocked
+	}
+	return nil
+}
+
 // A node of the cluster, as meta and the node that answers know it.
 type Node struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2079,13 +2188,14 @@ type Node struct {
 	Load          uint64                 `protobuf:"varint,14,opt,name=load,proto3" json:"load,omitempty"` // operations per second, lately
 	Version       string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
 	DiskFree      uint64                 `protobuf:"varint,16,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"` // bytes
+	Blocked       string                 `protobuf:"bytes,17,opt,name=blocked,proto3" json:"blocked,omitempty"`                    // draining: why it does not go on; empty: it does
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2207,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2220,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -2225,6 +2335,13 @@ func (x *Node) GetDiskFree() uint64 {
 	return 0
 }
 
+func (x *Node) GetBlocked() string {
+	if x != nil {
+		return x.Blocked
+	}
+	return ""
+}
+
 type NodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2233,7 +2350,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2362,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2375,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 type NodesResponse struct {
@@ -2270,7 +2387,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2399,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2412,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -2316,7 +2433,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2445,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2458,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -2367,7 +2484,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2496,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2509,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -2415,7 +2532,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2544,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2557,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -2480,7 +2597,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2609,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2622,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -2525,7 +2642,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2654,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2667,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -2570,7 +2687,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2699,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2712,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -2623,7 +2740,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +2752,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +2765,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -2727,7 +2844,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x12SplitTabletRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\"\x13\n" +
-	"\x11NodeStatusRequest\"\xb8\x05\n" +
+	"\x11NodeStatusRequest\"\xf6\x05\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -2751,7 +2868,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\ahistory\x18\x10 \x01(\v2\x1c.percolator.v1.HistoryStatusR\ahistory\x12\x1b\n" +
 	"\tdisk_free\x18\x11 \x01(\x04R\bdiskFree\x12\x1b\n" +
 	"\tdisk_used\x18\x12 \x01(\x04R\bdiskUsed\x12#\n" +
-	"\rwrite_blocked\x18\x13 \x01(\tR\fwriteBlocked\"\x12\n" +
+	"\rwrite_blocked\x18\x13 \x01(\tR\fwriteBlocked\x12<\n" +
+	"\tplacement\x18\x14 \x01(\v2\x1e.percolator.v1.PlacementStatusR\tplacement\"\x12\n" +
 	"\x10ObserversRequest\"O\n" +
 	"\x11ObserversResponse\x12:\n" +
 	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"\xb9\x02\n" +
@@ -2828,7 +2946,16 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\tcollected\x18\x05 \x01(\x04R\tcollected\x12\x14\n" +
 	"\x05holds\x18\x06 \x01(\rR\x05holds\x12\x1f\n" +
 	"\voldest_hold\x18\a \x01(\x04R\n" +
-	"oldestHold\"\x92\x04\n" +
+	"oldestHold\"\xf2\x01\n" +
+	"\x0fPlacementStatus\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\rR\x06target\x12)\n" +
+	"\x10under_replicated\x18\x02 \x01(\rR\x0funderReplicated\x12\x1a\n" +
+	"\bchanging\x18\x03 \x01(\rR\bchanging\x12\x16\n" +
+	"\x06orders\x18\x04 \x01(\rR\x06orders\x12\x14\n" +
+	"\x05moves\x18\x05 \x01(\x04R\x05moves\x12\x1c\n" +
+	"\ttransfers\x18\x06 \x01(\x04R\ttransfers\x12\x1a\n" +
+	"\bfailures\x18\a \x01(\x04R\bfailures\x12\x18\n" +
+	"\ablocked\x18\b \x03(\tR\ablocked\"\xac\x04\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
@@ -2848,7 +2975,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"size_bytes\x18\r \x01(\x04R\tsizeBytes\x12\x12\n" +
 	"\x04load\x18\x0e \x01(\x04R\x04load\x12\x18\n" +
 	"\aversion\x18\x0f \x01(\tR\aversion\x12\x1b\n" +
-	"\tdisk_free\x18\x10 \x01(\x04R\bdiskFree\x1a9\n" +
+	"\tdisk_free\x18\x10 \x01(\x04R\bdiskFree\x12\x18\n" +
+	"\ablocked\x18\x11 \x01(\tR\ablocked\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x0e\n" +
@@ -2915,7 +3043,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
 	(*Operation)(nil),               // 1: percolator.v1.Operation
@@ -2951,95 +3079,97 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*HoldHistoryResponse)(nil),     // 31: percolator.v1.HoldHistoryResponse
 	(*ObserverStatus)(nil),          // 32: percolator.v1.ObserverStatus
 	(*HistoryStatus)(nil),           // 33: percolator.v1.HistoryStatus
-	(*Node)(nil),                    // 34: percolator.v1.Node
-	(*NodesRequest)(nil),            // 35: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),           // 36: percolator.v1.NodesResponse
-	(*DrainNodeRequest)(nil),        // 37: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),       // 38: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),       // 39: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),      // 40: percolator.v1.MoveTabletResponse
-	(*VerifyTabletRequest)(nil),     // 41: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),    // 42: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),         // 43: percolator.v1.ReplicaChecksum
-	nil,                             // 44: percolator.v1.Node.LabelsEntry
-	(*TabletRequest)(nil),           // 45: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),          // 46: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),        // 47: percolator.v1.TabletDescriptor
-	(*Worker)(nil),                  // 48: percolator.v1.Worker
-	(*StatusResponse)(nil),          // 49: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),            // 50: percolator.v1.ObserverInfo
-	(NodeState)(0),                  // 51: percolator.v1.NodeState
-	(*ChecksumResponse)(nil),        // 52: percolator.v1.ChecksumResponse
-	(*Catalogue)(nil),               // 53: percolator.v1.Catalogue
-	(*SplitResponse)(nil),           // 54: percolator.v1.SplitResponse
+	(*PlacementStatus)(nil),         // 34: percolator.v1.PlacementStatus
+	(*Node)(nil),                    // 35: percolator.v1.Node
+	(*NodesRequest)(nil),            // 36: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),           // 37: percolator.v1.NodesResponse
+	(*DrainNodeRequest)(nil),        // 38: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),       // 39: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),       // 40: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),      // 41: percolator.v1.MoveTabletResponse
+	(*VerifyTabletRequest)(nil),     // 42: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),    // 43: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),         // 44: percolator.v1.ReplicaChecksum
+	nil,                             // 45: percolator.v1.Node.LabelsEntry
+	(*TabletRequest)(nil),           // 46: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),          // 47: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),        // 48: percolator.v1.TabletDescriptor
+	(*Worker)(nil),                  // 49: percolator.v1.Worker
+	(*StatusResponse)(nil),          // 50: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),            // 51: percolator.v1.ObserverInfo
+	(NodeState)(0),                  // 52: percolator.v1.NodeState
+	(*ChecksumResponse)(nil),        // 53: percolator.v1.ChecksumResponse
+	(*Catalogue)(nil),               // 54: percolator.v1.Catalogue
+	(*SplitResponse)(nil),           // 55: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	45, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	46, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	1,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	46, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	47, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	3,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	47, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	48, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	9,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	48, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	49, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	49, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	50, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
 	32, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
 	33, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	24, // 11: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	50, // 12: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	32, // 13: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	29, // 14: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	50, // 15: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	0,  // 16: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	29, // 17: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	44, // 18: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	51, // 19: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	34, // 20: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	34, // 21: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	47, // 22: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	43, // 23: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	52, // 24: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	2,  // 25: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	5,  // 26: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	7,  // 27: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 28: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 29: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 30: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 31: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 32: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 33: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 34: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	22, // 35: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	25, // 36: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	27, // 37: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
-	30, // 38: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	35, // 39: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
-	37, // 40: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	39, // 41: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	41, // 42: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	4,  // 43: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	6,  // 44: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	8,  // 45: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 46: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 47: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 48: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	53, // 49: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 50: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	54, // 51: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 52: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	23, // 53: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	26, // 54: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	28, // 55: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
-	31, // 56: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	36, // 57: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
-	38, // 58: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	40, // 59: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	42, // 60: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	43, // [43:61] is the sub-list for method output_type
-	25, // [25:43] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	34, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	24, // 12: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	51, // 13: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	32, // 14: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	29, // 15: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	51, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	0,  // 17: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	29, // 18: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	45, // 19: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	52, // 20: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	35, // 21: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	35, // 22: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	48, // 23: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	44, // 24: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	53, // 25: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	2,  // 26: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	5,  // 27: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	7,  // 28: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 29: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 30: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 31: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 32: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 33: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 34: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 35: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	22, // 36: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	25, // 37: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	27, // 38: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
+	30, // 39: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	36, // 40: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
+	38, // 41: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	40, // 42: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	42, // 43: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	4,  // 44: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	6,  // 45: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	8,  // 46: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 47: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 48: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 49: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	54, // 50: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 51: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	55, // 52: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 53: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	23, // 54: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	26, // 55: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	28, // 56: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
+	31, // 57: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	37, // 58: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
+	39, // 59: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	41, // 60: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	43, // 61: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	44, // [44:62] is the sub-list for method output_type
+	26, // [26:44] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3055,7 +3185,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
