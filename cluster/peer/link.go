@@ -14,3 +14,15 @@ type Link interface {
 	Down(node, incarnation uint64)
 	Close() error
 }
+
+// Paced is a Link that tells what becomes of batches, so that what follows waits here, where it is batched, and not there.
+// With a Link that is not paced a batch counts as on its way once Send has returned.
+type Paced interface {
+	Link
+	// SendThen is Send; if it returns nil, then is called once, on any goroutine, perhaps before SendThen returns: with nil
+	// when the batch is on its way, with an error if it surely will not be sent. It must not block.
+	SendThen(node uint64, b *wire.PeerBatch, then func(error)) error
+	// Lost sets what is called when a connection to a node has ended: what was on its way may not have arrived. Set it
+	// before the first Send. The function must not block.
+	Lost(func(node uint64))
+}

@@ -1,0 +1,77 @@
+package peer
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+)
+
+// MaxMessage is the most bytes that one request, answer or Raft message may hold: the largest operation (design section 2)
+// with room to spare, and well below what the remoting receives in one piece.
+const MaxMessage = 24 << 20
+
+// Self is who this node is to others.
+type Self struct {
+	ClusterID           string
+	NodeID, Incarnation uint64
+}
+
+// Config tunes Peers. Zero fields take the defaults. All bounds are per other node.
+type Config struct {
+	// System runs the outboxes. nil: a system of their own, which costs some MiB.
+	System *actor.ActorSystem
+	// BatchMessages and BatchBytes close a batch; defaults, which are also the most: 1,000 and 16 MiB.
+	BatchMessages, BatchBytes int
+	// Linger is how long a batch waits for company; 0: not at all.
+	Linger time.Duration
+	// InFlight and InFlightBytes bound the requests without an answer; defaults 16,384 and 64 MiB. Those beyond it fail.
+	InFlight, InFlightBytes int
+	// RaftLimit and RaftBytes bound the Raft messages that wait; defaults 16,384 and 64 MiB. Those beyond it are dropped.
+	RaftLimit, RaftBytes int
+	// Incoming and IncomingBytes bound the requests that are handled for one node; defaults 16,384 and 128 MiB. Those
+	// beyond it are answered with CODE_OVERLOADED.
+	Incoming, IncomingBytes int
+	// AnswerBytes bounds the answers that wait; default 128 MiB. Those beyond it are replaced by one that says nothing.
+	AnswerBytes int
+	// Timeout is how long a request without a deadline waits, at both ends; default 30 s.
+	Timeout time.Duration
+	Logger  *slog.Logger
+}
+
+// The largest batch.
+const (
+	maxBatchMessages = 1000
+	maxBatchBytes    = 16 << 20
+	// maxTimeout bounds what another node may ask this one to keep a request for.
+	maxTimeout = 10 * time.Minute
+	// maxNodes bounds the outboxes.
+	maxNodes = 4096
+	// maxHanded is how many batches the link has at once: one on its way, one ready to follow.
+	maxHanded = 2
+)
+
+func (c Config) withDefaults() Config {
+	positive := func(field *int, value int) {
+		if *field <= 0 {
+			*field = value
+		}
+	}
+	positive(&c.BatchMessages, maxBatchMessages)
+	positive(&c.BatchBytes, maxBatchBytes)
+	c.BatchMessages, c.BatchBytes = min(c.BatchMessages, maxBatchMessages), min(c.BatchBytes, maxBatchBytes)
+	positive(&c.InFlight, 16<<10)
+	positive(&c.InFlightBytes, 64<<20)
+	positive(&c.RaftLimit, 16<<10)
+	positive(&c.RaftBytes, 64<<20)
+	positive(&c.Incoming, 16<<10)
+	positive(&c.IncomingBytes, 128<<20)
+	positive(&c.AnswerBytes, 128<<20)
+	if c.Timeout <= 0 {
+		c.Timeout = 30 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}

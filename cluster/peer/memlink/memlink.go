@@ -1,0 +1,249 @@
+// Package memlink is a network in memory for tests of several nodes in one process, also inside testing/synctest. Batches
+// are marshalled on their way, as on a real network: nodes share no memory.
+//
+// Invariants:
+//  1. Without Filter, what one node sends another arrives once and in order, unless it is cut off.
+//  2. Nothing arrives at a link that is closed, and nothing from before at one that took its place.
+//
+// A link delivers on a goroutine of its own, which Close joins. Used by tests only.
+package memlink
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// ErrUnreachable is the answer to sending to a node that has no link.
+var ErrUnreachable = errors.New("memlink: no such node")
+
+// maxWaiting bounds what waits for one node; beyond it batches are dropped.
+const maxWaiting = 1 << 16
+
+// Network connects links. All methods may be used concurrently.
+type Network struct {
+	// Filter, if set, is asked about each batch: how often it is delivered (0: it is lost, 2: twice), and after how long.
+	// What is delayed is overtaken by what is not. It may be called concurrently, and must not change the batch. Set it
+	// before the first Send.
+	Filter func(from, to uint64, b *wire.PeerBatch) (deliver int, after time.Duration)
+
+	mu    sync.Mutex
+	links map[uint64]*link
+	cut   map[direction]bool
+	lost  uint64
+}
+
+type direction struct{ from, to uint64 }
+
+// NewNetwork returns a network without nodes.
+func NewNetwork() *Network {
+	return &Network{links: make(map[uint64]*link), cut: make(map[direction]bool)}
+}
+
+// Link connects a node. One that the node had before is off the network from now on: the node has begun anew.
+func (n *Network) Link(node uint64) peer.Link {
+	l := &link{network: n, node: node, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	n.mu.Lock()
+	n.links[node] = l
+	n.mu.Unlock()
+	l.running.Go(l.run)
+	return l
+}
+
+// Cut loses everything that goes from one node to another, until Heal. What goes the other way arrives.
+func (n *Network) Cut(from, to uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cut[direction{from, to}] = true
+}
+
+// Isolate cuts a node off from those that are connected now, both ways.
+func (n *Network) Isolate(node uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for other := range n.links {
+		n.cut[direction{node, other}], n.cut[direction{other, node}] = true, true
+	}
+}
+
+// Partition cuts every node of one group off from those of the other groups, both ways.
+func (n *Network) Partition(groups ...[]uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, group := range groups {
+		for j, other := range groups {
+			if i == j {
+				continue
+			}
+			for _, a := range group {
+				for _, b := range other {
+					n.cut[direction{a, b}] = true
+				}
+			}
+		}
+	}
+}
+
+// Heal undoes every cut.
+func (n *Network) Heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.cut)
+}
+
+// Lost is how many batches did not arrive.
+func (n *Network) Lost() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.lost
+}
+
+// send takes a batch over; false if there is no such node.
+func (n *Network) send(from, to uint64, b *wire.PeerBatch) error {
+	times, after := 1, time.Duration(0)
+	if n.Filter != nil {
+		times, after = n.Filter(from, to, b)
+	}
+	data, err := proto.Marshal(b)
+	if err != nil {
+		return fmt.Errorf("memlink: %w", err)
+	}
+	n.mu.Lock()
+	target := n.links[to]
+	if times <= 0 {
+		n.lost++
+	}
+	n.mu.Unlock()
+	if target == nil {
+		return fmt.Errorf("%w: %d", ErrUnreachable, to)
+	}
+	for range times {
+		if after <= 0 {
+			n.arrive(from, target, data)
+		} else {
+			time.AfterFunc(after, func() { n.arrive(from, target, data) })
+		}
+	}
+	return nil
+}
+
+// arrive puts a batch before the target, unless that has gone or is cut off.
+func (n *Network) arrive(from uint64, target *link, data []byte) {
+	n.mu.Lock()
+	gone := n.cut[direction{from, target.node}] || n.links[target.node] != target
+	n.mu.Unlock()
+	if gone || !target.push(data) {
+		n.mu.Lock()
+		n.lost++
+		n.mu.Unlock()
+	}
+}
+
+// link is one node's end.
+type link struct {
+	network *Network
+	node    uint64
+	wake    chan struct{} // something waits
+	done    chan struct{} // closed by Close
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	receive func(*wire.PeerBatch)
+	waiting [][]byte
+	closed  bool
+}
+
+var _ peer.Link = (*link)(nil)
+
+// Send implements peer.Link.
+func (l *link) Send(node uint64, b *wire.PeerBatch) error {
+	l.mu.Lock()
+	closed := l.closed
+	l.mu.Unlock()
+	if closed || !l.current() {
+		return fmt.Errorf("%w: this one is closed", ErrUnreachable)
+	}
+	return l.network.send(l.node, node, b)
+}
+
+// current reports whether the link has not been replaced.
+func (l *link) current() bool {
+	l.network.mu.Lock()
+	defer l.network.mu.Unlock()
+	return l.network.links[l.node] == l
+}
+
+// Receive implements peer.Link.
+func (l *link) Receive(fn func(*wire.PeerBatch)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.receive = fn
+}
+
+// Down implements peer.Link: there is nothing to drop.
+func (l *link) Down(uint64, uint64) {}
+
+// Close implements peer.Link.
+func (l *link) Close() error {
+	l.network.mu.Lock()
+	if l.network.links[l.node] == l {
+		delete(l.network.links, l.node)
+	}
+	l.network.mu.Unlock()
+	l.mu.Lock()
+	first := !l.closed
+	l.closed = true
+	l.mu.Unlock()
+	if first {
+		close(l.done)
+	}
+	l.running.Wait()
+	return nil
+}
+
+func (l *link) push(data []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.receive == nil || len(l.waiting) >= maxWaiting {
+		return false
+	}
+	l.waiting = append(l.waiting, data)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// run delivers until Close.
+func (l *link) run() {
+	for {
+		select {
+		case <-l.wake:
+		case <-l.done:
+			return
+		}
+		l.mu.Lock()
+		waiting, receive := l.waiting, l.receive
+		l.waiting = nil
+		l.mu.Unlock()
+		for _, data := range waiting {
+			b := &wire.PeerBatch{}
+			if err := proto.Unmarshal(data, b); err != nil {
+				panic(fmt.Sprintf("memlink: a batch that was marshalled here: %v", err))
+			}
+			select {
+			case <-l.done:
+				return
+			default:
+				receive(b)
+			}
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package peer
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// outbox is what is on its way to one node, and what is handled for it. Figures and the table of requests belong to
+// everybody, under the mutex or atomic; the actor behind pid (sender) makes batches.
+type outbox struct {
+	peers *Peers
+	node  uint64
+	pid   *actor.PID
+
+	stopped                 atomic.Bool  // the actor has stopped, or is about to
+	raft, raftBytes         atomic.Int64 // Raft messages that wait
+	answerBytes             atomic.Int64 // answers that wait
+	incoming, incomingBytes atomic.Int64 // requests that are handled for the node
+
+	mu          sync.Mutex
+	pending     map[uint64]*waiting // by number
+	bytes       int                 // of pending
+	incarnation uint64              // the newest that was heard of
+	closed      bool
+}
+
+// outgoing is one message for the node: one of the three is set.
+type outgoing struct {
+	request *waiting
+	answer  *wire.PeerResponse
+	raft    *wire.RaftMessage
+	bytes   int
+}
+
+func newOutbox(p *Peers, node uint64) *outbox {
+	box := &outbox{peers: p, node: node, pending: make(map[uint64]*waiting)}
+	box.pid = p.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return newSender(box) }))
+	return box
+}
+
+// post hands a message to the actor; once that has stopped, nobody.
+func (b *outbox) post(o *outgoing) {
+	if !b.stopped.Load() {
+		b.peers.system.Root.Send(b.pid, o)
+	}
+}
+
+// admit takes a request in, or says why not.
+func (b *outbox) admit(w *waiting) error {
+	cfg := &b.peers.cfg
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return fmt.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
+	case w.bytes > MaxMessage:
+		return fmt.Errorf("%w: peer: %w", txn.ErrNotSent, &txn.LimitError{Limit: "message to a node", Size: w.bytes, Max: MaxMessage})
+	case len(b.pending) >= cfg.InFlight, b.bytes > 0 && b.bytes+w.bytes > cfg.InFlightBytes:
+		return fmt.Errorf("%w: %w: %d requests of %d bytes are under way to node %d",
+			txn.ErrNotSent, txn.ErrOverloaded, len(b.pending), b.bytes, b.node)
+	}
+	b.pending[w.id] = w
+	b.bytes += w.bytes
+	w.to = b.incarnation
+	// The mutex makes sure that the timer is set before anybody can want to stop it.
+	w.timer = time.AfterFunc(time.Until(w.deadline), w.timeout)
+	return nil
+}
+
+// forget takes a request out.
+func (b *outbox) forget(w *waiting) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pending[w.id] == w {
+		delete(b.pending, w.id)
+		b.bytes -= w.bytes
+	}
+}
+
+// admitRaft posts a Raft message unless too much waits.
+func (b *outbox) admitRaft(m *wire.RaftMessage) bool {
+	cfg := &b.peers.cfg
+	size := proto.Size(m)
+	if size > MaxMessage || b.raft.Add(1) > int64(cfg.RaftLimit) {
+		b.raft.Add(-1)
+		return false
+	}
+	if total := b.raftBytes.Add(int64(size)); total > int64(cfg.RaftBytes) && total > int64(size) { // one alone always fits
+		b.raftBytes.Add(-int64(size))
+		b.raft.Add(-1)
+		return false
+	}
+	b.post(&outgoing{raft: m, bytes: size})
+	return true
+}
+
+// reply posts an answer. One that is too large, or for which there is no room, is replaced: what was asked may have been
+// done, so that nothing is known.
+func (b *outbox) reply(r *wire.PeerResponse) {
+	size := proto.Size(r)
+	total := b.answerBytes.Add(int64(size))
+	if size > MaxMessage || total > int64(b.peers.cfg.AnswerBytes) && total > int64(size) {
+		b.answerBytes.Add(-int64(size))
+		b.peers.counts.answersDropped.Add(1)
+		r = refusal(r.GetId(), unknown, "the answer of %d bytes has no room", size)
+		size = proto.Size(r)
+		b.answerBytes.Add(int64(size))
+	}
+	b.post(&outgoing{answer: r, bytes: size})
+}
+
+// hear notes the incarnation of a batch from the node; false if it is older than one heard of. A new one says that those
+// before have ended.
+func (b *outbox) hear(incarnation uint64) bool {
+	b.mu.Lock()
+	last := b.incarnation
+	if incarnation > last {
+		b.incarnation = incarnation
+	}
+	b.mu.Unlock()
+	if last != 0 && incarnation > last {
+		b.ended(incarnation - 1)
+	}
+	return incarnation >= last
+}
+
+// ended fails what was asked of the incarnation, or of those before it. One that was taken before any was known may have
+// gone to whichever there was.
+func (b *outbox) ended(incarnation uint64) {
+	b.failWhere(func(w *waiting) bool { return w.to <= incarnation })
+}
+
+// lost fails what was on its way when a connection ended.
+func (b *outbox) lost() {
+	b.failWhere(func(w *waiting) bool { return w.state.Load() == onWay })
+}
+
+func (b *outbox) failWhere(matches func(*waiting) bool) {
+	var failed []*waiting
+	b.mu.Lock()
+	for _, w := range b.pending {
+		if matches(w) {
+			failed = append(failed, w)
+		}
+	}
+	b.mu.Unlock()
+	for _, w := range failed {
+		w.fail(fmt.Errorf("%w: node %d", ErrLost, b.node))
+	}
+}
+
+// close fails what is left. Call it when the actor has stopped.
+func (b *outbox) close() {
+	b.mu.Lock()
+	b.closed = true
+	left := make([]*waiting, 0, len(b.pending))
+	for _, w := range b.pending {
+		left = append(left, w)
+	}
+	b.mu.Unlock()
+	for _, w := range left {
+		w.fail(txn.ErrClosed)
+	}
+}
+
+// answered settles the request that the answer is for; false if nobody waits for it any more.
+func (b *outbox) answered(r *wire.PeerResponse) bool {
+	b.mu.Lock()
+	w := b.pending[r.GetId()]
+	b.mu.Unlock()
+	if w == nil {
+		return false
+	}
+	w.settle(r, nil)
+	return true
+}

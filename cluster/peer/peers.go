@@ -1,0 +1,189 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// ErrLost: the request was on its way when the connection or the node went. The outcome is unknown.
+var ErrLost = errors.New("peer: the node has gone without an answer")
+
+// Handler is what a node does with what others send it.
+type Handler interface {
+	// Request handles another node's question; reply is called once, on any goroutine. It must not block. The message is
+	// the handler's own. After the deadline the asker has gone, and an answer is as good as none.
+	Request(from uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse))
+	// Raft takes a Raft message; it must not block.
+	Raft(m *wire.RaftMessage)
+}
+
+// Peers are the other nodes. All methods may be used concurrently.
+type Peers struct {
+	link    Link
+	paced   Paced // the link, if it is
+	self    Self
+	handler Handler
+	cfg     Config
+	system  *actor.ActorSystem
+	own     bool // the system is ours to shut down
+	ids     atomic.Uint64
+	counts  counts
+
+	mu     sync.Mutex
+	boxes  map[uint64]*outbox // by node; they stay until Close
+	closed bool
+}
+
+// New returns the other nodes as seen by self over the link, which is closed with them. handler must be ready: the first
+// message may come before New returns.
+func New(link Link, self Self, handler Handler, cfg Config) *Peers {
+	p := &Peers{link: link, self: self, handler: handler, cfg: cfg.withDefaults(), boxes: make(map[uint64]*outbox)}
+	if p.system = p.cfg.System; p.system == nil {
+		p.system, p.own = actorkit.NewSystem(p.cfg.Logger), true
+	}
+	// Numbers differ between incarnations: an answer to the last one is not taken for one to this.
+	p.ids.Store(self.Incarnation << 40)
+	if paced, ok := link.(Paced); ok {
+		p.paced = paced
+		paced.Lost(p.lost)
+	}
+	link.Receive(p.receive)
+	return p
+}
+
+// Call asks a node and waits for the answer, or for the end of ctx. The request may not be changed afterwards. A response
+// with Error set is an answer; an error says that there was none: it wraps txn.ErrNotSent if the request was surely not
+// sent, and txn.ErrOverloaded as well if too much is under way to the node.
+func (p *Peers) Call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error) {
+	type outcome struct {
+		resp *wire.PeerResponse
+		err  error
+	}
+	got := make(chan outcome, 1)
+	deadline, _ := ctx.Deadline()
+	w := p.tell(node, deadline, req, func(resp *wire.PeerResponse, err error) { got <- outcome{resp, err} })
+	select {
+	case o := <-got:
+		return o.resp, o.err
+	case <-ctx.Done():
+		if w != nil {
+			w.expire(ctx.Err())
+		}
+		o := <-got // whoever was first has said it, or will in a moment
+		return o.resp, o.err
+	}
+}
+
+// Tell is Call without a goroutine: then is called once, on any goroutine, perhaps before Tell returns, and must not
+// block. A zero deadline means Config.Timeout.
+func (p *Peers) Tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error)) {
+	p.tell(node, deadline, req, then)
+}
+
+// tell returns nil if then has been called already.
+func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error)) *waiting {
+	box, err := p.box(node)
+	if err != nil {
+		then(nil, err)
+		return nil
+	}
+	if deadline.IsZero() {
+		deadline = time.Now().Add(p.cfg.Timeout)
+	}
+	w := &waiting{box: box, id: p.ids.Add(1), body: req, bytes: proto.Size(req), deadline: deadline, then: then}
+	if err := box.admit(w); err != nil {
+		p.counts.overloaded.Add(1)
+		then(nil, err)
+		return nil
+	}
+	p.counts.requests.Add(1)
+	box.post(&outgoing{request: w, bytes: w.bytes})
+	return w
+}
+
+// Raft sends a Raft message to m.ToNode. It is dropped, and counted, when too much waits for the node; Raft sends again.
+func (p *Peers) Raft(m *wire.RaftMessage) {
+	box, err := p.box(m.GetToNode())
+	if err != nil || !box.admitRaft(m) {
+		p.counts.raftDropped.Add(1)
+		return
+	}
+	p.counts.raft.Add(1)
+}
+
+// Down fails what waits for the node's incarnation, or for earlier ones: the outcome of what was sent is unknown.
+func (p *Peers) Down(node, incarnation uint64) {
+	if box := p.known(node); box != nil {
+		box.ended(incarnation)
+	}
+	p.link.Down(node, incarnation)
+}
+
+// Close closes the link, and fails what waits. Handlers may still reply; nobody hears it.
+func (p *Peers) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	boxes := p.boxes
+	p.mu.Unlock()
+	err := p.link.Close()
+	for _, box := range boxes {
+		box.stopped.Store(true)
+		// Waiting for the actor can only fail for want of time, and it does not wait for anything itself.
+		err = errors.Join(err, p.system.Root.StopFuture(box.pid).Wait())
+		box.close()
+	}
+	if p.own {
+		p.system.Shutdown()
+	}
+	return err
+}
+
+// box is the outbox of a node.
+func (p *Peers) box(node uint64) (*outbox, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
+	}
+	if box := p.boxes[node]; box != nil {
+		return box, nil
+	}
+	switch {
+	case node == 0 || node == p.self.NodeID:
+		return nil, fmt.Errorf("%w: peer: node %d is not another node", txn.ErrNotSent, node)
+	case len(p.boxes) >= maxNodes:
+		return nil, fmt.Errorf("%w: peer: %d nodes are known, no more are taken", txn.ErrNotSent, maxNodes)
+	}
+	box := newOutbox(p, node)
+	p.boxes[node] = box
+	return box, nil
+}
+
+// known is the outbox of a node that there has been traffic with; else nil.
+func (p *Peers) known(node uint64) *outbox {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.boxes[node]
+}
+
+// lost is called by the link when a connection to the node has ended.
+func (p *Peers) lost(node uint64) {
+	if box := p.known(node); box != nil {
+		box.lost()
+	}
+}

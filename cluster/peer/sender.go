@@ -1,0 +1,156 @@
+package peer
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// sender is the actor that makes one node's batches of what is in its mailbox.
+type sender struct {
+	box    *outbox
+	batch  *actorkit.Batcher[*outgoing]
+	raft   []*outgoing // they go first
+	others []*outgoing
+	handed int // batches that the link has and has said nothing of
+}
+
+// left tells the actor that the link has let go of a batch.
+type left struct{}
+
+func newSender(box *outbox) *sender {
+	cfg := box.peers.cfg
+	return &sender{box: box, batch: actorkit.NewBatcher[*outgoing](actorkit.BatchConfig{
+		MaxMessages: cfg.BatchMessages, MaxBytes: cfg.BatchBytes, Linger: cfg.Linger,
+	})}
+}
+
+// Receive implements actor.Actor.
+func (s *sender) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *outgoing:
+		if full := s.batch.Add(c, m, m.bytes); full {
+			s.send()
+		}
+	case *actorkit.Flush:
+		if s.batch.Due(m) {
+			s.send()
+		}
+	case left:
+		s.handed--
+		s.send()
+	}
+}
+
+// send hands batches to the link until nothing is left or the link is busy.
+func (s *sender) send() {
+	if s.handed >= maxHanded {
+		return // what waits stays where it is, and so does what comes
+	}
+	items := s.batch.Take()
+	for _, o := range items {
+		if o.raft != nil {
+			s.raft = append(s.raft, o)
+		} else {
+			s.others = append(s.others, o)
+		}
+	}
+	s.batch.GiveBack(items)
+	for s.handed < maxHanded && len(s.raft)+len(s.others) > 0 {
+		b, requests := s.next()
+		if len(b.Requests)+len(b.Responses)+len(b.Raft) > 0 {
+			s.hand(b, requests)
+		}
+	}
+}
+
+// next takes the next batch off the queues.
+func (s *sender) next() (*wire.PeerBatch, []*waiting) {
+	p := s.box.peers
+	b := &wire.PeerBatch{
+		ClusterId: p.self.ClusterID, FromNode: p.self.NodeID, FromIncarnation: p.self.Incarnation, ToNode: s.box.node,
+	}
+	var requests []*waiting
+	now, bytes, count := time.Now(), 0, 0
+	take := func(queue []*outgoing) []*outgoing {
+		for len(queue) > 0 && count < p.cfg.BatchMessages {
+			o := queue[0]
+			if count > 0 && bytes+o.bytes > p.cfg.BatchBytes {
+				break
+			}
+			queue[0], queue = nil, queue[1:]
+			if s.put(b, o, now) {
+				count++
+				bytes += o.bytes
+				if o.request != nil {
+					requests = append(requests, o.request)
+				}
+			}
+		}
+		if len(queue) == 0 {
+			return nil // the array may have grown in a burst
+		}
+		return queue
+	}
+	s.raft = take(s.raft)
+	s.others = take(s.others)
+	return b, requests
+}
+
+// put adds a message to the batch; false if nobody waits for it any more.
+func (s *sender) put(b *wire.PeerBatch, o *outgoing, now time.Time) bool {
+	switch {
+	case o.raft != nil:
+		s.box.raft.Add(-1)
+		s.box.raftBytes.Add(-int64(o.bytes))
+		b.Raft = append(b.Raft, o.raft)
+	case o.answer != nil:
+		s.box.answerBytes.Add(-int64(o.bytes))
+		b.Responses = append(b.Responses, o.answer)
+	default:
+		if !o.request.advance(atHome, batched) {
+			return false
+		}
+		b.Requests = append(b.Requests, o.request.message(now))
+	}
+	return true
+}
+
+// hand gives a batch to the link.
+func (s *sender) hand(b *wire.PeerBatch, requests []*waiting) {
+	p := s.box.peers
+	p.counts.batches.Add(1)
+	p.counts.messages.Add(uint64(len(b.Requests) + len(b.Responses) + len(b.Raft)))
+	outcome := func(err error) {
+		for _, w := range requests {
+			if err != nil {
+				w.settle(nil, fmt.Errorf("%w: %w", txn.ErrNotSent, err))
+			} else {
+				w.advance(batched, onWay)
+			}
+		}
+		if err != nil {
+			p.counts.unsent.Add(1)
+		}
+	}
+	if p.paced == nil {
+		outcome(p.link.Send(s.box.node, b))
+		return
+	}
+	s.handed++
+	err := p.paced.SendThen(s.box.node, b, func(err error) {
+		outcome(err)
+		if !s.box.stopped.Load() {
+			p.system.Root.Send(s.box.pid, left{})
+		}
+	})
+	if err != nil {
+		s.handed--
+		outcome(err)
+	}
+}
