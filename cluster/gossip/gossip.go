@@ -1,0 +1,202 @@
+package gossip
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Config is what gossip needs to know.
+type Config struct {
+	// ClusterID: members of another cluster are refused.
+	ClusterID string
+	// Self is what this node says of itself at first. Self.Gossip is where others reach it; empty: what the Listener bound.
+	Self cluster.Member
+	// KeysFile is a file of keys, one in base64 a line, the first encrypts. It is read again while the node runs. Empty: plain.
+	KeysFile string
+	// Known are the gossip addresses of nodes that may be there, such as the node table's: who of them is not a member is
+	// asked now and then to take this node in. It must not block. nil: none are known.
+	Known func() []string
+	// Replaced is called once, on the goroutine of the watchers, when a later incarnation of this very node has come alive: a process on a copy
+	// of its directory, or on the directory itself after it was taken from this one. This process must end.
+	Replaced func(by cluster.Member)
+	// Timing tunes it; the zero value is what a cluster needs.
+	Timing Timing
+	Logger *slog.Logger // nil: discarded
+}
+
+// Timing says how often things are done. Zero fields take the defaults, with which a death is known after about a second.
+type Timing struct {
+	Probe        time.Duration // between two probes by one member; default 200 ms
+	ProbeTimeout time.Duration // after which others are asked to probe; default 100 ms
+	Gossip       time.Duration // between two rounds of gossip; default 50 ms
+	PushPull     time.Duration // between two exchanges of everything with one member; default 5 s
+	Update       time.Duration // least time between two changes of what this node says of itself; default 1 s
+	Rejoin       time.Duration // between two attempts to reach known nodes that are no members; default 5 s, a tenth of it when alone
+	Keys         time.Duration // between two looks at the file of keys; default 5 s
+}
+
+func (t Timing) withDefaults() Timing {
+	return Timing{
+		Probe: cmp.Or(t.Probe, 200*time.Millisecond), ProbeTimeout: cmp.Or(t.ProbeTimeout, 100*time.Millisecond),
+		Gossip: cmp.Or(t.Gossip, 50*time.Millisecond), PushPull: cmp.Or(t.PushPull, 5*time.Second),
+		Update: cmp.Or(t.Update, time.Second), Rejoin: cmp.Or(t.Rejoin, 5*time.Second), Keys: cmp.Or(t.Keys, 5*time.Second),
+	}
+}
+
+// Gossip is this node's membership. Its methods may be used concurrently.
+type Gossip struct {
+	cfg    Config
+	hash   uint64
+	listen *Listener
+	ring   *memberlist.Keyring // nil: plain
+	list   *memberlist.Memberlist
+	table  *table
+	mourn  *mourner
+
+	mu    sync.Mutex
+	self  cluster.Member
+	dirty chan struct{} // one token when self has changed
+
+	once     sync.Once
+	replaced chan cluster.Member
+	closed   atomic.Bool
+	life     context.Context
+	end      context.CancelFunc
+	done     sync.WaitGroup
+}
+
+var _ cluster.Members = (*Gossip)(nil)
+
+// Open begins to gossip over the listener, which it owns from then on. It does not wait for anyone. Errors: ErrKeys, ErrTooLong.
+func Open(cfg Config, l *Listener) (*Gossip, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	cfg.Timing = cfg.Timing.withDefaults()
+	cfg.Self.Gossip = cmp.Or(cfg.Self.Gossip, l.Addr())
+	if cfg.Self.NodeID == 0 || cfg.Self.Incarnation == 0 || cfg.ClusterID == "" {
+		return nil, errors.New("gossip: a member has a cluster, a node id and an incarnation")
+	}
+	if err := fits(cfg.Self); err != nil {
+		return nil, err
+	}
+	g := &Gossip{
+		cfg: cfg, hash: clusterHash(cfg.ClusterID), listen: l, table: newTable(cfg.Self), mourn: &mourner{logger: cfg.Logger},
+		self: cfg.Self, dirty: make(chan struct{}, 1), replaced: make(chan cluster.Member, 1),
+	}
+	g.life, g.end = context.WithCancel(context.Background())
+	conf, err := g.memberlist()
+	if err != nil {
+		return nil, err
+	}
+	if g.list, err = memberlist.Create(conf); err != nil {
+		return nil, fmt.Errorf("gossip: %w", err)
+	}
+	for _, work := range []func(){g.deliver, g.refresh, g.rejoin, g.rereadKeys} {
+		g.done.Go(work)
+	}
+	return g, nil
+}
+
+// memberlist is its configuration.
+func (g *Gossip) memberlist() (*memberlist.Config, error) {
+	ip, port, err := resolve(g.cfg.Self.Gossip)
+	if err != nil {
+		return nil, err
+	}
+	if ip.IsUnspecified() || port == 0 {
+		return nil, fmt.Errorf("gossip: %s is no address that others can reach; advertise one", g.cfg.Self.Gossip)
+	}
+	if g.cfg.KeysFile != "" {
+		keys, err := readKeys(g.cfg.KeysFile)
+		if err != nil {
+			return nil, err
+		}
+		if g.ring, err = memberlist.NewKeyring(keys, keys[0]); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrKeys, err)
+		}
+	}
+	t := g.cfg.Timing
+	c := memberlist.DefaultLANConfig()
+	c.Name = nameOf(workerOf(g.cfg.Self))
+	c.Transport, c.Keyring = g.listen, g.ring
+	c.AdvertiseAddr, c.AdvertisePort = ip.String(), port
+	c.BindPort = g.listen.GetAutoBindPort()
+	c.ProbeInterval, c.ProbeTimeout, c.GossipInterval, c.PushPullInterval = t.Probe, t.ProbeTimeout, t.Gossip, t.PushPull
+	c.SuspicionMult, c.SuspicionMaxTimeoutMult, c.RetransmitMult = 3, 2, 4
+	c.TCPTimeout = 2 * time.Second
+	c.Logger = log.New(newQuiet(g.cfg.Logger), "", 0)
+	c.Delegate, c.Events, c.Merge, c.Alive, c.Conflict = delegate{g}, events{g}, admission{g}, admission{g}, admission{g}
+	return c, nil
+}
+
+// nameOf is an incarnation's name in memberlist.
+func nameOf(w mvcc.Worker) string { return fmt.Sprintf("%016x-%d", w.Node, w.Incarnation) }
+
+// Addr is where others reach this node's gossip.
+func (g *Gossip) Addr() string { return g.cfg.Self.Gossip }
+
+// Alive implements cluster.Members.
+func (g *Gossip) Alive() []cluster.Member { return g.table.members() }
+
+// Member implements cluster.Members.
+func (g *Gossip) Member(node uint64) (cluster.Member, bool) { return g.table.member(node) }
+
+// Dead implements cluster.Members; see invariant 1.
+func (g *Gossip) Dead(w mvcc.Worker) bool { return g.table.isDead(w) }
+
+// Watch implements cluster.Members. fn is called on one goroutine, also for changes of this node itself. It may be called
+// once more just after cancel.
+func (g *Gossip) Watch(fn func(cluster.MemberEvent)) (cancel func()) { return g.table.watch(fn) }
+
+// Set changes what this node says of itself: Draining, LeadsMeta and Load; the rest is fixed. It does not block: others hear
+// of it within Timing.Update.
+func (g *Gossip) Set(change func(m *cluster.Member)) {
+	g.mu.Lock()
+	next := g.self
+	change(&next)
+	g.self.Draining, g.self.LeadsMeta, g.self.Load = next.Draining, next.LeadsMeta, next.Load
+	self := g.self
+	g.mu.Unlock()
+	g.table.up(self)
+	select {
+	case g.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// Close tells the others that this incarnation ends, and ends. Call it when the node holds no lock any more that it means to
+// use: from then on the others take its locks for abandoned. A second call does nothing.
+func (g *Gossip) Close() error { return g.stop(true) }
+
+// leaveTimeout bounds how long a leaving node waits for its word to be out.
+const leaveTimeout = time.Second
+
+func (g *Gossip) stop(leave bool) error {
+	if g.closed.Swap(true) {
+		return nil
+	}
+	var err error
+	if leave {
+		if e := g.list.Leave(leaveTimeout); e != nil {
+			g.cfg.Logger.Debug("gossip: not all heard that this node leaves", "error", e)
+		}
+	}
+	g.end()
+	g.listen.cancel()
+	err = g.list.Shutdown()
+	g.done.Wait()
+	return err
+}

@@ -1,0 +1,403 @@
+package gossip
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/leaktest"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// fast is for loopback. Probes stay generous: a busy machine must not look dead.
+var fast = Timing{
+	Probe: 100 * time.Millisecond, ProbeTimeout: 50 * time.Millisecond, Gossip: 10 * time.Millisecond,
+	PushPull: 300 * time.Millisecond, Update: 10 * time.Millisecond, Rejoin: 100 * time.Millisecond, Keys: 10 * time.Millisecond,
+}
+
+// logged collects a logger's lines.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
+}
+
+func listen(t *testing.T, addr string) *Listener {
+	t.Helper()
+	var l *Listener
+	eventually(t, "bind "+addr, func() bool { // a port that was just closed may take a moment
+		var err error
+		l, err = Listen(addr, slog.New(slog.DiscardHandler))
+		return err == nil
+	})
+	return l
+}
+
+// start opens a member; change adapts its configuration.
+func start(t *testing.T, node, incarnation uint64, l *Listener, change func(*Config)) (*Gossip, *logged) {
+	t.Helper()
+	out := &logged{}
+	cfg := Config{
+		ClusterID: "one", Timing: fast, Logger: slog.New(slog.NewTextHandler(out, nil)),
+		Self: cluster.Member{NodeID: node, Incarnation: incarnation, Listen: "127.0.0.1:1", Zone: "a"},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	g, err := Open(cfg, l)
+	if err != nil {
+		t.Fatal(errors.Join(err, l.Close()))
+	}
+	t.Cleanup(func() { _ = g.stop(false) })
+	return g, out
+}
+
+func knows(addrs ...string) func(*Config) {
+	return func(c *Config) { c.Known = func() []string { return addrs } }
+}
+
+const patience = 30 * time.Second
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+func sees(g *Gossip, nodes ...uint64) func() bool {
+	return func() bool {
+		alive := g.Alive()
+		if len(alive) != len(nodes) {
+			return false
+		}
+		for i, m := range alive {
+			if m.NodeID != nodes[i] {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func trio(t *testing.T) (a, b, c *Gossip) {
+	t.Helper()
+	a, _ = start(t, 1, 1, listen(t, "127.0.0.1:0"), nil)
+	b, _ = start(t, 2, 1, listen(t, "127.0.0.1:0"), knows(a.Addr()))
+	c, _ = start(t, 3, 1, listen(t, "127.0.0.1:0"), knows(a.Addr()))
+	for _, g := range []*Gossip{a, b, c} {
+		eventually(t, "three members", sees(g, 1, 2, 3))
+	}
+	return a, b, c
+}
+
+func TestMembersFindEachOther(t *testing.T) {
+	a, b, c := trio(t)
+	m, ok := c.Member(2)
+	if !ok || m.Incarnation != 1 || m.Gossip != b.Addr() || m.Zone != "a" {
+		t.Fatalf("member 2 as 3 sees it: %+v, %v", m, ok)
+	}
+	for _, w := range []mvcc.Worker{{Node: 1, Incarnation: 1}, {Node: 2, Incarnation: 1}, {Node: 9, Incarnation: 1}, {}} {
+		if a.Dead(w) {
+			t.Errorf("%+v is taken for dead", w)
+		}
+	}
+	b.Set(func(m *cluster.Member) { m.LeadsMeta, m.Draining, m.Load.Replicas, m.NodeID = 7, true, 12, 99 })
+	eventually(t, "what 2 says of itself", func() bool {
+		m, ok := a.Member(2)
+		return ok && m.LeadsMeta == 7 && m.Draining && m.Load.Replicas == 12
+	})
+	if self, _ := b.Member(2); self.LeadsMeta != 7 {
+		t.Errorf("2 does not know itself: %+v", self)
+	}
+}
+
+// events collects what a member is told.
+type told struct {
+	mu  sync.Mutex
+	all []cluster.MemberEvent
+}
+
+func watch(g *Gossip) *told {
+	w := &told{}
+	g.Watch(func(e cluster.MemberEvent) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.all = append(w.all, e)
+	})
+	return w
+}
+
+func (w *told) has(node, incarnation uint64, alive bool) func() bool {
+	return func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, e := range w.all {
+			if e.Member.NodeID == node && e.Member.Incarnation == incarnation && e.Alive == alive {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func TestDeathIsKnown(t *testing.T) {
+	a, b, c := trio(t)
+	w := watch(a)
+	began := time.Now()
+	_ = b.stop(false) // as kill -9
+	eventually(t, "2 is dead to 1", sees(a, 1, 3))
+	t.Logf("known after %v", time.Since(began))
+	eventually(t, "2 is dead to 3", sees(c, 1, 3))
+	if dead := (mvcc.Worker{Node: 2, Incarnation: 1}); !a.Dead(dead) || !c.Dead(dead) || a.Dead(mvcc.Worker{Node: 2, Incarnation: 2}) {
+		t.Error("the incarnation that died, and only that, is dead")
+	}
+	eventually(t, "the event", w.has(2, 1, false))
+}
+
+func TestLeavingIsDeath(t *testing.T) {
+	a, _, c := trio(t)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "3 is gone", sees(a, 1, 2))
+	if !a.Dead(mvcc.Worker{Node: 3, Incarnation: 1}) {
+		t.Error("who leaves is dead")
+	}
+}
+
+// A restart at the same address is no event to memberlist; here the old incarnation dies at once.
+func TestRestartEndsTheOldIncarnation(t *testing.T) {
+	a, b, _ := trio(t)
+	w := watch(a)
+	addr := b.Addr()
+	_ = b.stop(false)
+	b, _ = start(t, 2, 2, listen(t, addr), knows(a.Addr()))
+	eventually(t, "the new incarnation", w.has(2, 2, true))
+	eventually(t, "the end of the old one", w.has(2, 1, false))
+	if !a.Dead(mvcc.Worker{Node: 2, Incarnation: 1}) || a.Dead(mvcc.Worker{Node: 2, Incarnation: 2}) {
+		t.Error("the old incarnation is dead, the new one is not")
+	}
+	eventually(t, "2 sees all", sees(b, 1, 2, 3))
+}
+
+// A process on a copied directory, or one that was thought dead, is refused once a later incarnation is known, and told so.
+func TestStaleIncarnationIsRefused(t *testing.T) {
+	a, _, _ := trio(t)
+	later, _ := start(t, 2, 5, listen(t, "127.0.0.1:0"), knows(a.Addr()))
+	eventually(t, "the later incarnation", func() bool { m, ok := a.Member(2); return ok && m.Incarnation == 5 })
+	replaced := make(chan cluster.Member, 1)
+	_, out := start(t, 2, 3, listen(t, "127.0.0.1:0"), func(c *Config) {
+		c.Known = func() []string { return []string{a.Addr()} }
+		c.Replaced = func(by cluster.Member) { replaced <- by }
+	})
+	select {
+	case by := <-replaced:
+		if by.Incarnation != 5 || by.Gossip != later.Addr() {
+			t.Errorf("replaced by %+v", by)
+		}
+	case <-time.After(patience):
+		t.Fatal("a stale incarnation is not told")
+	}
+	if m, _ := a.Member(2); m.Incarnation != 5 {
+		t.Errorf("member 2 is %+v", m)
+	}
+	if !out.has("this process must end") {
+		t.Error("the log of the stale incarnation does not say so")
+	}
+}
+
+func TestOtherClusterIsRefused(t *testing.T) {
+	a, aLog := start(t, 1, 1, listen(t, "127.0.0.1:0"), nil)
+	b, bLog := start(t, 2, 1, listen(t, "127.0.0.1:0"), func(c *Config) {
+		c.ClusterID = "other"
+		c.Known = func() []string { return []string{a.Addr()} }
+	})
+	eventually(t, "both logs say why", func() bool { return aLog.has("another cluster") && bLog.has("another cluster") })
+	if !sees(a, 1)() || !sees(b, 2)() {
+		t.Errorf("%v %v", a.Alive(), b.Alive())
+	}
+}
+
+func writeKeys(t *testing.T, name string, keys ...byte) {
+	t.Helper()
+	var lines []string
+	for _, k := range keys {
+		lines = append(lines, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{k}, keyBytes)))
+	}
+	if err := os.WriteFile(name+".new", []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Keys are rotated under two members that keep on talking: add, use, remove.
+func TestKeysRotate(t *testing.T) {
+	dir := t.TempDir()
+	files := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
+	keyed := func(i int, known ...string) func(*Config) {
+		return func(c *Config) { c.KeysFile, c.Known = files[i], func() []string { return known } }
+	}
+	writeKeys(t, files[0], 1)
+	writeKeys(t, files[1], 1)
+	a, _ := start(t, 1, 1, listen(t, "127.0.0.1:0"), keyed(0))
+	b, _ := start(t, 2, 1, listen(t, "127.0.0.1:0"), keyed(1, a.Addr()))
+	eventually(t, "two members", sees(a, 1, 2))
+	has := func(g *Gossip, keys ...byte) func() bool {
+		return func() bool {
+			want := make([][]byte, len(keys))
+			for i, k := range keys {
+				want[i] = bytes.Repeat([]byte{k}, keyBytes)
+			}
+			return sameKeys(g.ring, want)
+		}
+	}
+	for _, step := range [][]byte{{1, 2}, {2, 1}, {2}, {4, 3, 2}, {3, 4}} {
+		for i, g := range []*Gossip{a, b} {
+			writeKeys(t, files[i], step...)
+			eventually(t, "the keys", has(g, step...))
+		}
+		term := b.selfTerm() + 1
+		b.Set(func(m *cluster.Member) { m.LeadsMeta = term })
+		eventually(t, "word of it", func() bool { m, _ := a.Member(2); return m.LeadsMeta == term })
+	}
+	if err := os.WriteFile(files[0], []byte("no key\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := start(t, 3, 1, listen(t, "127.0.0.1:0"), keyed(1, a.Addr()))
+	eventually(t, "a broken file changes nothing", sees(c, 1, 2, 3))
+}
+
+func (g *Gossip) selfTerm() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.self.LeadsMeta
+}
+
+func TestWrongKeyStaysOut(t *testing.T) {
+	dir := t.TempDir()
+	right, wrong := filepath.Join(dir, "right"), filepath.Join(dir, "wrong")
+	writeKeys(t, right, 1)
+	writeKeys(t, wrong, 2)
+	a, _ := start(t, 1, 1, listen(t, "127.0.0.1:0"), func(c *Config) { c.KeysFile = right })
+	tries := func(file string) *logged {
+		_, out := start(t, 9, 1, listen(t, "127.0.0.1:0"), func(c *Config) {
+			c.KeysFile, c.Known = file, func() []string { return []string{a.Addr()} }
+		})
+		return out
+	}
+	for _, file := range []string{wrong, ""} {
+		out := tries(file)
+		eventually(t, "it is told that it is not taken in", func() bool { return out.has("does not take this one in") })
+	}
+	b, _ := start(t, 2, 1, listen(t, "127.0.0.1:0"), func(c *Config) {
+		c.KeysFile, c.Known = right, func() []string { return []string{a.Addr()} }
+	})
+	eventually(t, "the right key", sees(b, 1, 2))
+	if !sees(a, 1, 2)() {
+		t.Errorf("1 sees %v", a.Alive())
+	}
+}
+
+func TestKeysFile(t *testing.T) {
+	dir := t.TempDir()
+	key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, keyBytes))
+	for name, tc := range map[string]struct {
+		text string
+		keys int
+	}{
+		"one": {key + "\n", 1}, "comment": {"# first\n\n" + key, 1}, "empty": {"", 0}, "short": {"AAAA\n", 0},
+		"text": {"secret\n", 0}, "many": {strings.Repeat(key+"\n", maxKeys+1), 0}, "huge": {strings.Repeat("#\n", maxKeysFile), 0},
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(tc.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		keys, err := readKeys(file)
+		if len(keys) != tc.keys || (tc.keys == 0) != errors.Is(err, ErrKeys) {
+			t.Errorf("%s: %d keys, %v", name, len(keys), err)
+		}
+	}
+	if _, err := readKeys(filepath.Join(dir, "none")); !errors.Is(err, ErrKeys) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+func TestMetadataIsBounded(t *testing.T) {
+	l := listen(t, "127.0.0.1:0")
+	long := strings.Repeat("a", 200) + ":1"
+	_, err := Open(Config{ClusterID: "one", Self: cluster.Member{NodeID: 1, Incarnation: 1, Listen: long, Peer: long, HTTP: long}}, l)
+	if !errors.Is(err, ErrTooLong) {
+		t.Fatalf("three addresses of 200 bytes: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Garbage on the port, on TCP and on UDP, must do nothing but noise.
+func TestGarbage(t *testing.T) {
+	a, b, _ := trio(t)
+	for i := range 64 {
+		junk := bytes.Repeat([]byte{byte(i), 0xff, byte(7 * i)}, 20*i)
+		for _, network := range []string{"udp", "tcp"} {
+			c, err := net.Dial(network, a.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = c.Write(junk)
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.Set(func(m *cluster.Member) { m.LeadsMeta = 3 })
+	eventually(t, "1 still listens", func() bool { m, _ := a.Member(2); return m.LeadsMeta == 3 })
+	if !sees(a, 1, 2, 3)() {
+		t.Errorf("%v", a.Alive())
+	}
+}
+
+// A listener that was never used ends, also with callers at its door.
+func TestUnusedListener(t *testing.T) {
+	l := listen(t, "127.0.0.1:0")
+	c, err := net.Dial("tcp", l.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,118 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Listener is gossip's port, TCP and UDP, bound before the node knows its cluster: who asks to join says where it gossips.
+// It belongs to Open once that has returned without an error, else to its caller.
+type Listener struct {
+	*memberlist.NetTransport
+	ip     net.IP
+	ctx    context.Context // ends with Close: nothing is dialled any more
+	cancel context.CancelFunc
+}
+
+var _ memberlist.NodeAwareTransport = (*Listener)(nil)
+
+// Listen binds host:port. The host is an address, or a name with one; empty means all interfaces. Port 0 is a free one.
+func Listen(bind string, logger *slog.Logger) (*Listener, error) {
+	ip, port, err := resolve(bind)
+	if err != nil {
+		return nil, err
+	}
+	// A port that is free for TCP may be taken for UDP: another is tried.
+	for try := 0; ; try++ {
+		t, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{
+			BindAddrs: []string{ip.String()}, BindPort: port, Logger: log.New(newQuiet(logger), "", 0),
+		})
+		if err == nil {
+			l := &Listener{NetTransport: t, ip: ip}
+			l.ctx, l.cancel = context.WithCancel(context.Background())
+			return l, nil
+		}
+		if port != 0 || try >= 10 {
+			return nil, fmt.Errorf("gossip: listen on %s: %w", bind, err)
+		}
+	}
+}
+
+// Addr is what was bound.
+func (l *Listener) Addr() string {
+	return net.JoinHostPort(l.ip.String(), strconv.Itoa(l.GetAutoBindPort()))
+}
+
+// Close ends a Listener that no Gossip owns.
+func (l *Listener) Close() error {
+	l.cancel()
+	// Its goroutines may be handing over what nobody takes.
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case c := <-l.StreamCh():
+				_ = c.Close()
+			case <-l.PacketCh():
+			case <-done:
+				return
+			}
+		}
+	}()
+	defer close(done)
+	return l.NetTransport.Shutdown()
+}
+
+// DialTimeout implements memberlist.Transport.
+func (l *Listener) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	return l.DialAddressTimeout(memberlist.Address{Addr: addr}, timeout)
+}
+
+// DialAddressTimeout implements memberlist.NodeAwareTransport. Close cuts it short.
+func (l *Listener) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: timeout}
+	return d.DialContext(l.ctx, "tcp", a.Addr)
+}
+
+// resolve finds the address and the port of host:port.
+func resolve(addr string) (net.IP, int, error) {
+	host, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, 0, fmt.Errorf("gossip: %q is no host:port", addr)
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, 0, fmt.Errorf("gossip: %q is no port number", text)
+	}
+	if host == "" {
+		return net.IPv4zero, int(port), nil
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		return ip, int(port), nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupIP(ctx, "ip", host)
+	if err == nil && len(ips) == 0 {
+		err = errors.New("the name has no address")
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("gossip: look up %s: %w", host, err)
+	}
+	for _, ip := range ips {
+		if ip.To4() != nil {
+			return ip, int(port), nil
+		}
+	}
+	return ips[0], int(port), nil
+}
+
+const lookupTimeout = 5 * time.Second

@@ -1,0 +1,178 @@
+package gossip
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Bounds of the table. A cluster has 1,024 nodes at most; the rest is for what comes and goes.
+const (
+	maxNodes  = 4096
+	maxDead   = 16384
+	maxEvents = 4096
+)
+
+// table is what is known of the members. It never calls memberlist, so that memberlist's callbacks may use it.
+type table struct {
+	mu     sync.Mutex
+	alive  map[uint64]cluster.Member // by node: its newest incarnation
+	newest map[uint64]uint64         // the highest incarnation ever heard of
+	dead   map[mvcc.Worker]bool      // incarnations seen to die
+	order  []mvcc.Worker             // of dead, oldest first
+
+	events   []cluster.MemberEvent // that no watcher has been told of
+	wake     chan struct{}         // one token while there are any
+	watchers map[int]func(cluster.MemberEvent)
+	nextID   int
+}
+
+func newTable(self cluster.Member) *table {
+	return &table{
+		alive:    map[uint64]cluster.Member{self.NodeID: self},
+		newest:   map[uint64]uint64{self.NodeID: self.Incarnation},
+		dead:     map[mvcc.Worker]bool{},
+		wake:     make(chan struct{}, 1),
+		watchers: map[int]func(cluster.MemberEvent){},
+	}
+}
+
+func workerOf(m cluster.Member) mvcc.Worker {
+	return mvcc.Worker{Node: m.NodeID, Incarnation: m.Incarnation}
+}
+
+// newestOf is the highest incarnation of the node that was heard of, and whether there is room for a node that is new.
+func (t *table) newestOf(node uint64) (incarnation uint64, room bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	incarnation, known := t.newest[node]
+	return incarnation, known || len(t.newest) < maxNodes
+}
+
+// up takes what a living member says of itself. It reports whether the member was not alive before.
+func (t *table) up(m cluster.Member) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m.Incarnation < t.newest[m.NodeID] {
+		return false
+	}
+	old, was := t.alive[m.NodeID]
+	if was && old.Incarnation < m.Incarnation {
+		t.bury(old)
+		was = false
+	}
+	t.newest[m.NodeID] = m.Incarnation
+	t.alive[m.NodeID] = m
+	delete(t.dead, workerOf(m)) // it was paused, or cut off
+	if !was || old != m {
+		t.tell(cluster.MemberEvent{Member: m, Alive: true})
+	}
+	return !was
+}
+
+// down takes the word of a member's end.
+func (t *table) down(m cluster.Member) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if have, ok := t.alive[m.NodeID]; ok && have.Incarnation == m.Incarnation {
+		delete(t.alive, m.NodeID)
+		t.bury(have)
+		return
+	}
+	t.remember(workerOf(m))
+}
+
+// bury notes an incarnation's death and tells it. Called with mu held.
+func (t *table) bury(m cluster.Member) {
+	t.remember(workerOf(m))
+	t.tell(cluster.MemberEvent{Member: m})
+}
+
+// remember keeps the newest of the dead. Called with mu held.
+func (t *table) remember(w mvcc.Worker) {
+	if t.dead[w] {
+		return
+	}
+	t.dead[w] = true
+	if t.order = append(t.order, w); len(t.order) > maxDead {
+		delete(t.dead, t.order[0])
+		t.order = t.order[1:]
+	}
+}
+
+// isDead is invariant 1.
+func (t *table) isDead(w mvcc.Worker) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return w.Node != 0 && (w.Incarnation < t.newest[w.Node] || t.dead[w])
+}
+
+// tell queues an event for the watchers. Called with mu held.
+func (t *table) tell(e cluster.MemberEvent) {
+	last := len(t.events) - 1
+	if last >= 0 && e.Alive && t.events[last].Alive && workerOf(t.events[last].Member) == workerOf(e.Member) {
+		t.events[last] = e // the same member, newer
+		return
+	}
+	if t.events = append(t.events, e); len(t.events) > maxEvents {
+		t.events = t.events[1:] // a watcher hangs; who was told nothing asks
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// deliver tells the watchers what waits.
+func (t *table) deliver() {
+	t.mu.Lock()
+	events, watchers := t.events, make([]func(cluster.MemberEvent), 0, len(t.watchers))
+	t.events = nil
+	for _, fn := range t.watchers {
+		watchers = append(watchers, fn)
+	}
+	t.mu.Unlock()
+	for _, e := range events {
+		for _, fn := range watchers {
+			fn(e)
+		}
+	}
+}
+
+func (t *table) watch(fn func(cluster.MemberEvent)) (cancel func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := t.nextID
+	t.nextID++
+	t.watchers[id] = fn
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.watchers, id)
+	}
+}
+
+func (t *table) member(node uint64) (cluster.Member, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m, ok := t.alive[node]
+	return m, ok
+}
+
+func (t *table) members() []cluster.Member {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]cluster.Member, 0, len(t.alive))
+	for _, m := range t.alive {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b cluster.Member) int {
+		if a.NodeID < b.NodeID {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
