@@ -78,6 +78,8 @@ func mayBeLong(key []byte) bool {
 	switch key[0] {
 	case 'W', 'H', 'L', 'R', 'N', 'I', appliedPrefix, padLow, padHigh:
 		return false
+	case stagedPrefix:
+		return len(key) <= ownKeyBytes || mayBeLong(key[ownKeyBytes:])
 	default:
 		return true
 	}

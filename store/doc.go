@@ -27,6 +27,9 @@
 //  9. Badger's value log stays empty: long values are cut into chunks. Nobody but the Writer writes to a database.
 //  10. The directory is bounded: twice what lives, and some memtables (docs/adr/0005). What is deleted leaves no key behind
 //     once Reclaim has found the store quiet, or Compact was called.
+//  11. What belongs to a tablet's rows is in rangedGroups, nowhere else: a Cursor gives all of it, or deletes it (rows.go).
+//     What a snapshot has brought is staged under keys of its own and takes part in nothing until it is in force
+//     (replica.go).
 //
 // # What a crash does
 //

@@ -32,6 +32,7 @@ type Log struct {
 	last       uint64     // highest readable index
 	written    uint64     // highest index in the batches made so far
 	cache      entryCache
+	snapshot   func() (*raftpb.Snapshot, error) // nil: there are none
 }
 
 // position is a place in a log.
@@ -71,15 +72,19 @@ func encodePosition(p position) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(make([]byte, 0, 2*binary.MaxVarintLen64), p.index), p.term)
 }
 
-// InitialLog adds to b a new replica's log: it begins after (index, term), with everything up to index committed. If
-// logs and state are two databases, commit it before the tablet's state.
+// InitialLog adds to b a log that begins after (index, term), with everything up to index committed: a new replica's, or
+// one's that a snapshot has brought there, whose entries must be gone by then. A HardState that is there stays, for what
+// was voted must not be forgotten; OpenLog raises it. If logs and state are two databases, commit it before the tablet's
+// state.
 func InitialLog(b *Batch, tablet, index, term uint64) {
 	b.Put(appendLogKey(nil, tablet, logTruncatedPart), encodePosition(position{index, term}))
-	b.Put(appendLogKey(nil, tablet, logHardStatePart), encodeHardState(&raftpb.HardState{Term: &term, Commit: &index}))
 }
 
 // SetConfState sets what InitialState returns beside the HardState; it is kept with the tablet's state, not here.
 func (l *Log) SetConfState(cs *raftpb.ConfState) { l.conf = cs }
+
+// SetSnapshot sets what Snapshot returns: snapshots are taken by the tablet, not by its log. Of one, raft needs the metadata.
+func (l *Log) SetSnapshot(snapshot func() (*raftpb.Snapshot, error)) { l.snapshot = snapshot }
 
 // Append adds the entries and the HardState (nil: unchanged) to b, with deletes of the suffix that the entries
 // overwrite. It panics if they would leave a gap. A batch that may exceed Store.MaxBatchBytes is AppendSplit's.

@@ -23,6 +23,7 @@ func (s *Store) OpenLog(tablet uint64) (*Log, error) {
 	if err := l.loadBounds(snap); err != nil {
 		return nil, err
 	}
+	l.raiseHead()
 	if l.hard.GetCommit() > l.last {
 		return nil, fmt.Errorf("%w: raft log of tablet %d commits %d but ends at %d",
 			ErrCorrupt, tablet, l.hard.GetCommit(), l.last)
@@ -50,6 +51,15 @@ func (l *Log) loadHead(snap *Snap) error {
 		return r.done("hard state", false)
 	})
 	return err
+}
+
+// raiseHead brings the HardState up to where the log begins: InitialLog does not touch it. A vote of an older term is over.
+func (l *Log) raiseHead() {
+	term, vote, commit := l.hard.GetTerm(), l.hard.GetVote(), max(l.hard.GetCommit(), l.truncated.index)
+	if term < l.truncated.term {
+		term, vote = l.truncated.term, 0
+	}
+	l.hard = &raftpb.HardState{Term: &term, Vote: &vote, Commit: &commit}
 }
 
 // loadBounds finds the last entry and checks that there is no gap: by keys alone, a log is kept short.
@@ -84,9 +94,12 @@ func (l *Log) FirstIndex() (uint64, error) { return l.truncated.index + 1, nil }
 // LastIndex implements raft.Storage.
 func (l *Log) LastIndex() (uint64, error) { return l.last, nil }
 
-// Snapshot implements raft.Storage. Snapshots are taken by the tablet, not by its log: raft asks again later.
+// Snapshot implements raft.Storage with what SetSnapshot has set. If that is nothing, raft asks again later.
 func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
-	return nil, raft.ErrSnapshotTemporarilyUnavailable
+	if l.snapshot == nil {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	return l.snapshot()
 }
 
 // Term implements raft.Storage. Near the end of the log it does not touch Badger.

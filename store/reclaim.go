@@ -178,7 +178,7 @@ func deadBy(txn *badger.Txn, o *op) int64 {
 	size := int64(len(o.key) + len(o.value) + entryOverhead)
 	if !o.del {
 		switch o.key[0] {
-		case logPrefix, 'L', 'H', appliedPrefix, tabletPrefix:
+		case logPrefix, 'L', 'H', appliedPrefix, tabletPrefix, stagedPrefix:
 			return size // goes soon; or, of H, is the copy of a superseded W
 		}
 		return 0

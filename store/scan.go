@@ -36,7 +36,7 @@ type CellIntent struct {
 	Intent  mvcc.Intent
 }
 
-// TabletStateEntry is one tablet's opaque state.
+// TabletStateEntry is one tablet's opaque state, tombstone or marker.
 type TabletStateEntry struct {
 	Tablet uint64
 	State  []byte
@@ -200,9 +200,12 @@ func (s *Snap) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[CellInt
 }
 
 // TabletStates iterates the states of all tablets by id.
-func (s *Snap) TabletStates() iter.Seq2[TabletStateEntry, error] {
+func (s *Snap) TabletStates() iter.Seq2[TabletStateEntry, error] { return s.ownRecords(tabletPrefix) }
+
+// ownRecords iterates the store's own records of one kind, one a tablet, by tablet.
+func (s *Snap) ownRecords(prefix byte) iter.Seq2[TabletStateEntry, error] {
 	return func(yield func(TabletStateEntry, error) bool) {
-		s.walk(walkOptions{prefix: []byte{tabletPrefix}}, func(key, value []byte, err error) bool {
+		s.walk(walkOptions{prefix: []byte{prefix}}, func(key, value []byte, err error) bool {
 			var e TabletStateEntry
 			if err == nil && len(key) != 1+8 {
 				err = fmt.Errorf("%w: tablet key %q", ErrCorrupt, key)

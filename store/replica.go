@@ -1,0 +1,118 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// What the store remembers of replicas beside their state and logs, by tablet:
+//
+//	'x' | tablet id          tombstone: which replica ids were removed here
+//	'i' | tablet id          the range is being filled, or cleared
+//	's' | tablet id | key    an entry of a snapshot that has arrived and is not in force
+const (
+	tombstonePrefix  = 'x'
+	installingPrefix = 'i'
+	stagedPrefix     = 's'
+
+	ownKeyBytes = 1 + 8
+)
+
+func appendOwnKey(dst []byte, prefix byte, tablet uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, prefix), tablet)
+}
+
+// putOwn puts an opaque record, which is copied.
+func (b *Batch) putOwn(prefix byte, tablet uint64, record []byte) {
+	b.Put(appendOwnKey(nil, prefix, tablet), append([]byte{plainTag}, record...))
+}
+
+// PutTombstone sets the opaque record of the tablet's replicas that were removed here. It is never deleted.
+func (b *Batch) PutTombstone(tablet uint64, record []byte) { b.putOwn(tombstonePrefix, tablet, record) }
+
+// PutInstalling sets the opaque marker of a tablet whose range is being filled or cleared. Whoever finds it after a crash
+// must bring that to its end before any replica of this tablet is opened.
+func (b *Batch) PutInstalling(tablet uint64, record []byte) {
+	b.putOwn(installingPrefix, tablet, record)
+}
+
+// DeleteInstalling removes the marker.
+func (b *Batch) DeleteInstalling(tablet uint64) {
+	b.Delete(appendOwnKey(nil, installingPrefix, tablet))
+}
+
+// Stage keeps an entry of a snapshot for the tablet, out of everybody's sight. It keeps value.
+func (b *Batch) Stage(tablet uint64, e Entry) { b.Put(stagedKey(tablet, e.Key), e.Value) }
+
+func stagedKey(tablet uint64, key []byte) []byte {
+	return append(appendOwnKey(make([]byte, 0, ownKeyBytes+len(key)), stagedPrefix, tablet), key...)
+}
+
+// StageCost is what Stage counts against MaxBatchBytes and MaxBatchLen.
+func StageCost(e Entry) (size, entries int) {
+	size, entries = Cost(e.Key, e.Value)
+	return size + entries*ownKeyBytes, entries
+}
+
+// DeleteReplica removes the tablet's state, its Applied record, HardState and place of the log: no replica of it is left
+// here. The log's entries and its rows are cleared apart, before or after; a marker must stand until they are.
+func (b *Batch) DeleteReplica(tablet uint64) {
+	b.DeleteTabletState(tablet)
+	b.Delete(appendAppliedKey(nil, tablet))
+	b.Delete(appendLogKey(nil, tablet, logTruncatedPart))
+	b.Delete(appendLogKey(nil, tablet, logHardStatePart))
+}
+
+// Tombstone returns what PutTombstone last set.
+func (s *Snap) Tombstone(tablet uint64) ([]byte, bool, error) { return s.own(tombstonePrefix, tablet) }
+
+// Installing returns the tablet's marker, if it has one.
+func (s *Snap) Installing(tablet uint64) ([]byte, bool, error) {
+	return s.own(installingPrefix, tablet)
+}
+
+func (s *Snap) own(prefix byte, tablet uint64) (v []byte, ok bool, err error) {
+	s.key = appendOwnKey(s.key[:0], prefix, tablet)
+	ok, err = s.read(s.key, func(b []byte) (err error) {
+		v, err = decodePlain(b)
+		v = clone(v)
+		return err
+	})
+	return v, ok, err
+}
+
+// Installings iterates the markers of all tablets by id.
+func (s *Snap) Installings() iter.Seq2[TabletStateEntry, error] {
+	return s.ownRecords(installingPrefix)
+}
+
+// Tombstones iterates the tombstones of all tablets by id.
+func (s *Snap) Tombstones() iter.Seq2[TabletStateEntry, error] { return s.ownRecords(tombstonePrefix) }
+
+// Staged begins a walk over the tablet's staged entries, with the keys that they will have.
+func (s *Snap) Staged(tablet uint64) *Cursor {
+	return &Cursor{snap: s, prefix: appendOwnKey(nil, stagedPrefix, tablet)}
+}
+
+// LogEntries begins a walk over the entries of the tablet's Raft log, to delete them.
+func (s *Snap) LogEntries(tablet uint64) *Cursor {
+	return &Cursor{snap: s, prefix: appendLogKey(nil, tablet, logEntryPart)}
+}
+
+// StagedTablets are the tablets that have staged entries.
+func (s *Snap) StagedTablets() (ids []uint64, err error) {
+	it := s.txn.NewIterator(badger.IteratorOptions{Prefix: []byte{stagedPrefix}})
+	defer it.Close()
+	for it.Rewind(); it.Valid(); {
+		key := it.Item().Key()
+		if len(key) < ownKeyBytes {
+			return nil, fmt.Errorf("%w: staged key %q", ErrCorrupt, key)
+		}
+		ids = append(ids, binary.BigEndian.Uint64(key[1:]))
+		it.Seek(prefixEnd(key[:ownKeyBytes]))
+	}
+	return ids, nil
+}

@@ -1,0 +1,125 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/percolator-go/percolator/store"
+)
+
+// Markers and tombstones survive, replace one another, and do not mix.
+func TestReplicaRecords(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	b := new(store.Batch)
+	b.PutTombstone(4, []byte("t4"))
+	b.PutTombstone(4, []byte("t5"))
+	b.PutInstalling(4, nil)
+	b.PutInstalling(9, []byte("i9"))
+	commit(t, s, b)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir)
+	snap := s.Snap()
+	defer snap.Close()
+	if v, ok, err := snap.Tombstone(4); string(v) != "t5" || !ok || err != nil {
+		t.Errorf("tombstone %q %v %v", v, ok, err)
+	}
+	if _, ok, err := snap.Tombstone(9); ok || err != nil {
+		t.Errorf("a tombstone of 9: %v", err)
+	}
+	if v, ok, err := snap.Installing(4); len(v) != 0 || !ok || err != nil {
+		t.Errorf("marker %q %v %v", v, ok, err)
+	}
+	var ids []uint64
+	for e, err := range snap.Installings() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, e.Tablet)
+	}
+	if len(ids) != 2 || ids[0] != 4 || ids[1] != 9 {
+		t.Errorf("markers of %v", ids)
+	}
+	n := 0
+	for e, err := range snap.Tombstones() {
+		if n++; err != nil || e.Tablet != 4 || string(e.State) != "t5" {
+			t.Errorf("tombstone %v %v", e, err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d tombstones", n)
+	}
+	b = new(store.Batch)
+	b.DeleteInstalling(4)
+	commit(t, s, b)
+	later := s.Snap()
+	defer later.Close()
+	if _, ok, _ := later.Installing(4); ok {
+		t.Error("the marker is still there")
+	}
+}
+
+// A log that a snapshot moves keeps what was voted, and is committed up to where it begins.
+func TestInitialLogKeepsTheVote(t *testing.T) {
+	f := newLog(t, t.TempDir())
+	f.append(run(6, 11, 14), hard(9, 12))
+	for _, c := range []struct{ index, term, wantTerm, wantVote uint64 }{{40, 7, 9, 1}, {50, 12, 12, 0}} {
+		snap := f.s.Snap()
+		b := new(store.Batch)
+		if _, err := snap.LogEntries(3).Delete(b); err != nil {
+			t.Fatal(err)
+		}
+		snap.Close()
+		store.InitialLog(b, 3, c.index, c.term)
+		f.commit(b)
+		f.reopen()
+		hs, _, _ := f.log.InitialState()
+		if hs.GetTerm() != c.wantTerm || hs.GetVote() != c.wantVote || hs.GetCommit() != c.index {
+			t.Errorf("begins at %d: hard state %v", c.index, hs)
+		}
+		f.check(c.index+1, c.term)
+	}
+}
+
+// A replica that is deleted leaves no log behind, whatever was voted; what stays of the log are entries, for clearing.
+func TestDeleteReplica(t *testing.T) {
+	f := newLog(t, t.TempDir())
+	f.append(run(6, 11, 14), hard(9, 12))
+	b := new(store.Batch)
+	b.PutTabletState(3, []byte("state"))
+	b.PutApplied(3, store.Applied{Index: 12})
+	f.commit(b)
+	b = new(store.Batch)
+	b.DeleteReplica(3)
+	f.commit(b)
+	if _, err := f.s.OpenLog(3); !errors.Is(err, store.ErrNoLog) {
+		t.Fatalf("open log: %v", err)
+	}
+	snap := f.s.Snap()
+	if _, ok, _ := snap.TabletState(3); ok {
+		t.Error("there is a state")
+	}
+	if _, ok, _ := snap.Applied(3); ok {
+		t.Error("there is an applied record")
+	}
+	b = new(store.Batch)
+	n, err := snap.LogEntries(3).Delete(b)
+	snap.Close()
+	if n != 4 || err != nil {
+		t.Fatalf("cleared %d entries: %v", n, err)
+	}
+	store.InitialLog(b, 3, 0, 0)
+	f.commit(b)
+	f.reopen()
+	if hs, _, _ := f.log.InitialState(); hs.GetTerm() != 0 || hs.GetVote() != 0 || hs.GetCommit() != 0 {
+		t.Errorf("the new replica has voted: %v", hs)
+	}
+	f.log.SetSnapshot(func() (*raftpb.Snapshot, error) { return &raftpb.Snapshot{}, nil })
+	if _, err := f.log.Snapshot(); err != nil {
+		t.Error(err)
+	}
+}

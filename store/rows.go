@@ -1,0 +1,229 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// ErrForeignEntry is returned for an entry that does not belong where it is about to be written: its key is no cell's, or
+// outside of the rows, or not behind the one before. Permanent.
+var ErrForeignEntry = errors.New("store: entry does not belong to the rows that are being filled")
+
+// Rows are a range of rows over all tables, a tablet's: from (Table, Row) up to but not including (EndTable, EndRow), or,
+// unless Bounded, to the end of everything.
+type Rows struct {
+	Table    mvcc.TableID
+	Row      string
+	EndTable mvcc.TableID
+	EndRow   string
+	Bounded  bool
+}
+
+// rangedGroups are all groups that belong to rows, in the order of their keys: whatever a tablet has is in one of them.
+var rangedGroups = [...]mvcc.Group{
+	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLock, mvcc.GroupRaw, mvcc.GroupNotify, mvcc.GroupRollback,
+	mvcc.GroupWrite,
+}
+
+// before reports whether the row lies before the range.
+func (r *Rows) before(t mvcc.TableID, row string) bool {
+	return t < r.Table || (t == r.Table && row < r.Row)
+}
+
+// behind reports whether the row lies behind the range.
+func (r *Rows) behind(t mvcc.TableID, row string) bool {
+	return r.Bounded && (t > r.EndTable || (t == r.EndTable && row >= r.EndRow))
+}
+
+// empty reports whether the range holds no row at all.
+func (r *Rows) empty() bool { return r.behind(r.Table, r.Row) }
+
+// Entry is one key of the state with its value, as Batch.Put takes them.
+type Entry struct{ Key, Value []byte }
+
+// Cursor walks the entries of a range of rows, or of one prefix, in key order. It reads one Snap, which must stay open, and
+// holds nothing between two calls, so that it may be used for as long as the Snap may be kept.
+type Cursor struct {
+	snap   *Snap
+	rows   *Rows // nil: everything with the prefix
+	prefix []byte
+	group  int    // of rangedGroups, where rows is set
+	next   []byte // the first key that was not given yet; nil: the first there is
+	done   bool
+}
+
+// Cursor begins a walk over everything that the rows hold, in all groups.
+func (s *Snap) Cursor(rows Rows) *Cursor { return &Cursor{snap: s, rows: &rows, done: rows.empty()} }
+
+// Next returns the entries that come next: most of them and maxBytes of keys and values together at most, but one in any
+// case. None means that it was all. The bytes are the caller's.
+func (c *Cursor) Next(most, maxBytes int) (out []Entry, err error) {
+	err = c.each(false, func(key, value []byte) bool {
+		size := len(key) + len(value)
+		if len(out) > 0 && (len(out) == most || size > maxBytes) {
+			return false
+		}
+		maxBytes -= size
+		out = append(out, Entry{Key: clone(key[c.strip():]), Value: append([]byte{}, value...)})
+		return true
+	})
+	return out, err
+}
+
+// Each calls fn for all entries that are left, until it returns false. key and value are valid during the call only.
+func (c *Cursor) Each(fn func(key, value []byte) bool) error { return c.each(false, fn) }
+
+// Delete adds to b the deletion of the next few thousand entries, and returns their number: 0 means that there are no more.
+func (c *Cursor) Delete(b *Batch) (n int, err error) {
+	err = c.each(true, func(key, _ []byte) bool {
+		if n == deletesPerCall || b.Size() > clearBytes {
+			return false
+		}
+		b.Delete(clone(key))
+		n++
+		return true
+	})
+	return n, err
+}
+
+// clearBytes bounds the keys of one step of clearing, well below the limits of a Txn.
+const clearBytes = 128 << 10
+
+// strip is how many bytes of the keys belong to the prefix under which they are kept.
+func (c *Cursor) strip() int {
+	if c.rows != nil {
+		return 0
+	}
+	return len(c.prefix)
+}
+
+// each goes on with the walk until fn returns false; the entry that it refused comes first in the next call.
+func (c *Cursor) each(keysOnly bool, fn func(key, value []byte) bool) error {
+	for !c.done {
+		prefix := c.prefix
+		if c.rows != nil {
+			prefix = []byte{byte(rangedGroups[c.group])}
+		}
+		more, err := c.part(prefix, keysOnly, fn)
+		if more || err != nil {
+			return err
+		}
+		c.next = nil
+		c.group++
+		c.done = c.rows == nil || c.group == len(rangedGroups)
+	}
+	return nil
+}
+
+// part walks one group; more means that fn has had enough.
+func (c *Cursor) part(prefix []byte, keysOnly bool, fn func(key, value []byte) bool) (more bool, err error) {
+	it := c.snap.txn.NewIterator(badger.IteratorOptions{Prefix: prefix, PrefetchValues: !keysOnly, PrefetchSize: prefetchSize})
+	defer it.Close()
+	first, end := c.bounds(prefix)
+	seek := c.next
+	if seek == nil {
+		seek = first
+	}
+	for it.Seek(seek); it.Valid(); {
+		item := it.Item()
+		key := item.Key()
+		skip, past, err := c.place(key, end)
+		switch {
+		case err != nil:
+			return false, err
+		case past:
+			return false, nil
+		case skip != nil:
+			it.Seek(skip)
+			continue
+		}
+		taken := false
+		take := func(value []byte) error {
+			taken = fn(key, value)
+			return nil
+		}
+		switch {
+		case keysOnly:
+			taken = fn(key, nil)
+		case item.UserMeta() == chunkedMeta:
+			err = item.Value(c.snap.joined(key, take))
+		default:
+			err = item.Value(take)
+		}
+		if err != nil {
+			return false, fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
+		}
+		if !taken {
+			c.next = item.KeyCopy(nil)
+			return true, nil
+		}
+		it.Next()
+	}
+	return false, nil
+}
+
+// bounds are where a group's part of the rows begins, or something before it, and where it ends: nil if that is the group's
+// end, or in a column-first group, where the rows are many parts.
+func (c *Cursor) bounds(prefix []byte) (first, end []byte) {
+	if c.rows == nil {
+		return prefix, nil
+	}
+	g := rangedGroups[c.group]
+	if columnFirst(g) {
+		return appendTable(nil, g, c.rows.Table), nil
+	}
+	if c.rows.Bounded {
+		end = appendRow(nil, g, c.rows.EndTable, c.rows.EndRow)
+	}
+	return appendRow(nil, g, c.rows.Table, c.rows.Row), end
+}
+
+// place says whether the key is in the rows. If not, where to go on: nowhere in this group (past), or at skip.
+func (c *Cursor) place(key, end []byte) (skip []byte, past bool, err error) {
+	if c.rows == nil || !columnFirst(mvcc.Group(key[0])) {
+		return nil, end != nil && bytes.Compare(key, end) >= 0, nil
+	}
+	g, cell, _, err := DecodeKey(key)
+	if err != nil {
+		return nil, false, fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
+	}
+	column := appendColumn(nil, g, cell.Table, cell.Class, cell.Column)
+	switch {
+	case c.rows.behind(cell.Table, ""):
+		return nil, true, nil
+	case c.rows.behind(cell.Table, cell.Row): // another column may have rows of the range
+		return prefixEnd(column), false, nil
+	case c.rows.before(cell.Table, cell.Row):
+		return appendEscaped(column, c.rows.Row), false, nil
+	}
+	return nil, false, nil
+}
+
+// Filling checks entries that come from elsewhere before they are written into rows. It belongs to one goroutine.
+type Filling struct {
+	rows Rows
+	last []byte
+}
+
+// NewFilling expects the entries of the rows, in key order.
+func NewFilling(rows Rows) *Filling { return &Filling{rows: rows} }
+
+// Check returns ErrForeignEntry, wrapped, unless the entry belongs to the rows and comes behind all before it.
+func (f *Filling) Check(e Entry) error {
+	_, cell, _, err := DecodeKey(e.Key)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrForeignEntry, err)
+	case f.rows.before(cell.Table, cell.Row) || f.rows.behind(cell.Table, cell.Row):
+		return fmt.Errorf("%w: table %d row %.64q is outside", ErrForeignEntry, cell.Table, cell.Row)
+	case bytes.Compare(e.Key, f.last) <= 0:
+		return fmt.Errorf("%w: key %.64q does not come behind the one before", ErrForeignEntry, e.Key)
+	}
+	f.last = append(f.last[:0], e.Key...)
+	return nil
+}
