@@ -392,12 +392,16 @@ func (x *Tombstone) GetNextReplicaId() uint64 {
 	return 0
 }
 
-// A snapshot that is being installed: everything in its range is to be cleared if this is found at a start.
+// A range that is being filled from a snapshot, which is staged as a whole, or cleared. Who finds this at a start brings it to
+// its end before anything else: no replica of the tablet is opened until then.
 type Installing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
-	ReplicaId     uint64                 `protobuf:"varint,2,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
-	Tablet        *v1.TabletDescriptor   `protobuf:"bytes,3,opt,name=tablet,proto3" json:"tablet,omitempty"`
+	ReplicaId     uint64                 `protobuf:"varint,2,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"` // whose snapshot it is; 0: there is none, what is in the range is only to be cleared
+	Tablet        *v1.TabletDescriptor   `protobuf:"bytes,3,opt,name=tablet,proto3" json:"tablet,omitempty"`                         // everything in its range is to be cleared first
+	State         []byte                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`                           // TabletState of the snapshot
+	Index         uint64                 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`                          // the last entry that the snapshot holds the effects of
+	Term          uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -453,6 +457,27 @@ func (x *Installing) GetTablet() *v1.TabletDescriptor {
 	return nil
 }
 
+func (x *Installing) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *Installing) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Installing) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
 var File_percolator_wire_proto protoreflect.FileDescriptor
 
 const file_percolator_wire_proto_rawDesc = "" +
@@ -490,13 +515,16 @@ const file_percolator_wire_proto_rawDesc = "" +
 	"\n" +
 	"conf_state\x18\t \x01(\fR\tconfState\"3\n" +
 	"\tTombstone\x12&\n" +
-	"\x0fnext_replica_id\x18\x01 \x01(\x04R\rnextReplicaId\"\x81\x01\n" +
+	"\x0fnext_replica_id\x18\x01 \x01(\x04R\rnextReplicaId\"\xc1\x01\n" +
 	"\n" +
 	"Installing\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x02 \x01(\x04R\treplicaId\x127\n" +
-	"\x06tablet\x18\x03 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tabletB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
+	"\x06tablet\x18\x03 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\fR\x05state\x12\x14\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04term\x18\x06 \x01(\x04R\x04termB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
 
 var (
 	file_percolator_wire_proto_rawDescOnce sync.Once
