@@ -1,0 +1,210 @@
+package certs
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Names of the files in a folder of certificates.
+const (
+	CACert     = "ca.crt"
+	CAKey      = "ca.key"
+	NodeCert   = "node.crt"
+	NodeKey    = "node.key"
+	ClientCert = "client.crt"
+	ClientKey  = "client.key"
+	GossipKeys = "gossip.keys"
+)
+
+// How long certificates are sound if Request.Lifetime is 0. An authority is replaced rarely: every node and client has it.
+const (
+	CALifetime   = 10 * 365 * 24 * time.Hour
+	LeafLifetime = 365 * 24 * time.Hour
+	// backdate: clocks of a cluster differ a little.
+	backdate = 5 * time.Minute
+)
+
+// Request is what a certificate is made from.
+type Request struct {
+	Dir      string        // where the files go; made if missing
+	CA       string        // the folder with ca.crt and ca.key; empty: Dir. Other files of the cluster are copied from there.
+	Name     string        // for people: in the log, and in refusals
+	Hosts    []string      // DNS names and IP addresses that the node is reached by
+	Lifetime time.Duration // 0: CALifetime, LeafLifetime
+	Force    bool          // overwrite
+	Now      time.Time     // zero: the clock's
+}
+
+// Created lists the files that were written, in order.
+type Created struct {
+	Files    []string
+	NotAfter time.Time
+}
+
+// CreateCA makes an authority, and the first gossip key.
+func CreateCA(r Request) (Created, error) {
+	r = r.withDefaults(CALifetime)
+	if r.Name == "" {
+		r.Name = "percolator"
+	}
+	key, template, err := r.template(r.Name, nil)
+	if err != nil {
+		return Created{}, err
+	}
+	template.IsCA, template.BasicConstraintsValid, template.MaxPathLenZero = true, true, true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign
+	gossip, err := newGossipKey()
+	if err != nil {
+		return Created{}, err
+	}
+	files, err := pair(template, template, key, key, CACert, CAKey)
+	if err != nil {
+		return Created{}, err
+	}
+	files = append(files, file{GossipKeys, formatGossipKeys([][]byte{gossip}), keyMode})
+	return r.write(files, template.NotAfter)
+}
+
+// CreateNode makes a node's certificate. Dir is afterwards a folder to start a node with.
+func CreateNode(r Request) (Created, error) {
+	if len(r.Hosts) == 0 {
+		return Created{}, fmt.Errorf("%w: a node's certificate needs the hosts that it is reached by", ErrFiles)
+	}
+	return r.sign(Node, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, NodeCert, NodeKey)
+}
+
+// CreateClient makes a client's certificate. Dir is afterwards a folder to connect with.
+func CreateClient(r Request) (Created, error) {
+	return r.sign(Client, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, ClientCert, ClientKey)
+}
+
+func (r Request) withDefaults(lifetime time.Duration) Request {
+	if r.Lifetime <= 0 {
+		r.Lifetime = lifetime
+	}
+	if r.Now.IsZero() {
+		r.Now = time.Now()
+	}
+	if r.CA == "" {
+		r.CA = r.Dir
+	}
+	return r
+}
+
+// sign makes a certificate that the authority in r.CA signs.
+func (r Request) sign(role Role, usage []x509.ExtKeyUsage, certName, keyName string) (Created, error) {
+	r = r.withDefaults(LeafLifetime)
+	if r.Name == "" || strings.ContainsAny(r.Name, "/?#% \t\n") {
+		return Created{}, fmt.Errorf("%w: %q is no name: it may hold neither blanks nor / ? # %%", ErrFiles, r.Name)
+	}
+	ca, signer, err := loadCA(r.CA, r.Now)
+	if err != nil {
+		return Created{}, err
+	}
+	key, template, err := r.template(r.Name, identity(role, r.Name))
+	if err != nil {
+		return Created{}, err
+	}
+	template.ExtKeyUsage, template.KeyUsage = usage, x509.KeyUsageDigitalSignature
+	if template.NotAfter.After(ca.NotAfter) {
+		template.NotAfter = ca.NotAfter // it would not be sound any longer anyway
+	}
+	for _, h := range r.Hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, h)
+		}
+	}
+	files, err := pair(template, ca, key, signer, certName, keyName)
+	if err != nil {
+		return Created{}, err
+	}
+	shared := []string{CACert}
+	if role == Node {
+		shared = append(shared, GossipKeys)
+	}
+	if files, err = r.alongside(files, shared); err != nil {
+		return Created{}, err
+	}
+	return r.write(files, template.NotAfter)
+}
+
+// alongside adds the cluster's shared files, unless they are in Dir already.
+func (r Request) alongside(files []file, shared []string) ([]file, error) {
+	if same(r.CA, r.Dir) {
+		return files, nil
+	}
+	for _, name := range shared {
+		data, err := os.ReadFile(filepath.Join(r.CA, name))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrFiles, err)
+		}
+		mode := os.FileMode(certMode)
+		if name == GossipKeys {
+			mode = keyMode
+		}
+		if there, err := os.ReadFile(filepath.Join(r.Dir, name)); err != nil || string(there) != string(data) {
+			files = append(files, file{name, data, mode})
+		}
+	}
+	return files, nil
+}
+
+func same(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
+// template begins a certificate with a new key.
+func (r Request) template(name string, id *url.URL) (*ecdsa.PrivateKey, *x509.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("certs: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, nil, fmt.Errorf("certs: %w", err)
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name, Organization: []string{"percolator"}},
+		NotBefore: r.Now.Add(-backdate), NotAfter: r.Now.Add(r.Lifetime),
+	}
+	if id != nil {
+		t.URIs = append(t.URIs, id)
+	}
+	return key, t, nil
+}
+
+// pair signs the template and encodes certificate and key.
+func pair(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey, certName, keyName string) ([]file, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		return nil, fmt.Errorf("certs: %w", err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("certs: %w", err)
+	}
+	// The key goes first: a certificate is of no use without it.
+	return []file{
+		{keyName, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), keyMode},
+		{certName, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), certMode},
+	}, nil
+}

@@ -1,0 +1,148 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// checkEvery is how often files are looked at for changes, at most, and only while there are handshakes.
+const checkEvery = time.Second
+
+// Files are one identity's files as they are now: each handshake uses what was on disk a second ago, or the last that was
+// sound. All methods may be used concurrently.
+type Files struct {
+	source Source
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	current *loaded
+	stamps  [3]stamp
+	checked time.Time
+	failing bool // the last change was unsound, and that has been logged
+}
+
+// stamp tells a file's versions apart.
+type stamp struct {
+	modified time.Time
+	size     int64
+}
+
+// Open loads the files. Wrong, missing or expired ones are an error that says which, and what to do.
+func Open(source Source, logger *slog.Logger) (*Files, error) {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	f := &Files{source: source, logger: logger, checked: time.Now()}
+	f.stamps = f.stat()
+	var err error
+	f.current, err = source.load(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Server is the configuration of a listener that serves holders of one of the roles, and nobody else.
+func (f *Files) Server(accept ...Role) *tls.Config {
+	base := f.base()
+	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := f.now()
+		if now.pair == nil {
+			return nil, fmt.Errorf("%w: a server needs a certificate", ErrFiles)
+		}
+		cfg := f.base()
+		cfg.Certificates = []tls.Certificate{*now.pair}
+		cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, now.roots
+		cfg.VerifyConnection = func(state tls.ConnectionState) error { return checkRole(state.PeerCertificates[0], accept) }
+		return cfg, nil
+	}
+	return base
+}
+
+// Client is the configuration of the next connection to a server that is known by a name, which its certificate has to
+// hold. Ask for each connection anew: the authority in it is that of now.
+func (f *Files) Client() *tls.Config {
+	cfg := f.base()
+	cfg.RootCAs, cfg.GetClientCertificate = f.now().roots, f.ownCertificate
+	return cfg
+}
+
+// Peer is the configuration of connections to nodes, under whatever address they are reached: a node's certificate of the
+// authority is what counts.
+func (f *Files) Peer() *tls.Config {
+	cfg := f.base()
+	cfg.GetClientCertificate = f.ownCertificate
+	// The library would check against a name, and an authority that was fixed now. VerifyConnection does the rest of what
+	// it would do.
+	cfg.InsecureSkipVerify = true
+	cfg.VerifyConnection = func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 {
+			return fmt.Errorf("%w: the server has shown no certificate", ErrRole)
+		}
+		opts := x509.VerifyOptions{
+			Roots: f.now().roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		}
+		for _, c := range state.PeerCertificates[1:] {
+			opts.Intermediates.AddCert(c)
+		}
+		if _, err := state.PeerCertificates[0].Verify(opts); err != nil {
+			return err
+		}
+		return checkRole(state.PeerCertificates[0], []Role{Node})
+	}
+	return cfg
+}
+
+// ownCertificate is what is shown to a server; nothing if there is none, and the server decides.
+func (f *Files) ownCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if pair := f.now().pair; pair != nil {
+		return pair, nil
+	}
+	return &tls.Certificate{}, nil
+}
+
+// base has no session tickets: a session that is resumed would outlive the certificate that began it.
+func (f *Files) base() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
+}
+
+// now is what the files hold, looked at once a second.
+func (f *Files) now() *loaded {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.checked) < checkEvery {
+		return f.current
+	}
+	f.checked = time.Now()
+	stamps := f.stat()
+	if stamps == f.stamps && !f.failing {
+		return f.current
+	}
+	next, err := f.source.load(time.Now())
+	if err != nil {
+		// Perhaps the key has been written and the certificate not yet: the next look will tell.
+		if !f.failing {
+			f.logger.LogAttrs(context.Background(), slog.LevelWarn, "changed certificates are not used", slog.Any("error", err))
+		}
+		f.failing = true
+		return f.current
+	}
+	f.current, f.stamps, f.failing = next, stamps, false
+	f.logger.Info("certificates loaded anew", "certificate", f.source.Cert)
+	return f.current
+}
+
+func (f *Files) stat() (stamps [3]stamp) {
+	for i, path := range []string{f.source.CA, f.source.Cert, f.source.Key} {
+		if info, err := os.Stat(path); path != "" && err == nil {
+			stamps[i] = stamp{info.ModTime(), info.Size()}
+		}
+	}
+	return stamps
+}

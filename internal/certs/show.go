@@ -1,0 +1,68 @@
+package certs
+
+import (
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"time"
+)
+
+// Info describes one certificate in a folder.
+type Info struct {
+	File                string    `json:"file"`
+	Role                string    `json:"role"` // "authority", "node", "client", or empty
+	Name                string    `json:"name"`
+	Hosts               []string  `json:"hosts,omitempty"`
+	NotBefore, NotAfter time.Time `json:"-"`
+	// Problem is why it can't be used; empty if it can.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Show describes the certificates in a folder.
+func Show(dir string, now time.Time) ([]Info, error) {
+	var all []Info
+	authorities, err := readCerts(filepath.Join(dir, CACert))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	for _, c := range authorities {
+		roots.AddCert(c)
+		all = append(all, describe(CACert, c, roots, now))
+	}
+	for _, name := range []string{NodeCert, ClientCert} {
+		found, err := readCerts(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, describe(name, found[0], roots, now))
+	}
+	return all, nil
+}
+
+func describe(file string, c *x509.Certificate, roots *x509.CertPool, now time.Time) Info {
+	role, name := Identity(c)
+	if c.IsCA {
+		role, name = "authority", c.Subject.CommonName
+	}
+	i := Info{File: file, Role: string(role), Name: name, Hosts: c.DNSNames, NotBefore: c.NotBefore, NotAfter: c.NotAfter}
+	for _, ip := range c.IPAddresses {
+		i.Hosts = append(i.Hosts, ip.String())
+	}
+	_, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	switch {
+	case now.After(c.NotAfter):
+		i.Problem = "expired"
+	case now.Before(c.NotBefore):
+		i.Problem = "not good yet"
+	case err != nil:
+		i.Problem = "not of the authority in " + CACert
+	case role == "":
+		i.Problem = "no role"
+	}
+	return i
+}
