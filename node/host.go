@@ -109,6 +109,15 @@ func (h *host) timestamps(n int, then func(mvcc.Timestamp, error)) {
 	}
 }
 
+// TimestampsNow implements tablet.Host.
+func (h *host) TimestampsNow(n int) (mvcc.Timestamp, bool) {
+	o := h.n.oracleNow.Load()
+	if o == nil || h.n.parts.Oracle != nil {
+		return 0, false
+	}
+	return o.Now(n)
+}
+
 var errNoOracle = errors.New("node: the oracle is not running yet")
 
 // SplitApplied implements tablet.Host.

@@ -61,6 +61,7 @@ type Node struct {
 	servers *servers
 
 	oraclePort atomic.Pointer[oracle.Port]
+	oracleNow  atomic.Pointer[oracle.Oracle]
 	metaAlone  tablet.Alone
 	turns      *actorkit.Dispatcher
 
@@ -117,6 +118,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	n.oraclePort.Store(n.oracle.Port())
+	n.oracleNow.Store(n.oracle)
 	n.lockd, err = lockd.Spawn(n.system, lockd.Config{Batch: n.cfg.Batch.Lockd, Logger: n.cfg.Logger})
 	if err != nil {
 		return err
@@ -207,6 +209,7 @@ func (n *Node) stop() error {
 	}
 	if n.oracle != nil {
 		n.oraclePort.Store(nil)
+		n.oracleNow.Store(nil)
 		add(n.oracle.Stop())
 	}
 	if n.host != nil {

@@ -5,10 +5,12 @@
 //  1. A timestamp is given out once, and only if it is at most the persisted mark.
 //  2. Memory belongs to the term of the meta tablet in which its mark was read; another term drops it, and the next
 //     timestamp is above the mark.
-//  3. Leadership is confirmed once per batch, by a ReadIndex that began after the batch was closed, before it is answered.
+//  3. Leadership is confirmed once per batch, by a ReadIndex that began after the batch was closed, before it is answered. The
+//     only voter of the meta tablet is its own ReadIndex: it is looked at, by the actor, or by Now under the memory's lock.
 //  4. Time never goes back: physical time is max(mark, wall clock at take-over) plus monotonic time since.
 //
 // A crash loses what is left below the mark: timestamps jump forward to it.
 //
-// Called by: node, for its own clients, for remote ones, and for the tablets' one-phase commits.
+// Called by: node, for its own clients, for remote ones, and for the tablets' first reads and one-phase commits; these two
+// through Now first, in the tablet's own turn.
 package oracle

@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -47,6 +48,9 @@ type Config struct {
 type Oracle struct {
 	system *actor.ActorSystem
 	port   *Port
+	meta   Meta
+	logger *slog.Logger
+	memory memory
 	stats  stats
 }
 
@@ -55,6 +59,49 @@ type stats struct{ last, served, batches atomic.Uint64 }
 // Stats are the last timestamp given out, how many there were, and in how many batches.
 func (o *Oracle) Stats() (last mvcc.Timestamp, served, batches uint64) {
 	return mvcc.Timestamp(o.stats.last.Load()), o.stats.served.Load(), o.stats.batches.Load()
+}
+
+// gave counts timestamps that are about to be given out.
+func (s *stats) gave(first, total mvcc.Timestamp) {
+	last := uint64(first + total - 1)
+	for {
+		seen := s.last.Load()
+		if last <= seen || s.last.CompareAndSwap(seen, last) {
+			break
+		}
+	}
+	s.served.Add(uint64(total))
+	s.batches.Add(1)
+}
+
+// Now gives out n timestamps first, first+1, … at once, if the meta tablet can confirm its leadership without asking
+// anybody and they lie below the persisted mark. Otherwise ok is false, and the port is to be asked. Safe on any goroutine;
+// it never waits for anything but another's turn in here.
+func (o *Oracle) Now(n int) (first mvcc.Timestamp, ok bool) {
+	if n < 1 || n > MaxCount {
+		return 0, false
+	}
+	o.memory.Lock()
+	defer o.memory.Unlock()
+	term, mark, ok := o.meta.Confirmed() // of this request, which is here already (invariant 3)
+	if broken.Unconfirmed && o.memory.term != 0 {
+		term, ok = o.memory.term, true
+	}
+	if !ok {
+		return 0, false
+	}
+	first, err := o.memory.take(term, mvcc.Timestamp(mark), mvcc.Timestamp(n))
+	if err != nil {
+		if errors.Is(err, errBroken) {
+			o.logger.Error("oracle: starting again from the persisted mark", "error", err)
+		}
+		return 0, false
+	}
+	o.stats.gave(first, mvcc.Timestamp(n))
+	if to := o.memory.raise(); to != 0 {
+		o.system.Root.Send(o.port.PID(), &raise{to})
+	}
+	return first, true
 }
 
 // Port is how requests reach it.
@@ -74,9 +121,10 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	o := &Oracle{system: system}
+	o := &Oracle{system: system, meta: meta, logger: cfg.Logger}
+	o.memory.clock, o.memory.ahead = cfg.Clock, cfg.Ahead
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
-		return &receiver{cfg: cfg, meta: meta, stats: &o.stats, batch: actorkit.NewBatcher[*Call](cfg.Batch)}
+		return &receiver{cfg: cfg, meta: meta, memory: &o.memory, stats: &o.stats, batch: actorkit.NewBatcher[*Call](cfg.Batch)}
 	}, actorkit.Mailbox(), actorkit.On(cfg.Dispatcher)), "oracle")
 	if err != nil {
 		return nil, fmt.Errorf("oracle: %w", err)
@@ -88,23 +136,18 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 // receiver is the actor. One batch is under way at a time; what arrives meanwhile is the next (§2.3: the batching
 // increases with the load).
 type receiver struct {
-	cfg     Config
-	meta    Meta
-	stats   *stats
-	batch   *actorkit.Batcher[*Call]
-	self    *actor.PID
-	root    *actor.RootContext
-	closed  []*Call // the batch under way
-	raising bool    // a raise of the mark is under way ahead of need
-
-	// Memory of the term.
-	term    uint64
-	mark    mvcc.Timestamp // persisted
-	last    mvcc.Timestamp // given out
-	base    mvcc.Timestamp // physical time at take-over …
-	tookAt  time.Time      // … and the clock then
-	lastRun mvcc.Timestamp // last given out in any term: a check of invariant 1
+	cfg    Config
+	meta   Meta
+	memory *memory
+	stats  *stats
+	batch  *actorkit.Batcher[*Call]
+	self   *actor.PID
+	root   *actor.RootContext
+	closed []*Call // the batch under way
 }
+
+// raise asks the actor to have the mark raised ahead of need: Now has found it low.
+type raise struct{ to mvcc.Timestamp }
 
 // confirmed is the meta tablet's answer to Mark.
 type confirmed struct {
@@ -120,8 +163,10 @@ var errPanic = errors.New("oracle: panic; see the log")
 func (r *receiver) Receive(c actor.Context) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.cfg.Logger.Error("oracle: broken invariant; starting again from the persisted mark", "panic", p)
-			r.term = 0
+			r.cfg.Logger.Error("oracle: panic; starting again from the persisted mark", "panic", p)
+			r.memory.Lock()
+			r.memory.term = 0
+			r.memory.Unlock()
 			r.finish(func(call *Call) { call.Fail(errPanic) })
 		}
 	}()
@@ -138,6 +183,8 @@ func (r *receiver) dispatch(c actor.Context) {
 		}
 	case *confirmed:
 		r.onConfirmed(m)
+	case *raise:
+		r.confirm(m.to, true)
 	case *actor.Started:
 		r.self, r.root = c.Self(), c.ActorSystem().Root
 	case *actor.Stopping:
@@ -179,68 +226,52 @@ func (r *receiver) confirm(raiseTo mvcc.Timestamp, ahead bool) {
 
 func (r *receiver) onConfirmed(m *confirmed) {
 	if m.ahead {
-		r.raising = false
-		if m.err == nil && m.term == r.term {
-			r.mark = max(r.mark, mvcc.Timestamp(m.mark))
-		}
+		r.memory.Lock()
+		defer r.memory.Unlock()
+		r.memory.raised(m.term, mvcc.Timestamp(m.mark), m.err)
 		return
 	}
 	if m.err != nil {
 		r.finish(func(call *Call) { call.Fail(m.err) })
 		return
 	}
-	if m.term != r.term {
-		r.takeOver(m)
-	}
-	r.mark = max(r.mark, mvcc.Timestamp(m.mark))
-	r.serve()
-}
-
-// takeOver drops the memory of another term: the mark that this one read is all that is known.
-func (r *receiver) takeOver(m *confirmed) {
-	now := r.cfg.Clock()
-	r.term, r.mark = m.term, mvcc.Timestamp(m.mark)
-	r.last = r.mark
-	r.base = max(r.mark+1, mvcc.TimestampAt(now.UnixMilli()))
-	r.tookAt = now
-	if r.mark == 0 { // a new cluster
-		r.last = 0
-	}
-}
-
-// physical is the time that timestamps follow; it never goes back.
-func (r *receiver) physical() mvcc.Timestamp {
-	since := r.cfg.Clock().Sub(r.tookAt)
-	return r.base + mvcc.TimestampAt(max(since, 0).Milliseconds())
+	r.serve(m)
 }
 
 // serve answers the batch if all its timestamps lie below the mark; otherwise the mark is raised first.
-func (r *receiver) serve() {
+func (r *receiver) serve(m *confirmed) {
 	total := mvcc.Timestamp(0)
 	for _, call := range r.closed {
 		total += mvcc.Timestamp(call.Req.GetCount())
 	}
-	first := max(r.last+1, r.physical())
-	if end := first + total; end > r.mark {
-		r.confirm(end+mvcc.TimestampAt(r.cfg.Ahead.Milliseconds()), false)
+	r.memory.Lock()
+	first, err := r.memory.take(m.term, mvcc.Timestamp(m.mark), total)
+	var raiseTo mvcc.Timestamp
+	if err == nil {
+		raiseTo = r.memory.raise()
+	}
+	r.memory.Unlock()
+	var low *markTooLow
+	switch {
+	case errors.As(err, &low):
+		r.confirm(low.raiseTo, false)
+		return
+	case errors.Is(err, errStale):
+		r.confirm(0, false)
+		return
+	case err != nil:
+		r.cfg.Logger.Error("oracle: starting again from the persisted mark", "error", err)
+		r.finish(func(call *Call) { call.Fail(err) })
 		return
 	}
-	if first <= r.lastRun {
-		panic(fmt.Sprintf("oracle: timestamp %d after %d", first, r.lastRun)) // invariant 1 is broken
-	}
-	r.last = first + total - 1
-	r.lastRun = r.last
-	r.stats.last.Store(uint64(r.last)) // before anybody has them: what is above it was surely not given out
+	r.stats.gave(first, total) // before anybody has them: what is above it was surely not given out
 	r.finish(func(call *Call) {
 		n := call.Req.GetCount()
 		call.Reply(&pb.TimestampsResponse{First: uint64(first), Count: n})
 		first += mvcc.Timestamp(n)
 	})
-	r.stats.served.Add(uint64(total))
-	r.stats.batches.Add(1)
-	if half := mvcc.TimestampAt(r.cfg.Ahead.Milliseconds() / 2); r.last+half > r.mark && !r.raising {
-		r.raising = true
-		r.confirm(r.last+2*half, true)
+	if raiseTo != 0 {
+		r.confirm(raiseTo, true)
 	}
 }
 

@@ -117,8 +117,10 @@ func TestStrictlyIncreasing(t *testing.T) {
 	}
 }
 
+// strictlyIncreasing: every other caller asks Now first.
 func strictlyIncreasing(t *testing.T, meta *fakeMeta) {
-	o := start(t, meta, at(2026))
+	c := at(2026)
+	o := start(t, meta, c)
 	var mu sync.Mutex
 	given := map[mvcc.Timestamp]bool{}
 	var wg sync.WaitGroup
@@ -127,7 +129,13 @@ func strictlyIncreasing(t *testing.T, meta *fakeMeta) {
 			last := mvcc.Timestamp(0)
 			for range 500 {
 				n := mvcc.Timestamp(w + 1)
-				first := take(t, o, uint32(n))
+				first, ok := mvcc.Timestamp(0), false
+				if c.move(5 * time.Millisecond); w%2 == 0 { // past the mark now and then
+					first, ok = o.Now(int(n))
+				}
+				if !ok {
+					first = take(t, o, uint32(n))
+				}
 				if first <= last {
 					t.Errorf("%d after %d", first, last)
 				}
@@ -176,6 +184,79 @@ func TestOnlyVoterConfirmsAtOnce(t *testing.T) {
 	})
 	if next := take(t, o, 1); next <= first+mvcc.TimestampAt(60_000) {
 		t.Errorf("%d in the new term after %d", next, first)
+	}
+}
+
+// TestNowOnlyConfirmed: memory alone gives nothing out at once. Catches broken_unconfirmed.
+func TestNowOnlyConfirmed(t *testing.T) {
+	meta := &fakeMeta{term: 1, alone: true}
+	o := start(t, meta, at(2026))
+	if _, ok := o.Now(1); ok {
+		t.Error("a timestamp above the mark")
+	}
+	first := take(t, o, 1) // has the mark raised
+	if next, ok := o.Now(2); !ok || next <= first {
+		t.Errorf("%d, %v after %d", next, ok, first)
+	}
+	meta.change(func() { meta.alone = false })
+	if ts, ok := o.Now(1); ok {
+		t.Errorf("UNCONFIRMED: %d was given out by a node that does not say that it leads", ts)
+	}
+	for _, n := range []int{-1, 0, MaxCount + 1} {
+		if _, ok := o.Now(n); ok {
+			t.Errorf("%d timestamps at once", n)
+		}
+	}
+}
+
+// TestStaleConfirmation: an answer of the meta tablet that was held up is of an earlier term than what Now has given out
+// since; the actor asks again.
+func TestStaleConfirmation(t *testing.T) {
+	meta := &fakeMeta{term: 1, mark: uint64(mvcc.TimestampAt(at(2026).now.UnixMilli() + 10_000))}
+	o := start(t, meta, at(2026))
+	gate := make(chan struct{})
+	meta.change(func() { meta.gate = gate })
+	answer := make(chan mvcc.Timestamp, 1)
+	go func() { answer <- take(t, o, 1) }()
+	for asked := 0; asked == 0; runtime.Gosched() { // the answer of term 1 is under way
+		meta.change(func() { asked = meta.asked })
+	}
+	meta.change(func() { meta.alone, meta.gate, meta.term = true, nil, 3 })
+	meta.change(func() { meta.mark += uint64(mvcc.TimestampAt(60_000)) })
+	if _, ok := o.Now(1); ok { // term 3 begins above its mark
+		t.Error("a timestamp above the mark")
+	}
+	meta.change(func() { meta.mark += uint64(mvcc.TimestampAt(60_000)) })
+	now, ok := o.Now(1)
+	if !ok {
+		t.Fatal("nothing at once in term 3")
+	}
+	close(gate)
+	if late := <-answer; late <= now {
+		t.Errorf("%d by the answer of term 1, after %d in term 3", late, now)
+	}
+}
+
+// TestNowHasTheMarkRaised: before timestamps run out, so that those who ask at once go on without a pause.
+func TestNowHasTheMarkRaised(t *testing.T) {
+	meta, c := &fakeMeta{term: 1, alone: true}, at(2026)
+	o := start(t, meta, c)
+	take(t, o, 1)
+	var before uint64
+	meta.change(func() { before = meta.mark })
+	c.move(2 * time.Second) // of the 3 that the mark was ahead
+	if _, ok := o.Now(1); !ok {
+		t.Fatal("nothing at once below the mark")
+	}
+	take(t, o, 1) // behind the raise in the mailbox
+	meta.change(func() {
+		if meta.mark <= before {
+			t.Errorf("the mark is still %d", meta.mark)
+		}
+	})
+	c.move(2 * time.Second)
+	if _, ok := o.Now(1); !ok {
+		t.Error("nothing at once after the raise")
 	}
 }
 

@@ -50,20 +50,35 @@ func (m *stamped) Dead() {
 	}
 }
 
-// stamp asks for timestamps for the first reads that wait, unless a request is under way.
-func (t *Tablet) stamp() {
+// stamp gets timestamps for the first reads that wait, unless a request is under way. It returns those that have theirs at
+// once, because the oracle is on this node and need not ask anybody; the others come back as stamped.
+func (t *Tablet) stamp() []*Call {
 	if t.stamping || len(t.firstReads) == 0 {
-		return
+		return nil
 	}
-	m := &stamped{calls: t.firstReads}
-	t.stamping, t.firstReads = true, nil
+	calls := t.firstReads
+	t.firstReads = nil
+	// Each gets one of its own: a start timestamp is a transaction's name in its locks.
+	if first, ok := t.host.TimestampsNow(len(calls)); ok {
+		noteTimestamps(calls, first)
+		return calls
+	}
+	m := &stamped{calls: calls}
+	t.stamping = true
 	t.counters.batches++
 	self, root := t.self, t.root
-	// Each gets one of its own: a start timestamp is a transaction's name in its locks.
 	t.host.Timestamps(len(m.calls), func(first mvcc.Timestamp, err error) {
 		m.first, m.err = first, err
 		root.Send(self, m)
 	})
+	return nil
+}
+
+// noteTimestamps gives the calls the timestamps first, first+1, …
+func noteTimestamps(calls []*Call, first mvcc.Timestamp) {
+	for i, call := range calls {
+		call.Note = uint64(first) + uint64(i)
+	}
 }
 
 // onStamped lets first reads go on as if they had brought their timestamps.
@@ -75,11 +90,11 @@ func (t *Tablet) onStamped(m *stamped) {
 			call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "no timestamp to read at: %v; try again", m.err))
 		}
 	} else {
-		for i, call := range m.calls {
-			call.Note = uint64(m.first) + uint64(i)
-		}
+		noteTimestamps(m.calls, m.first)
 		t.read(t.stillOurs(m.calls))
 	}
-	t.stamp()
+	next := t.stamp()
+	t.inHand = append(t.inHand, next...)
+	t.read(t.stillOurs(next))
 	t.ready()
 }

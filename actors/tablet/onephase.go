@@ -7,9 +7,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// onePhase is a one-phase commit under way. It spans two turns: it is checked and its cells are reserved, then the oracle
-// gives its commit timestamp, then its effects are proposed (invariant 10 of design section 4). Its reservation stays
-// until they are visible.
+// onePhase is a one-phase commit under way. It is checked and its cells are reserved, then the oracle gives its commit
+// timestamp, then its effects are proposed (invariant 10 of design section 4). That takes two turns, or one if the oracle
+// can be had without a message. Its reservation stays until the effects are visible.
 type onePhase struct {
 	token    uint64
 	term     uint64
@@ -56,8 +56,18 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	case result.Status != mvcc.StatusOK:
 		e.proposal.answer(call, mutationResponse(result))
 	default:
-		e.granting = append(e.granting, e.reserve(call, r))
+		e.grant(e.reserve(call, r))
 	}
+}
+
+// grant gets the reserved commit its timestamp: at once and in this turn if the oracle can be had so, else together with
+// the others of the batch that need one.
+func (e *evaluation) grant(o *onePhase) {
+	if commitTS, ok := e.host.TimestampsNow(1); ok {
+		e.continueOnePhase(o, commitTS)
+		return
+	}
+	e.granting = append(e.granting, o)
 }
 
 func (t *Tablet) reserve(call *Call, r mvcc.OnePhaseRequest) *onePhase {

@@ -203,7 +203,11 @@ func TestReaderWaitsForReservation(t *testing.T) {
 // TestRefusedGrantReleases: a one-phase commit that its commit timestamp does not suit has no effects. Its cells are free
 // again, and it does not hold up a split.
 func TestRefusedGrantReleases(t *testing.T) {
-	r := newRig(t, store.Options{InMemory: true})
+	t.Run("by a message", func(t *testing.T) { refusedGrantReleases(t, newRig(t, store.Options{InMemory: true})) })
+	t.Run("at once", func(t *testing.T) { refusedGrantReleases(t, nearRig(t, store.Options{InMemory: true})) })
+}
+
+func refusedGrantReleases(t *testing.T, r *rig) {
 	future := mvcc.MaxTimestamp - 1
 	if got := r.do(2, onePhaseOf(future, put("a", "1"))).GetMutation(); got.Status != pb.Status_STATUS_COMMIT_TS_TOO_LOW {
 		t.Fatalf("answered %v", got)

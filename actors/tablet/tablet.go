@@ -28,6 +28,8 @@ type Port = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
 type Host interface {
 	// Timestamps asks the oracle for n timestamps first, first+1, …; then is called once, on any goroutine.
 	Timestamps(n int, then func(first mvcc.Timestamp, err error))
+	// TimestampsNow is Timestamps without waiting; ok is false if they cannot be had so.
+	TimestampsNow(n int) (first mvcc.Timestamp, ok bool)
 	// SplitApplied: the split is applied and durable; right must be started, left goes on.
 	SplitApplied(left, right *pb.TabletDescriptor)
 	// Hint: the cells have become dirty. It may be dropped.
@@ -292,8 +294,7 @@ func (t *Tablet) flush() {
 		}
 	}
 	t.batch.GiveBack(calls)
-	t.read(reads)
-	t.stamp()
+	t.read(append(reads, t.stamp()...))
 	if t.held = append(t.held, mutations...); t.pipelineFree() {
 		t.mutateHeld()
 	}

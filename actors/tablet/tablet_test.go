@@ -68,7 +68,16 @@ func TestSplitKeepsDataAndLocks(t *testing.T) {
 }
 
 func TestConcurrentOnePhaseOnOneCell(t *testing.T) {
-	r := newRig(t, store.Options{InMemory: true})
+	for _, near := range []bool{false, true} {
+		t.Run(fmt.Sprintf("near=%v", near), func(t *testing.T) {
+			r := newRig(t, store.Options{InMemory: true})
+			r.near.Store(near)
+			concurrentOnePhaseOnOneCell(t, r)
+		})
+	}
+}
+
+func concurrentOnePhaseOnOneCell(t *testing.T, r *rig) {
 	var committed sync.Map
 	var wg sync.WaitGroup
 	for range 16 {

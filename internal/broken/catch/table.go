@@ -21,6 +21,7 @@ var properties = []property{
 	{tag: "early_answer", pkg: "actors/tablet", test: "^TestAnswersWaitUntilApplied$", assertion: "ANSWER-BEFORE-APPLY: .*"},
 	{tag: "early_txn", pkg: "actors/tablet", test: "^TestReadSeesLockOrWrite$", assertion: "LOST-READ: a read above the commit timestamp"},
 	{tag: "late_start", pkg: "actors/tablet", test: "^TestFirstReadAsksBeforeItReads$", assertion: "LATE-START: .*"},
+	{tag: "unconfirmed", pkg: "actors/oracle", test: "^TestNowOnlyConfirmed$", assertion: "UNCONFIRMED: .*"},
 	{tag: "stale_leader", pkg: "actors/tablet", test: "^TestAloneTakesBack$", assertion: "STALE-LEADER: .*"},
 	{tag: "split_applied", pkg: "actors/tablet", test: "^TestAppliedIndexMatchesEffects$", assertion: "APPLIED-INDEX: .*"},
 	{tag: "ack_outside", pkg: "actors/observer", test: "^TestTwoWorkersOneChange$", assertion: "was committed [0-9]+ times, want once"},

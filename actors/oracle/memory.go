@@ -1,0 +1,101 @@
+package oracle
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// memory is what timestamps are given out from. It belongs to the term in which its mark was read. The actor gives out from
+// it, and so does Now on any goroutine: whoever does has the lock, from before the confirmation that Now makes, or after the
+// one that the actor got for the batch that it serves. All methods are called with the lock held.
+type memory struct {
+	clock func() time.Time
+	ahead time.Duration // how far the mark is raised ahead of the last timestamp
+
+	sync.Mutex
+	term    uint64
+	mark    mvcc.Timestamp // persisted
+	last    mvcc.Timestamp // given out
+	base    mvcc.Timestamp // physical time at take-over …
+	tookAt  time.Time      // … and the clock then
+	lastRun mvcc.Timestamp // last given out in any term: a check of invariant 1
+	raising bool           // a raise of the mark is under way ahead of need
+}
+
+var (
+	// errStale: the confirmation is of an earlier term than the memory.
+	errStale = errors.New("oracle: confirmation of an earlier term")
+	// errBroken: the oracle has broken one of its own invariants; nothing was given out, and the memory is dropped.
+	errBroken = errors.New("oracle: broken invariant")
+)
+
+// markTooLow: the timestamps would not be below the persisted mark.
+type markTooLow struct{ raiseTo mvcc.Timestamp }
+
+// Error implements error.
+func (e *markTooLow) Error() string {
+	return fmt.Sprintf("oracle: the mark must be raised to %d", e.raiseTo)
+}
+
+// take gives out total timestamps first, first+1, … on a confirmation of leadership in the term, with that mark.
+func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Timestamp, err error) {
+	switch {
+	case term < m.term: // its leader has been replaced, and timestamps were given out since
+		return 0, errStale
+	case term > m.term:
+		m.takeOver(term, mark)
+	}
+	m.mark = max(m.mark, mark)
+	first = max(m.last+1, m.physical())
+	end := first + total
+	if end > m.mark {
+		return 0, &markTooLow{end + m.lead()}
+	}
+	if first <= m.lastRun {
+		m.term = 0 // begin again from the persisted mark
+		return 0, fmt.Errorf("%w: timestamp %d after %d", errBroken, first, m.lastRun)
+	}
+	m.last = end - 1
+	m.lastRun = m.last
+	return first, nil
+}
+
+// lead is ahead in timestamps.
+func (m *memory) lead() mvcc.Timestamp { return mvcc.TimestampAt(m.ahead.Milliseconds()) }
+
+// raise is what the mark is to be raised to before it is needed; 0: it is high enough, or being raised. The caller
+// has it raised.
+func (m *memory) raise() mvcc.Timestamp {
+	if m.raising || m.last+m.lead()/2 <= m.mark {
+		return 0
+	}
+	m.raising = true
+	return m.last + m.lead()
+}
+
+// raised ends what raise has begun.
+func (m *memory) raised(term uint64, mark mvcc.Timestamp, err error) {
+	m.raising = false
+	if err == nil && term == m.term {
+		m.mark = max(m.mark, mark)
+	}
+}
+
+// takeOver drops the memory of another term: the mark that this one read is all that is known.
+func (m *memory) takeOver(term uint64, mark mvcc.Timestamp) {
+	now := m.clock()
+	m.term, m.mark = term, mark
+	m.last = mark
+	m.base = max(mark+1, mvcc.TimestampAt(now.UnixMilli()))
+	m.tookAt = now
+}
+
+// physical is the time that timestamps follow; it never goes back.
+func (m *memory) physical() mvcc.Timestamp {
+	since := m.clock().Sub(m.tookAt)
+	return m.base + mvcc.TimestampAt(max(since, 0).Milliseconds())
+}

@@ -1,0 +1,85 @@
+package tablet
+
+import (
+	"sync"
+	"testing"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// nearRig is a rig whose oracle gives timestamps in the tablet's own turn. A message to it fails the test.
+func nearRig(t *testing.T, o store.Options) *rig {
+	t.Helper()
+	r := newRig(t, o)
+	r.near.Store(true)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timestamps = func(_ int, then func(mvcc.Timestamp, error)) {
+		t.Error("the oracle was sent a message")
+		then(0, errStopping)
+	}
+	return r
+}
+
+// TestNearFirstReads: first reads have timestamps of their own, above all that had committed when they came.
+func TestNearFirstReads(t *testing.T) {
+	r := nearRig(t, store.Options{InMemory: true})
+	var seen sync.Map
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				before := r.now.Load()
+				at := r.do(2, getOf(0, "a", "b")).GetGet().GetAt()
+				if _, again := seen.LoadOrStore(at, true); again || at <= before {
+					t.Errorf("timestamp %d, again: %v; before the read: %d", at, again, before)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestNearOnePhase: the reservation of a commit that got its timestamp in its own turn stops reads above it until it is
+// visible, and those only; its cell is busy for other commits meanwhile, and free afterwards.
+func TestNearOnePhase(t *testing.T) {
+	r := nearRig(t, store.Options{InMemory: true})
+	below, late := r.take(1), r.take(1)
+	release := r.hold()
+	committed := r.start(2, onePhaseOf(r.take(1), put("a", "1")))
+	r.until(2, "the commit is proposed", func(s *pb.StatusResponse) bool { return s.Mutations >= 1 })
+	if got := await(t, r.start(2, getOf(below, "a"))).GetGet().Results[0]; got.Found || got.Status != pb.Status_STATUS_OK {
+		t.Errorf("a read below it: %v", got)
+	}
+	above := r.start(2, getOf(r.take(1), "a"))
+	first := r.start(2, getOf(0, "a"))
+	other := r.start(2, onePhaseOf(late, put("a", "2")))
+	r.until(2, "the reads are under way", func(s *pb.StatusResponse) bool { return s.Reads >= 3 })
+	select {
+	case a := <-above:
+		t.Errorf("a read above it was answered before it was visible: %v", a.Value)
+	case a := <-first:
+		t.Errorf("a first read after it was answered before it was visible: %v", a.Value)
+	default:
+	}
+	release()
+	if t.Failed() {
+		return
+	}
+	if got := await(t, committed).GetMutation(); got.Status != pb.Status_STATUS_OK {
+		t.Fatalf("one-phase commit: %v", got)
+	}
+	for _, read := range []<-chan result{above, first} {
+		if got := await(t, read).GetGet().Results[0]; string(got.Value) != "1" {
+			t.Errorf("a read above it: %v", got)
+		}
+	}
+	if got := await(t, other).GetMutation(); got.Status != pb.Status_STATUS_CONFLICT {
+		t.Errorf("a commit that began before it: %v", got)
+	}
+	if got := r.do(2, onePhaseOf(r.take(1), put("a", "3"))).GetMutation(); got.Status != pb.Status_STATUS_OK {
+		t.Errorf("the cell is not free: %v", got)
+	}
+}
