@@ -878,6 +878,67 @@ func (x *SnapshotAnswer) GetRefused() string {
 	return ""
 }
 
+// The observers that a node runs, in meta.
+type LinkedObservers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Names         []string               `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinkedObservers) Reset() {
+	*x = LinkedObservers{}
+	mi := &file_peer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkedObservers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkedObservers) ProtoMessage() {}
+
+func (x *LinkedObservers) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkedObservers.ProtoReflect.Descriptor instead.
+func (*LinkedObservers) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *LinkedObservers) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *LinkedObservers) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *LinkedObservers) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
 // A node's record in meta.
 type NodeRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -898,7 +959,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +971,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +984,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodeRecord) GetNodeId() uint64 {
@@ -1080,7 +1141,11 @@ const file_peer_proto_rawDesc = "" +
 	"\x0eSnapshotAnswer\x12\x12\n" +
 	"\x04next\x18\x01 \x01(\x04R\x04next\x12\x1c\n" +
 	"\tinstalled\x18\x02 \x01(\bR\tinstalled\x12\x18\n" +
-	"\arefused\x18\x03 \x01(\tR\arefused\"\xa1\x03\n" +
+	"\arefused\x18\x03 \x01(\tR\arefused\"b\n" +
+	"\x0fLinkedObservers\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\"\xa1\x03\n" +
 	"\n" +
 	"NodeRecord\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
@@ -1112,7 +1177,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_peer_proto_goTypes = []any{
 	(*PeerBatch)(nil),             // 0: percolator.wire.PeerBatch
 	(*PeerRequest)(nil),           // 1: percolator.wire.PeerRequest
@@ -1123,43 +1188,44 @@ var file_peer_proto_goTypes = []any{
 	(*SnapshotChunk)(nil),         // 6: percolator.wire.SnapshotChunk
 	(*SnapshotHeader)(nil),        // 7: percolator.wire.SnapshotHeader
 	(*SnapshotAnswer)(nil),        // 8: percolator.wire.SnapshotAnswer
-	(*NodeRecord)(nil),            // 9: percolator.wire.NodeRecord
-	nil,                           // 10: percolator.wire.NodeRecord.LabelsEntry
-	(*v1.TabletRequest)(nil),      // 11: percolator.v1.TabletRequest
-	(*v1.TimestampsRequest)(nil),  // 12: percolator.v1.TimestampsRequest
-	(*LockdRequest)(nil),          // 13: percolator.wire.LockdRequest
-	(*v1.NodeStatusRequest)(nil),  // 14: percolator.v1.NodeStatusRequest
-	(*v1.Error)(nil),              // 15: percolator.v1.Error
-	(*v1.TabletResponse)(nil),     // 16: percolator.v1.TabletResponse
-	(*v1.TimestampsResponse)(nil), // 17: percolator.v1.TimestampsResponse
-	(*LockdResponse)(nil),         // 18: percolator.wire.LockdResponse
-	(*v1.NodeStatusResponse)(nil), // 19: percolator.v1.NodeStatusResponse
-	(*v1.TabletDescriptor)(nil),   // 20: percolator.v1.TabletDescriptor
-	(*Effect)(nil),                // 21: percolator.wire.Effect
-	(v1.NodeState)(0),             // 22: percolator.v1.NodeState
+	(*LinkedObservers)(nil),       // 9: percolator.wire.LinkedObservers
+	(*NodeRecord)(nil),            // 10: percolator.wire.NodeRecord
+	nil,                           // 11: percolator.wire.NodeRecord.LabelsEntry
+	(*v1.TabletRequest)(nil),      // 12: percolator.v1.TabletRequest
+	(*v1.TimestampsRequest)(nil),  // 13: percolator.v1.TimestampsRequest
+	(*LockdRequest)(nil),          // 14: percolator.wire.LockdRequest
+	(*v1.NodeStatusRequest)(nil),  // 15: percolator.v1.NodeStatusRequest
+	(*v1.Error)(nil),              // 16: percolator.v1.Error
+	(*v1.TabletResponse)(nil),     // 17: percolator.v1.TabletResponse
+	(*v1.TimestampsResponse)(nil), // 18: percolator.v1.TimestampsResponse
+	(*LockdResponse)(nil),         // 19: percolator.wire.LockdResponse
+	(*v1.NodeStatusResponse)(nil), // 20: percolator.v1.NodeStatusResponse
+	(*v1.TabletDescriptor)(nil),   // 21: percolator.v1.TabletDescriptor
+	(*Effect)(nil),                // 22: percolator.wire.Effect
+	(v1.NodeState)(0),             // 23: percolator.v1.NodeState
 }
 var file_peer_proto_depIdxs = []int32{
 	1,  // 0: percolator.wire.PeerBatch.requests:type_name -> percolator.wire.PeerRequest
 	2,  // 1: percolator.wire.PeerBatch.responses:type_name -> percolator.wire.PeerResponse
 	5,  // 2: percolator.wire.PeerBatch.raft:type_name -> percolator.wire.RaftMessage
-	11, // 3: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
-	12, // 4: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
-	13, // 5: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
+	12, // 3: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
+	13, // 4: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
+	14, // 5: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
 	6,  // 6: percolator.wire.PeerRequest.snapshot:type_name -> percolator.wire.SnapshotChunk
-	14, // 7: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
+	15, // 7: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
 	3,  // 8: percolator.wire.PeerRequest.honour:type_name -> percolator.wire.HonourCatalogue
-	15, // 9: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
-	16, // 10: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
-	17, // 11: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
-	18, // 12: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
+	16, // 9: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
+	17, // 10: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
+	18, // 11: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
+	19, // 12: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
 	8,  // 13: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
-	19, // 14: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
+	20, // 14: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
 	4,  // 15: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
-	20, // 16: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
+	21, // 16: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
 	7,  // 17: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
-	21, // 18: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
-	10, // 19: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
-	22, // 20: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
+	22, // 18: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
+	11, // 19: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
+	23, // 20: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
 	21, // [21:21] is the sub-list for method output_type
 	21, // [21:21] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
@@ -1196,7 +1262,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1020,6 +1020,8 @@ type NodeStatusResponse struct {
 	DiskUsed      uint64                 `protobuf:"varint,18,opt,name=disk_used,json=diskUsed,proto3" json:"disk_used,omitempty"`            // bytes, of the node's directory
 	WriteBlocked  string                 `protobuf:"bytes,19,opt,name=write_blocked,json=writeBlocked,proto3" json:"write_blocked,omitempty"` // why the node takes no writes; empty: it does
 	Placement     *PlacementStatus       `protobuf:"bytes,20,opt,name=placement,proto3" json:"placement,omitempty"`                           // unset: another node leads meta
+	Linked        []string               `protobuf:"bytes,21,rep,name=linked,proto3" json:"linked,omitempty"`                                 // observers that some node which is alive runs
+	UnixMs        int64                  `protobuf:"varint,22,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                  // the node's clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1192,6 +1194,20 @@ func (x *NodeStatusResponse) GetPlacement() *PlacementStatus {
 		return x.Placement
 	}
 	return nil
+}
+
+func (x *NodeStatusResponse) GetLinked() []string {
+	if x != nil {
+		return x.Linked
+	}
+	return nil
+}
+
+func (x *NodeStatusResponse) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
 }
 
 type ObserversRequest struct {
@@ -2844,7 +2860,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x12SplitTabletRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\"\x13\n" +
-	"\x11NodeStatusRequest\"\xf6\x05\n" +
+	"\x11NodeStatusRequest\"\xa7\x06\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -2869,7 +2885,9 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\tdisk_free\x18\x11 \x01(\x04R\bdiskFree\x12\x1b\n" +
 	"\tdisk_used\x18\x12 \x01(\x04R\bdiskUsed\x12#\n" +
 	"\rwrite_blocked\x18\x13 \x01(\tR\fwriteBlocked\x12<\n" +
-	"\tplacement\x18\x14 \x01(\v2\x1e.percolator.v1.PlacementStatusR\tplacement\"\x12\n" +
+	"\tplacement\x18\x14 \x01(\v2\x1e.percolator.v1.PlacementStatusR\tplacement\x12\x16\n" +
+	"\x06linked\x18\x15 \x03(\tR\x06linked\x12\x17\n" +
+	"\aunix_ms\x18\x16 \x01(\x03R\x06unixMs\"\x12\n" +
 	"\x10ObserversRequest\"O\n" +
 	"\x11ObserversResponse\x12:\n" +
 	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"\xb9\x02\n" +
