@@ -4,9 +4,12 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -15,46 +18,210 @@ import (
 
 // Identity is who a node is. It lives in the node's store, beside the tablets' state.
 type Identity struct {
-	ClusterID   string `json:"cluster_id"`
+	ClusterID   string `json:"cluster_id"` // empty: the node belongs to no cluster yet
 	NodeID      uint64 `json:"node_id"`
 	Incarnation uint64 `json:"incarnation"` // grows with every start; names this process in locks (invariant 7 of design section 4)
 }
 
-// identityKey is a key of the store that no codec makes.
-var identityKey = []byte("node identity")
+// Fresh reports that the node belongs to no cluster yet.
+func (i Identity) Fresh() bool { return i.ClusterID == "" }
 
-// OpenIdentity reads the node's identity and begins its next incarnation. In a fresh store it makes one, and begins a
-// cluster: bootstrap adds the first tablets' state to the same atomic batch.
-func OpenIdentity(st *store.Store, bootstrap func(b *store.Batch, node uint64)) (Identity, error) {
-	snap := st.Snap()
-	data, ok, err := snap.Get(identityKey)
-	snap.Close()
+// Keys of the store that no codec makes.
+var (
+	identityKey = []byte("node identity")
+	contactsKey = []byte("node contacts")
+)
+
+// selfRecord is what is stored of a node.
+type selfRecord struct {
+	Identity
+	// Waiting: the node was started to join a cluster, or to found one together with others. Another node may hold its promise,
+	// or have its name already: it must not begin a cluster by itself.
+	Waiting bool `json:"waiting,omitempty"`
+	// Promised is the node that may found the cluster; 0: none has the promise. It counts as long as the node is fresh.
+	Promised uint64 `json:"promised,omitempty"`
+}
+
+// Self is the node's own record in its store. Every change is durable before it returns. It may be used concurrently.
+type Self struct {
+	st *store.Store
+
+	mu       sync.Mutex
+	record   selfRecord
+	contacts *pb.JoinResponse // immutable
+}
+
+// OpenSelf reads the node's record and begins its next incarnation. In an empty store it makes up a node id.
+func OpenSelf(st *store.Store) (*Self, error) {
+	s := &Self{st: st, contacts: &pb.JoinResponse{}}
+	known, err := s.read()
 	if err != nil {
-		return Identity{}, fmt.Errorf("cluster: read the node's identity: %w", err)
+		return nil, err
 	}
-	id, batch := Identity{}, &store.Batch{}
-	if ok {
-		if err := json.Unmarshal(data, &id); err != nil {
-			return Identity{}, fmt.Errorf("cluster: the node's identity is damaged: %w", err)
-		}
-	} else {
+	if !known {
 		var b [8]byte
 		if _, err := rand.Read(b[:]); err != nil {
-			return Identity{}, fmt.Errorf("cluster: no randomness: %w", err)
+			return nil, fmt.Errorf("cluster: no randomness: %w", err)
 		}
-		id = Identity{ClusterID: uuid.NewString(), NodeID: binary.BigEndian.Uint64(b[:])>>1 | 1}
-		bootstrap(batch, id.NodeID)
+		s.record.NodeID = binary.BigEndian.Uint64(b[:])>>1 | 1
 	}
-	id.Incarnation++
-	data, err = json.Marshal(id)
+	next := s.record
+	next.Incarnation++
+	return s, s.write(next, &store.Batch{})
+}
+
+// read takes what the store has; false: it is empty.
+func (s *Self) read() (known bool, err error) {
+	snap := s.st.Snap()
+	defer snap.Close()
+	data, known, err := snap.Get(identityKey)
+	if err != nil || !known {
+		return false, wrapf(err, "cluster: read the node's identity")
+	}
+	if err := json.Unmarshal(data, &s.record); err != nil || s.record.NodeID == 0 {
+		return false, fmt.Errorf("cluster: the node's identity is damaged: %w", err)
+	}
+	data, ok, err := snap.Get(contactsKey)
+	if err == nil && ok {
+		err = proto.Unmarshal(data, s.contacts)
+	}
+	return true, wrapf(err, "cluster: read the node's contacts")
+}
+
+func wrapf(err error, text string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", text, err)
+}
+
+// write stores the record in the batch. Called with mu held, or before the Self is shared.
+func (s *Self) write(next selfRecord, b *store.Batch) error {
+	data, err := json.Marshal(next)
 	if err != nil {
-		return Identity{}, fmt.Errorf("cluster: encode the node's identity: %w", err)
+		return fmt.Errorf("cluster: encode the node's identity: %w", err)
 	}
-	batch.Put(identityKey, data)
-	if err := st.StateWriter().Commit([]*store.Batch{batch}); err != nil {
-		return Identity{}, fmt.Errorf("cluster: write the node's identity: %w", err)
+	b.Put(identityKey, data)
+	if err := s.st.StateWriter().Commit([]*store.Batch{b}); err != nil {
+		return fmt.Errorf("cluster: write the node's identity: %w", err)
 	}
-	return id, nil
+	s.record = next
+	return nil
+}
+
+// Identity is who the node is now.
+func (s *Self) Identity() Identity {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.record.Identity
+}
+
+// Contacts are the nodes that it knew last, and where meta was: the last answer to a Join. Not to be changed.
+func (s *Self) Contacts() *pb.JoinResponse {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.contacts
+}
+
+// ErrWaiting: the directory was started to become part of a cluster with others, and is now started to be one of its own.
+var ErrWaiting = errors.New("cluster: this directory waits to become part of a cluster")
+
+// errNotFresh: the node belongs to a cluster already.
+var errNotFresh = errors.New("cluster: the node belongs to a cluster already")
+
+// Begin makes the node a cluster of its own, unless it has waited for others: bootstrap adds the first tablets' state to the
+// same atomic batch.
+func (s *Self) Begin(bootstrap func(b *store.Batch, node uint64)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record.Waiting {
+		return fmt.Errorf("%w: give --join again, or begin a new cluster in an empty directory", ErrWaiting)
+	}
+	return s.found(bootstrap)
+}
+
+// Found makes the node a cluster that others wait for: all of them have promised it.
+func (s *Self) Found(bootstrap func(b *store.Batch, node uint64)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record.Promised != s.record.NodeID {
+		return errors.New("cluster: the node has promised to let another one found the cluster")
+	}
+	return s.found(bootstrap)
+}
+
+func (s *Self) found(bootstrap func(b *store.Batch, node uint64)) error {
+	if !s.record.Fresh() {
+		return errNotFresh
+	}
+	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity}
+	next.ClusterID = uuid.NewString()
+	bootstrap(b, next.NodeID)
+	return s.write(next, b)
+}
+
+// Wait notes that the node waits for others.
+func (s *Self) Wait() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record.Waiting {
+		return nil
+	}
+	next := s.record
+	next.Waiting = true
+	return s.write(next, &store.Batch{})
+}
+
+// Promise lets the node found the cluster, unless another one has the promise: the answer is who has it.
+func (s *Self) Promise(founder uint64) (holder uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.record.Fresh():
+		return 0, errNotFresh
+	case s.record.Promised != 0:
+		return s.record.Promised, nil
+	}
+	next := s.record
+	next.Promised, next.Waiting = founder, true
+	return founder, s.write(next, &store.Batch{})
+}
+
+// Withdraw takes back the promise that the node has given itself: it alone could make use of it. One that another node has
+// stands, for it may have founded the cluster.
+func (s *Self) Withdraw() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.record.Fresh() || s.record.Promised != s.record.NodeID {
+		return nil
+	}
+	next := s.record
+	next.Promised = 0
+	return s.write(next, &store.Batch{})
+}
+
+// Joined makes the node one of the cluster that has taken it in, or notes what that cluster said to a node that came back.
+func (s *Self) Joined(r *pb.JoinResponse) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.ClusterId == "" || (!s.record.Fresh() && r.ClusterId != s.record.ClusterID) {
+		return fmt.Errorf("%w: %q", ErrOtherCluster, r.ClusterId)
+	}
+	if !s.record.Fresh() && proto.Equal(r, s.contacts) {
+		return nil
+	}
+	data, err := encode(r)
+	if err != nil {
+		return fmt.Errorf("cluster: encode the node's contacts: %w", err)
+	}
+	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity}
+	next.ClusterID = r.ClusterId
+	b.Put(contactsKey, data)
+	if err := s.write(next, b); err != nil {
+		return err
+	}
+	s.contacts = proto.CloneOf(r)
+	return nil
 }
 
 // FirstTablets are the tablets that a new cluster begins with, on its first node: meta, and one for all user tables.
@@ -73,3 +240,15 @@ const (
 	firstUserTablet = 2
 	firstFreeTablet = 3
 )
+
+// OpenIdentity is OpenSelf for a node that begins a cluster if it belongs to none.
+func OpenIdentity(st *store.Store, bootstrap func(b *store.Batch, node uint64)) (Identity, error) {
+	s, err := OpenSelf(st)
+	if err == nil && s.Identity().Fresh() {
+		err = s.Begin(bootstrap)
+	}
+	if err != nil {
+		return Identity{}, err
+	}
+	return s.Identity(), nil
+}

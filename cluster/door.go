@@ -1,0 +1,267 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// ErrOtherCluster: the node belongs to another cluster than the one that it asks.
+var ErrOtherCluster = errors.New("cluster: the node belongs to another cluster")
+
+// Contact asks another node's Membership service, by its Listen address. GRPCContact is the real one.
+type Contact interface {
+	Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error)
+	Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error)
+	Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error)
+}
+
+// Registry is what a node of a cluster needs to let others in. MetaRegistry is the real one.
+type Registry interface {
+	// Register records an incarnation of a node in meta. Errors: ErrStaleIncarnation, ErrDuplicateNode, or that it was not
+	// possible now.
+	Register(ctx context.Context, r *wire.NodeRecord) error
+	// Contacts is what a node that joins must know: the nodes, and where meta is.
+	Contacts(ctx context.Context) (*pb.JoinResponse, error)
+}
+
+// DoorConfig is what a Door needs.
+type DoorConfig struct {
+	Self    *Self
+	Contact Contact
+	// Join are the Listen addresses of nodes, as the operator has given them.
+	Join []string
+	// Expect is how many fresh nodes found a cluster together; at most 1: this one does not wait for others.
+	Expect int
+	// Addresses are where others reach this node.
+	Addresses *pb.NodeAddresses
+	Labels    map[string]string
+	Version   string
+	// Bootstrap adds the first tablets' state to the batch that begins a cluster.
+	Bootstrap func(b *store.Batch, node uint64)
+	Timing    DoorTiming
+	Logger    *slog.Logger // nil: discarded
+}
+
+// DoorTiming says how often things are done; zero fields take the defaults.
+type DoorTiming struct {
+	Round     time.Duration // between two rounds of questions to all addresses; default 250 ms
+	Call      time.Duration // how long one answer is waited for; default 2 s
+	Fresh     time.Duration // for how long an answer of a fresh node counts; default 3 s
+	Rank      time.Duration // how much longer each next node waits before it founds instead of those before it; default 3 s
+	ComeBack  time.Duration // how long a node that comes back looks for one that registers it; default 2 s
+	Duplicate time.Duration // how long it asks again when another process seems to have its identity: its own last one may just have ended; default 15 s
+	Upkeep    time.Duration // between two looks at who is in the cluster, for the next start; default 30 s
+	Log       time.Duration // between two lines that say the same; default 30 s
+}
+
+func (t DoorTiming) withDefaults() DoorTiming {
+	return DoorTiming{
+		Round: cmp.Or(t.Round, 250*time.Millisecond), Call: cmp.Or(t.Call, 2*time.Second), Fresh: cmp.Or(t.Fresh, 3*time.Second),
+		Rank: cmp.Or(t.Rank, 3*time.Second), ComeBack: cmp.Or(t.ComeBack, 2*time.Second), Duplicate: cmp.Or(t.Duplicate, 15*time.Second),
+		Upkeep: cmp.Or(t.Upkeep, 30*time.Second), Log: cmp.Or(t.Log, 30*time.Second),
+	}
+}
+
+// Door is how a node comes into a cluster (Enter), and lets others in: it serves Membership, from before the node belongs to
+// a cluster until it stops. How several fresh nodes found one together: see the package's documentation.
+type Door struct {
+	pb.UnimplementedMembershipServer
+	cfg DoorConfig
+
+	mu       sync.Mutex
+	fresh    map[uint64]*freshNode
+	registry Registry // nil: not open yet
+	said     string   // what was logged last, and when
+	saidAt   time.Time
+
+	complete   string // the set of fresh nodes that is expected, and since when it is complete
+	completeAt time.Time
+}
+
+// freshNode is another node that belongs to no cluster, as far as was heard.
+type freshNode struct {
+	node     *pb.Node
+	expect   uint32
+	heard    time.Time // it called, or another one spoke of it
+	answered time.Time // it answered a question of this node
+}
+
+// maxFresh bounds the fresh nodes that are remembered.
+const maxFresh = 64
+
+// NewDoor returns a closed door: it tells who it is, and lets nobody in before Open.
+func NewDoor(cfg DoorConfig) *Door {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	cfg.Timing = cfg.Timing.withDefaults()
+	return &Door{cfg: cfg, fresh: map[uint64]*freshNode{}}
+}
+
+// Open lets others in from now on.
+func (d *Door) Open(r Registry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.registry = r
+}
+
+// Hello implements pb.MembershipServer.
+func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse, error) {
+	id := d.cfg.Self.Identity()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := &pb.HelloResponse{
+		ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Addresses: d.cfg.Addresses,
+		Expect: uint32(max(d.cfg.Expect, 0)), Version: d.cfg.Version,
+	}
+	if !id.Fresh() {
+		return r, nil
+	}
+	if req.ClusterId == "" {
+		d.hear(req.NodeId, req.Addresses.GetListen())
+	}
+	for _, f := range d.recent(func(f *freshNode) time.Time { return f.heard }) {
+		r.Fresh = append(r.Fresh, f.node)
+	}
+	return r, nil
+}
+
+// hear remembers a fresh node that was spoken of. Called with mu held.
+func (d *Door) hear(node uint64, listen string) {
+	if node == 0 || listen == "" || len(listen) > maxAddress || node == d.cfg.Self.Identity().NodeID {
+		return
+	}
+	f := d.fresh[node]
+	if f == nil {
+		d.forget()
+		if len(d.fresh) >= maxFresh {
+			return
+		}
+		f = &freshNode{}
+		d.fresh[node] = f
+	}
+	f.node, f.heard = &pb.Node{NodeId: node, Listen: listen}, time.Now()
+}
+
+// maxAddress bounds an address that another node names.
+const maxAddress = 256
+
+// forget drops fresh nodes that were not heard of for long. Called with mu held.
+func (d *Door) forget() {
+	for id, f := range d.fresh {
+		if time.Since(f.heard) > 4*d.cfg.Timing.Fresh {
+			delete(d.fresh, id)
+		}
+	}
+}
+
+// recent are the fresh nodes with a sign of life that still counts. Called with mu held.
+func (d *Door) recent(sign func(*freshNode) time.Time) []*freshNode {
+	var out []*freshNode
+	for _, f := range d.fresh {
+		if time.Since(sign(f)) <= d.cfg.Timing.Fresh {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Join implements pb.MembershipServer.
+func (d *Door) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse, error) {
+	id := d.cfg.Self.Identity()
+	d.mu.Lock()
+	registry := d.registry
+	d.mu.Unlock()
+	switch {
+	case id.Fresh():
+		return nil, status.Error(codes.Unavailable, "this node belongs to no cluster yet")
+	case req.ClusterId != "" && req.ClusterId != id.ClusterID:
+		d.cfg.Logger.Warn("a node of another cluster was refused", "its_cluster", req.ClusterId, "its_address", req.Addresses.GetListen())
+		return nil, joinStatus(fmt.Errorf("%w: it is of %s, this is %s", ErrOtherCluster, req.ClusterId, id.ClusterID))
+	case registry == nil:
+		return nil, status.Error(codes.Unavailable, "this node is starting")
+	}
+	err := registry.Register(ctx, &wire.NodeRecord{
+		NodeId: req.NodeId, Incarnation: req.Incarnation, Labels: req.Labels, Version: req.Version,
+		Listen: req.Addresses.GetListen(), Peer: req.Addresses.GetPeer(), Gossip: req.Addresses.GetGossip(), Http: req.Addresses.GetHttp(),
+	})
+	if err != nil {
+		d.cfg.Logger.Warn("a node was not let in", "node", req.NodeId, "incarnation", req.Incarnation,
+			"its_address", req.Addresses.GetListen(), "error", err)
+		return nil, joinStatus(err)
+	}
+	r, err := registry.Contacts(ctx)
+	if err != nil {
+		return nil, joinStatus(err)
+	}
+	r.ClusterId = id.ClusterID
+	return r, nil
+}
+
+// Found implements pb.MembershipServer.
+func (d *Door) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundResponse, error) {
+	id := d.cfg.Self.Identity()
+	named := false
+	for _, node := range req.Nodes {
+		named = named || node == id.NodeID
+	}
+	if !named || req.Founder == 0 || req.Founder == id.NodeID || len(req.Nodes) != int(req.Expect) || int(req.Expect) != d.cfg.Expect {
+		return nil, status.Error(codes.FailedPrecondition, "this node does not expect that cluster")
+	}
+	holder, err := d.cfg.Self.Promise(req.Founder)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return &pb.FoundResponse{Granted: holder == req.Founder, Founder: holder}, nil
+}
+
+// refusals are the errors of Join that say more than "not now", each by its code.
+var refusals = []struct {
+	code codes.Code
+	err  error
+}{
+	{codes.FailedPrecondition, ErrOtherCluster},
+	{codes.AlreadyExists, ErrDuplicateNode},
+	{codes.OutOfRange, ErrStaleIncarnation},
+}
+
+// joinStatus is how an error travels.
+func joinStatus(err error) error {
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return status.Error(r.code, err.Error())
+		}
+	}
+	return status.Error(codes.Unavailable, err.Error())
+}
+
+// joinError is what joinStatus was given.
+func joinError(err error) error {
+	for _, r := range refusals {
+		if status.Code(err) == r.code {
+			return &refusal{text: status.Convert(err).Message(), kind: r.err}
+		}
+	}
+	return err
+}
+
+// refusal is another node's refusal, in its words.
+type refusal struct {
+	text string
+	kind error
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.kind }
