@@ -2,14 +2,14 @@ package rpc
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"log/slog"
-	"os"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -80,29 +80,20 @@ func (c ClientConfig) credentials() (credentials.TransportCredentials, error) {
 	if c.CAFile == "" || (c.CertFile == "") != (c.KeyFile == "") {
 		return nil, txn.Invalid("give the authority's file, and certificate and key files together, or ask for an insecure connection")
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
-	pem, err := os.ReadFile(c.CAFile)
+	loaded, err := certs.Open(certs.Source{CA: c.CAFile, Cert: c.CertFile, Key: c.KeyFile}, c.Logger)
 	if err != nil {
-		return nil, txn.Invalid("authority: %v", err)
+		return nil, txn.Invalid("%v", err)
 	}
-	cfg.RootCAs = x509.NewCertPool()
-	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, txn.Invalid("authority: no certificate in %s", c.CAFile)
-	}
-	if c.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-		if err != nil {
-			return nil, txn.Invalid("certificate: %v", err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
-	}
-	return credentials.NewTLS(cfg), nil
+	return newFileCredentials(loaded), nil
 }
 
 // ServerConfig tunes NewServer. Zero fields take the defaults.
 type ServerConfig struct {
-	// TLS serves encrypted; nil serves clear text. To demand client certificates set its ClientAuth and ClientCAs.
+	// TLS serves encrypted; nil serves clear text. To demand client certificates set its ClientAuth and ClientCAs, or take
+	// it from certs.Files.
 	TLS *tls.Config
+	// Register adds services for nodes: with TLS their calls need a certificate with the node's role.
+	Register func(grpc.ServiceRegistrar)
 	// MaxInFlight is how many operations of one stream are under way at once; default 4096. A client that sends more
 	// waits: its stream is not read.
 	MaxInFlight int

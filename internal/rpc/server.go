@@ -40,7 +40,8 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		grpc.MaxConcurrentStreams(cfg.MaxStreams), grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger)), grpc.ChainStreamInterceptor(recoverStream(cfg.Logger)),
+		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), permitUnary(cfg)),
+		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), permitStream(cfg)),
 		grpc.WaitForHandlers(true),
 	}
 	if cfg.TLS != nil {
@@ -51,6 +52,9 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		service: &service{transport: transport, cfg: cfg, tables: newTableIDs(transport), draining: make(chan struct{})},
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
+	if cfg.Register != nil {
+		cfg.Register(s.grpc)
+	}
 	return s
 }
 

@@ -2,93 +2,47 @@ package rpc
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// authority signs certificates for a test.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pool *x509.CertPool
+// folder makes an authority, a node's and a client's certificate.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, create := range []func(certs.Request) (certs.Created, error){certs.CreateCA, certs.CreateNode, certs.CreateClient} {
+		if _, err := create(certs.Request{Dir: dir, Name: "x", Hosts: []string{"127.0.0.1"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t, dir: t.TempDir(), pool: x509.NewCertPool()}
-	a.cert, a.key = a.issue("ca", nil, nil)
-	a.pool.AddCert(a.cert)
-	return a
+// in is a client's configuration with the files of a folder.
+func in(dir string) ClientConfig {
+	s := certs.ClientSource(dir)
+	return ClientConfig{CertFile: s.Cert, KeyFile: s.Key, CAFile: s.CA, DialTimeout: 10 * time.Second}
 }
 
-// issue writes name.pem and name.key; without a parent it signs itself.
-func (a *authority) issue(name string, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: parent == nil, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.write(name+".pem", "CERTIFICATE", der)
-	a.write(name+".key", "EC PRIVATE KEY", private)
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return cert, key
-}
-
-func (a *authority) write(name, kind string, der []byte) {
-	a.t.Helper()
-	if err := os.WriteFile(a.file(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
-}
-
-func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
-
-// A server that demands certificates serves those that its authority signed, and nobody else.
-func TestMutualTLS(t *testing.T) {
-	ours, theirs := newAuthority(t), newAuthority(t)
-	ours.issue("server", ours.cert, ours.key)
-	ours.issue("client", ours.cert, ours.key)
-	theirs.issue("client", theirs.cert, theirs.key)
-	pair, err := tls.LoadX509KeyPair(ours.file("server.pem"), ours.file("server.key"))
+// secured serves with a folder's node certificate until the test ends; more services are optional.
+func secured(t *testing.T, dir string, register func(grpc.ServiceRegistrar)) (addr string) {
+	t.Helper()
+	files, err := certs.Open(certs.NodeSource(dir), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,34 +50,166 @@ func TestMutualTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := NewServer(txntest.New().Process(1, 1), ServerConfig{TLS: &tls.Config{
-		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ours.pool,
-		MinVersion: tls.VersionTLS13,
-	}})
+	server := NewServer(txntest.New().Process(1, 1), ServerConfig{TLS: files.Server(certs.Node, certs.Client), Register: register})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(lis) })
-	defer wg.Wait()
-	defer server.Stop()
-	good := ClientConfig{CertFile: ours.file("client.pem"), KeyFile: ours.file("client.key"), CAFile: ours.file("ca.pem")}
-	c, err := Dial(context.Background(), []string{lis.Addr().String()}, good)
+	t.Cleanup(wg.Wait)
+	t.Cleanup(server.Stop)
+	return lis.Addr().String()
+}
+
+// A server that demands certificates serves those that its authority signed, and nobody else.
+func TestMutualTLS(t *testing.T) {
+	ours, theirs := folder(t), folder(t)
+	addr := secured(t, ours, nil)
+	node := in(ours)
+	node.CertFile, node.KeyFile = certs.NodeSource(ours).Cert, certs.NodeSource(ours).Key
+	for name, cfg := range map[string]ClientConfig{"client": in(ours), "node": node} {
+		c, err := Dial(context.Background(), []string{addr}, cfg)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if st, err := c.NodeStatus(context.Background()); err != nil || st.ClusterId != "txntest" {
+			t.Errorf("%s: %v, %v", name, st, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	foreign, distrusting := in(theirs), in(theirs)
+	foreign.CAFile = in(ours).CAFile + "+"
+	both := concat(t, in(ours).CAFile, in(theirs).CAFile)
+	if err := os.WriteFile(foreign.CAFile, both, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		cfg  ClientConfig
+		says string
+	}{
+		"no certificate":      {ClientConfig{CAFile: in(ours).CAFile}, "certificate required"},
+		"foreign certificate": {foreign, "tls"},
+		"foreign authority":   {distrusting, "unknown authority"},
+		"clear text":          {ClientConfig{Insecure: true}, ""},
+	} {
+		tc.cfg.DialTimeout = 200 * time.Millisecond
+		_, err := Dial(context.Background(), []string{addr}, tc.cfg)
+		if !errors.Is(err, txn.ErrUnavailable) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func concat(t *testing.T, names ...string) (all []byte) {
+	t.Helper()
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, data...)
+	}
+	return all
+}
+
+// What a configuration names has to be there and sound, and the error says which file is not.
+func TestUnusableFiles(t *testing.T) {
+	dir := folder(t)
+	missing, expired := in(dir), in(t.TempDir())
+	missing.KeyFile += "?"
+	past := time.Now().Add(-48 * time.Hour)
+	for _, create := range []func(certs.Request) (certs.Created, error){certs.CreateCA, certs.CreateClient} {
+		r := certs.Request{Dir: filepath.Dir(expired.CAFile), Name: "x", Now: past, Lifetime: 24 * time.Hour}
+		if _, err := create(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		cfg  ClientConfig
+		says string
+	}{"missing": {missing, "client.key?"}, "expired": {expired, "client.crt expired on"}} {
+		_, err := Dial(context.Background(), []string{"127.0.0.1:1"}, tc.cfg)
+		if !errors.Is(err, txn.ErrInvalid) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// hello is a service for nodes.
+type hello struct {
+	pb.UnimplementedMembershipServer
+}
+
+func (hello) Hello(context.Context, *pb.HelloRequest) (*pb.HelloResponse, error) {
+	return &pb.HelloResponse{}, nil
+}
+
+// What is registered beside the public interface is for nodes alone.
+func TestServicesForNodes(t *testing.T) {
+	dir := folder(t)
+	addr := secured(t, dir, func(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, hello{}) })
+	for _, tc := range []struct {
+		source certs.Source
+		want   codes.Code
+	}{{certs.NodeSource(dir), codes.OK}, {certs.ClientSource(dir), codes.PermissionDenied}} {
+		files, err := certs.Open(tc.source, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(newFileCredentials(files)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = pb.NewMembershipClient(conn).Hello(context.Background(), &pb.HelloRequest{})
+		if status.Code(err) != tc.want {
+			t.Errorf("%s: %v", tc.source.Cert, err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A client that runs for long connects with the certificate that is there when it connects.
+func TestClientReloads(t *testing.T) {
+	dir := folder(t)
+	files, err := certs.Open(certs.ClientSource(dir), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st, err := c.NodeStatus(context.Background()); err != nil || st.ClusterId != "txntest" {
-		t.Errorf("%v, %v", st, err)
+	server := filepath.Join(t.TempDir(), "server") // it knows nothing of what follows
+	if _, err := certs.CreateNode(certs.Request{Dir: server, CA: dir, Name: "x", Hosts: []string{"127.0.0.1"}}); err != nil {
+		t.Fatal(err)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
+	addr := secured(t, server, nil)
+	creds := newFileCredentials(files)
+	// The authority is exchanged: files hold the new one, and the server is still of the old one.
+	next := folder(t)
+	if err := os.WriteFile(in(dir).CAFile, concat(t, in(next).CAFile, in(dir).CAFile), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	for name, cfg := range map[string]ClientConfig{
-		"no certificate":      {CAFile: good.CAFile},
-		"foreign certificate": {CertFile: theirs.file("client.pem"), KeyFile: theirs.file("client.key"), CAFile: good.CAFile},
-		"foreign authority":   {CertFile: good.CertFile, KeyFile: good.KeyFile, CAFile: theirs.file("ca.pem")},
-		"clear text":          {Insecure: true},
-	} {
-		cfg.DialTimeout = 200 * time.Millisecond
-		if _, err := Dial(context.Background(), []string{lis.Addr().String()}, cfg); !errors.Is(err, txn.ErrUnavailable) {
-			t.Errorf("%s: %v", name, err)
+	for name := range map[string]string{in(dir).CertFile: "", in(dir).KeyFile: ""} {
+		if err := os.WriteFile(name, concat(t, filepath.Join(next, filepath.Base(name))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func() bool {
+		raw, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer raw.Close()
+		conn, _, err := creds.Clone().ClientHandshake(context.Background(), addr, raw)
+		if err == nil {
+			_, err = conn.Read(make([]byte, 1)) // the server's first frame, or its refusal
+		}
+		return err != nil
+	}
+	deadline := time.After(30 * time.Second)
+	for tick := time.NewTicker(50 * time.Millisecond); !refused(); { // the files are looked at once a second
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("the old certificate is still shown")
 		}
 	}
 }
