@@ -48,7 +48,9 @@ func powerLoss(t *testing.T, d *disk.Disk, m *model, acks int, freeze bool) (ack
 	if got < acks {
 		t.Fatalf("the writer failed after %d of %d steps: %s %s", got, acks, failure, stderr)
 	}
-	d.Unmount()
+	if err := d.Unmount(); err != nil {
+		t.Fatal(err)
+	}
 	if err := d.Mount(); err != nil {
 		t.Fatalf("after the power loss: %v", err)
 	}

@@ -159,7 +159,9 @@ func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
 			}
 			return d.Cut()
 		})
-		d.Unmount()
+		if err := d.Unmount(); err != nil {
+			t.Fatal(err)
+		}
 		if err := d.Mount(); err != nil {
 			t.Fatal(err)
 		}

@@ -19,37 +19,56 @@ const (
 	shutdownNoFlush = 2          // EXT4_GOING_FLAGS_NOLOGFLUSH
 )
 
-// Disk is a mounted file system. It is taken down with the test.
+// Disk is a mounted file system.
 type Disk struct {
-	t            testing.TB
 	image, mount string
 	mounted      bool
 }
 
-// New makes a file system of at most size bytes, in a sparse file, or skips the test where that is not allowed: it needs
-// root, mkfs.ext4 and loop devices.
+// errUnable is wrapped by what this machine can't do.
+var errUnable = errors.New("a power loss needs root, mkfs.ext4 and loop devices")
+
+// New makes a file system of at most size bytes, in a sparse file, which is taken down with the test; or skips the test
+// where that is not allowed: it needs root, mkfs.ext4 and loop devices.
 func New(t testing.TB, size int64) *Disk {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("a power loss needs root, to mount a file system")
+	d, err := Make(t.TempDir(), size)
+	if errors.Is(err, errUnable) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	d := &Disk{t: t, image: filepath.Join(dir, "image"), mount: filepath.Join(dir, "mount")}
+	t.Cleanup(func() {
+		if err := d.Unmount(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// Make makes a file system of at most size bytes in a directory, which it creates.
+func Make(dir string, size int64) (*Disk, error) {
+	if os.Geteuid() != 0 {
+		return nil, errUnable
+	}
+	d := &Disk{image: filepath.Join(dir, "image"), mount: filepath.Join(dir, "mount")}
+	if err := os.MkdirAll(d.mount, 0o700); err != nil {
+		return nil, err
+	}
 	f, err := os.Create(d.image)
 	if err == nil {
 		err = errors.Join(f.Truncate(size), f.Close())
 	}
-	if err = errors.Join(err, os.Mkdir(d.mount, 0o700)); err != nil {
-		t.Fatal(err)
+	if err != nil {
+		return nil, err
 	}
 	if out, err := exec.Command("mkfs.ext4", "-q", "-F", d.image).CombinedOutput(); err != nil {
-		t.Skipf("a power loss needs mkfs.ext4: %v: %s", err, out)
+		return nil, fmt.Errorf("%w: mkfs.ext4: %w: %s", errUnable, err, out)
 	}
 	if err := d.Mount(); err != nil {
-		t.Skipf("a power loss needs loop devices: %v", err)
+		return nil, fmt.Errorf("%w: %w", errUnable, err)
 	}
-	t.Cleanup(d.Unmount)
-	return d
+	return d, nil
 }
 
 // Dir is where the file system is mounted.
@@ -66,15 +85,16 @@ func (d *Disk) Mount() error {
 }
 
 // Unmount takes it down. Nobody may have files open on it.
-func (d *Disk) Unmount() {
+func (d *Disk) Unmount() error {
 	if !d.mounted {
-		return
-	}
-	if err := unix.Unmount(d.mount, 0); err != nil {
-		d.t.Errorf("unmount: %v", err)
-		_ = unix.Unmount(d.mount, unix.MNT_DETACH)
+		return nil
 	}
 	d.mounted = false
+	if err := unix.Unmount(d.mount, 0); err != nil {
+		_ = unix.Unmount(d.mount, unix.MNT_DETACH)
+		return fmt.Errorf("unmount: %w", err)
+	}
+	return nil
 }
 
 // Freeze stops a child process and returns when all its threads stand still. A process that runs on while the power is

@@ -1,0 +1,226 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/test/disk"
+)
+
+// Config is what a cluster is made with.
+type Config struct {
+	Nodes  int      // that begin it together
+	Spare  int      // hosts for nodes that are added later
+	Dir    string   // for everything: logs, directories, disk images
+	Hosts  bool     // each node in a network namespace of its own; needs root
+	Disks  int64    // bytes of each node's own disk, whose power can fail; 0: directories under Dir
+	Zones  int      // labels zone=z0, z1, … in turn; 0: none
+	Certs  string   // the folder for start --certs; empty: --insecure
+	CPUs   float64  // of each node; 0: no quota
+	Args   []string // more arguments of start
+	Client percolator.ClientConfig
+}
+
+// Cluster is so many processes.
+type Cluster struct {
+	cfg   Config
+	hosts *Hosts
+	nodes []*Process
+	base  int // the first port on loopback
+}
+
+// New makes hosts, directories and disks; it starts nothing.
+func New(cfg Config) (*Cluster, error) {
+	c := &Cluster{cfg: cfg}
+	if err := c.prepare(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *Cluster) prepare() (err error) {
+	count := c.cfg.Nodes + c.cfg.Spare
+	if c.cfg.Hosts {
+		if c.hosts, err = NewHosts(count); err != nil {
+			return err
+		}
+	} else if c.base, err = freePorts(count); err != nil {
+		return err
+	}
+	for i := range count {
+		p := &Process{cluster: c, Index: i, Dir: filepath.Join(c.cfg.Dir, fmt.Sprintf("node-%d", i))}
+		p.Listen, p.HTTP = c.addr(i, 0), c.addr(i, portsEach-1)
+		c.nodes = append(c.nodes, p)
+		if c.cfg.Disks == 0 {
+			continue
+		}
+		if p.Disk, err = disk.Make(filepath.Join(c.cfg.Dir, fmt.Sprintf("disk-%d", i)), c.cfg.Disks); err != nil {
+			return err
+		}
+		p.Dir = filepath.Join(p.Disk.Dir(), "node")
+	}
+	return nil
+}
+
+// portsEach is how many ports a node takes: for clients, nodes, gossip and HTTP.
+const portsEach = 4
+
+func (c *Cluster) addr(i, offset int) string {
+	host, port := "127.0.0.1", c.base+i*portsEach+offset
+	if c.hosts != nil {
+		host, port = c.hosts.Addr(i), 7800+offset
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+// freePorts finds a run of ports that are free now, below the range that the kernel hands out by itself.
+func freePorts(nodes int) (base int, err error) {
+	for base = 20000 + os.Getpid()%200*40; base < 32000; base += nodes * portsEach {
+		if err = free(base, nodes*portsEach); err == nil {
+			return base, nil
+		}
+	}
+	return 0, fmt.Errorf("cluster: no free ports: %w", err)
+}
+
+func free(base, count int) error {
+	for port := base; port < base+count; port++ {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			return err
+		}
+		_ = l.Close()
+	}
+	return nil
+}
+
+// args is a node's command line.
+func (c *Cluster) args(p *Process) []string {
+	args := []string{"start", "--dir", p.Dir, "--listen", p.Listen, "--http", p.HTTP}
+	if p.Index < c.cfg.Nodes && c.cfg.Nodes > 1 {
+		args = append(args, "--expect", strconv.Itoa(c.cfg.Nodes))
+	}
+	for _, other := range c.nodes[:max(c.cfg.Nodes, 1)] {
+		if other != p {
+			args = append(args, "--join", other.Listen)
+		}
+	}
+	if c.cfg.Zones > 0 {
+		args = append(args, "--labels", fmt.Sprintf("zone=z%d", p.Index%c.cfg.Zones))
+	}
+	if c.cfg.Certs != "" {
+		args = append(args, "--certs", c.cfg.Certs)
+	} else {
+		args = append(args, "--insecure")
+		if c.hosts != nil {
+			args = append(args, "--insecure-force")
+		}
+	}
+	return append(args, c.cfg.Args...)
+}
+
+// Node is one of the processes: first those that begin together, then the spare ones.
+func (c *Cluster) Node(i int) *Process { return c.nodes[i] }
+
+// Nodes are all of them.
+func (c *Cluster) Nodes() []*Process { return c.nodes }
+
+// Hosts is the network; nil on loopback.
+func (c *Cluster) Hosts() *Hosts { return c.hosts }
+
+// Start starts the nodes that begin the cluster and waits until all are ready.
+func (c *Cluster) Start(ctx context.Context) error {
+	for _, p := range c.nodes[:c.cfg.Nodes] {
+		if err := p.Start(); err != nil {
+			return err
+		}
+	}
+	return c.Ready(ctx)
+}
+
+// Ready waits until every running node says that it is.
+func (c *Cluster) Ready(ctx context.Context) error {
+	for _, p := range c.nodes {
+		for p.Running() {
+			err := p.Ready(ctx)
+			if err == nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("cluster: node %d is not ready: %w", p.Index, err)
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+// Ready asks the node's /readyz once.
+func (p *Process) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("cluster: /readyz says %s", resp.Status)
+	}
+	return nil
+}
+
+// Dial connects to all nodes that begin the cluster.
+func (c *Cluster) Dial(ctx context.Context) (*percolator.DB, error) {
+	return percolator.Dial(ctx, c.Addrs(), c.ClientConfig())
+}
+
+// Addrs are the addresses for clients, of all nodes that begin the cluster.
+func (c *Cluster) Addrs() []string {
+	addrs := make([]string, c.cfg.Nodes)
+	for i := range addrs {
+		addrs[i] = c.nodes[i].Listen
+	}
+	return addrs
+}
+
+// ClientConfig is how to dial.
+func (c *Cluster) ClientConfig() percolator.ClientConfig {
+	cfg := c.cfg.Client
+	if cfg.Insecure = c.cfg.Certs == ""; !cfg.Insecure {
+		cfg.CAFile = filepath.Join(c.cfg.Certs, "ca.crt")
+		cfg.CertFile, cfg.KeyFile = filepath.Join(c.cfg.Certs, "client.crt"), filepath.Join(c.cfg.Certs, "client.key")
+	}
+	return cfg
+}
+
+// Close kills what runs and takes everything down but the files.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, p := range c.nodes {
+		if p.Running() {
+			errs = append(errs, p.Kill())
+		}
+		if p.Disk != nil {
+			errs = append(errs, p.Disk.Unmount())
+		}
+		errs = append(errs, removeGroup(p))
+	}
+	if c.hosts != nil {
+		errs = append(errs, c.hosts.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,255 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/disk"
+)
+
+// childArgs carries a node's command line to the child process.
+const childArgs = "PERCOLATOR_TEST_CLUSTER_NODE"
+
+// Main runs a node, and does not return, if this process was started as one. observers may be nil.
+func Main(observers func(*percolator.Registry)) {
+	args, ok := os.LookupEnv(childArgs)
+	if !ok {
+		return
+	}
+	_ = os.Unsetenv(childArgs)
+	os.Args = append(os.Args[:1], strings.Split(args, "\x1f")...)
+	node.Main(observers)
+}
+
+// Process is one node. Its methods belong to one goroutine at a time.
+type Process struct {
+	Index  int
+	Listen string // host:port for clients
+	HTTP   string
+	Dir    string     // the node's directory
+	Disk   *disk.Disk // where Dir is, if its power can fail
+
+	cluster *Cluster
+	cmd     *exec.Cmd
+	ended   chan struct{} // closed when the process has ended
+	err     error         // how; after ended
+	paused  bool
+	tracer  *exec.Cmd // strace, while syncs are slowed or failed
+}
+
+// ErrRunning and ErrNotRunning say that a node is not in the state that was asked for.
+var (
+	ErrRunning    = errors.New("cluster: the node runs already")
+	ErrNotRunning = errors.New("cluster: the node does not run")
+)
+
+// Start starts the node on its directory. It does not wait until it serves.
+func (p *Process) Start() error {
+	if p.Running() {
+		return ErrRunning
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	words := []string{self}
+	if h := p.cluster.hosts; h != nil {
+		words = append([]string{"ip", "netns", "exec", h.Namespace(p.Index)}, words...)
+	}
+	log, err := os.OpenFile(filepath.Join(p.cluster.cfg.Dir, fmt.Sprintf("node-%d.log", p.Index)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(words[0], words[1:]...) // ip replaces itself by the program: the pid is the node's
+	cmd.Env = append(os.Environ(), childArgs+"="+strings.Join(p.cluster.args(p), "\x1f"))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	p.cmd, p.ended, p.paused = cmd, ended, false
+	go func() { // ends with the process, which Close kills
+		p.err = cmd.Wait()
+		close(ended)
+	}()
+	return p.cluster.limit(p)
+}
+
+// Running reports whether the process is there, paused or not.
+func (p *Process) Running() bool {
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// PID is the process id; 0: it does not run.
+func (p *Process) PID() int {
+	if !p.Running() {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+// Kill ends the node as kill -9 does, and waits for its end.
+func (p *Process) Kill() error {
+	if !p.Running() {
+		return ErrNotRunning
+	}
+	p.endTrace()
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-p.ended
+	return nil
+}
+
+// Pause stops the process where it stands, as SIGSTOP does; Resume lets it go on.
+func (p *Process) Pause() error {
+	if !p.Running() {
+		return ErrNotRunning
+	}
+	p.paused = true
+	return p.cmd.Process.Signal(syscall.SIGSTOP)
+}
+
+// Resume ends a pause.
+func (p *Process) Resume() error {
+	if !p.Running() {
+		return ErrNotRunning
+	}
+	p.paused = false
+	return p.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+// Terminate ends the node as SIGTERM does, and reports if it did not exit with 0 in time.
+func (p *Process) Terminate(within time.Duration) error {
+	if !p.Running() {
+		return ErrNotRunning
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+		if p.err != nil {
+			return fmt.Errorf("cluster: node %d did not end cleanly: %w", p.Index, p.err)
+		}
+		return nil
+	case <-timer.C:
+		return errors.Join(fmt.Errorf("cluster: node %d did not end within %v of SIGTERM", p.Index, within), p.Kill())
+	}
+}
+
+// Sync is what is done to every sync of a node's store.
+type Sync struct {
+	Delay time.Duration // before it returns
+	Fail  bool          // it returns EIO
+}
+
+// InjectSync slows or fails the syncs of the running node until EndSync or its end. It needs strace.
+func (p *Process) InjectSync(s Sync) error {
+	if !p.Running() {
+		return ErrNotRunning
+	}
+	what := "delay_exit=" + strconv.FormatInt(s.Delay.Microseconds(), 10)
+	if s.Fail {
+		what = "error=EIO"
+	}
+	if _, err := exec.LookPath("strace"); err != nil {
+		return fmt.Errorf("%w: strace is missing", ErrUnable)
+	}
+	const calls = "msync,fsync,fdatasync"
+	p.tracer = exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace="+calls, "-e", "signal=none",
+		"-e", "inject="+calls+":"+what, "-p", strconv.Itoa(p.PID()))
+	return p.tracer.Start()
+}
+
+// EndSync lets syncs be what they are again.
+func (p *Process) EndSync() error {
+	p.endTrace()
+	return nil
+}
+
+func (p *Process) endTrace() {
+	if p.tracer == nil {
+		return
+	}
+	_ = p.tracer.Process.Signal(syscall.SIGTERM) // it detaches
+	_ = p.tracer.Wait()
+	p.tracer = nil
+}
+
+// CutPower takes the power from the node: it ends at once, and what was not synced is gone when it starts again.
+func (p *Process) CutPower() error {
+	if p.Disk == nil {
+		return fmt.Errorf("%w: the node's directory is on no disk of its own", ErrUnable)
+	}
+	if !p.Running() {
+		return ErrNotRunning
+	}
+	p.endTrace()
+	// Frozen first: a running process can be told that a sync has succeeded whose data never reached the image.
+	if err := p.freeze(); err != nil {
+		return err
+	}
+	if err := p.Disk.Cut(); err != nil {
+		return err
+	}
+	if err := p.Kill(); err != nil {
+		return err
+	}
+	return errors.Join(p.Disk.Unmount(), p.Disk.Mount())
+}
+
+// freeze stops the process and waits until all its threads stand still.
+func (p *Process) freeze() error {
+	if err := p.Pause(); err != nil {
+		return err
+	}
+	for range 1000 {
+		stopped, err := p.stopped()
+		if err != nil || stopped {
+			return err
+		}
+		time.Sleep(time.Millisecond) // there is nothing to wait on: the child's waiter is another goroutine's
+	}
+	return fmt.Errorf("cluster: node %d does not stop", p.Index)
+}
+
+// stopped reports whether every thread of the process is in state T.
+func (p *Process) stopped() (bool, error) {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+	if err != nil {
+		return false, err
+	}
+	for _, name := range stats {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread has ended
+		}
+		_, state, _ := strings.Cut(string(text), ") ")
+		if !strings.HasPrefix(state, "T") {
+			return false, nil
+		}
+	}
+	return len(stats) > 0, nil
+}
