@@ -20,6 +20,7 @@ type applied struct {
 	proposal    *proposal // nil: not one of this leadership's
 	dropped     bool      // evaluated under another epoch
 	split       *wire.Split
+	checksum    uint64
 	responses   []*raftpb.Message
 	err         error
 }
@@ -66,7 +67,11 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		return nil
 	}
 	batch.PutApplied(t.id, record)
-	t.logs.send(&write{batch: batch, done: done})
+	w := &write{batch: batch, done: done}
+	if a.checksum != 0 {
+		t.fenceChecksum(w, a.checksum)
+	}
+	t.logs.send(w)
 	return nil
 }
 
@@ -105,6 +110,8 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 				t.catalogue = t.appliedCatalogue
 			}
 		}
+	case command.Checksum != 0:
+		a.checksum = command.Checksum
 	case command.Bound != 0 || command.Safepoint != 0:
 		t.applyRaise(command)
 	case command.RaiseMark > t.mark:

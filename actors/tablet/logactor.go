@@ -25,6 +25,7 @@ type logStats struct{ batches, requests atomic.Uint64 }
 type write struct {
 	batch *store.Batch
 	done  func(error)
+	fence bool // nothing that was sent later is visible when done is called
 }
 
 // SpawnLog starts the log actor over the writer. Its queue is unbounded: admission is bounded at the tablets.
@@ -41,9 +42,7 @@ func (l *LogActor) send(w *write) { l.system.Root.Send(l.pid, w) }
 
 // Barrier returns when all that was sent before it is committed, with the error that stopped the log actor, if any.
 func (l *LogActor) Barrier() error {
-	done := make(chan error, 1)
-	l.send(&write{batch: &store.Batch{}, done: func(err error) { done <- err }})
-	return <-done
+	return l.commit(&store.Batch{})
 }
 
 // Stop ends the actor after it has written what was sent to it before.
@@ -80,9 +79,18 @@ func (r *logReceiver) Receive(c actor.Context) {
 
 func (r *logReceiver) commit() {
 	writes := r.batch.Take()
-	if len(writes) == 0 {
-		return
+	for len(writes) > 0 {
+		n := 1
+		for n < len(writes) && !writes[n-1].fence {
+			n++
+		}
+		r.commitTogether(writes[:n])
+		writes = writes[n:]
 	}
+}
+
+// commitTogether commits the writes at once and tells each of them.
+func (r *logReceiver) commitTogether(writes []*write) {
 	if r.failed == nil {
 		batches := make([]*store.Batch, len(writes))
 		for i, w := range writes {
@@ -98,4 +106,11 @@ func (r *logReceiver) commit() {
 	for _, w := range writes {
 		w.done(r.failed)
 	}
+}
+
+// commit writes a batch in its turn and waits for it. Not for actors.
+func (l *LogActor) commit(b *store.Batch) error {
+	done := make(chan error, 1)
+	l.send(&write{batch: b, done: func(err error) { done <- err }})
+	return <-done
 }

@@ -76,6 +76,9 @@ func (e *evaluation) one(call *Call) {
 	case *pb.TabletRequest_Collect:
 		e.collect(call, op.Collect)
 		return
+	case *pb.TabletRequest_Checksum:
+		e.beginChecksum(call)
+		return
 	default:
 		result, muts, err = e.rule(call.Req)
 	}

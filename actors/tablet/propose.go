@@ -116,7 +116,7 @@ func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
 
 func (p *proposal) empty() bool {
 	c := p.command
-	return len(c.Effects) == 0 && c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 && c.Safepoint == 0
+	return len(c.Effects) == 0 && c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 && c.Safepoint == 0 && c.Checksum == 0
 }
 
 // propose hands the proposal to Raft in the turn of its evaluation; false if Raft did not take it. One without effects

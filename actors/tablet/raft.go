@@ -3,8 +3,6 @@ package tablet
 import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
-
-	"github.com/percolator-go/percolator/store"
 )
 
 // appended comes back from the log actor: the entries and the HardState are synced.
@@ -96,68 +94,4 @@ func (t *Tablet) step(responses []*raftpb.Message) {
 			return
 		}
 	}
-}
-
-// keptEntries is how many applied entries stay in the log, and keptBytes how many bytes of them; they are dropped in lots of
-// truncateEvery, or truncateBytes.
-const (
-	keptEntries   = 256
-	keptBytes     = 4 << 20
-	truncateEvery = 512
-	truncateBytes = 16 << 20
-)
-
-// truncate adds the deletion of entries that are applied. Their effects were committed before it, so no power loss takes
-// the effects and leaves the deletion (store.Writer: what survives is a prefix). It returns the new first index less one, or 0.
-func (t *Tablet) truncate(b *store.Batch) (uint64, error) {
-	if t.visible < t.truncated+keptEntries+truncateEvery && t.logSizes.total < truncateBytes {
-		return 0, nil
-	}
-	keep := min(keptEntries, t.logSizes.lastWithin(t.visible, keptBytes))
-	if t.visible <= t.truncated+keep {
-		return 0, nil
-	}
-	upTo, err := t.log.Truncate(b, t.visible-keep)
-	t.truncated = max(t.truncated, upTo)
-	t.logSizes.truncate(t.truncated)
-	return upTo, err
-}
-
-// logSizes are the sizes of the log's entries that were appended since the replica was opened, by index.
-type logSizes struct {
-	first uint64 // index of sizes[0]
-	sizes []int
-	total int
-}
-
-// append notes one entry; one that is there already is overwritten, with all behind it.
-func (l *logSizes) append(index uint64, size int) {
-	if len(l.sizes) == 0 || index < l.first {
-		l.first, l.sizes, l.total = index, l.sizes[:0], 0
-	}
-	for uint64(len(l.sizes)) > index-l.first {
-		l.total -= l.sizes[len(l.sizes)-1]
-		l.sizes = l.sizes[:len(l.sizes)-1]
-	}
-	l.sizes = append(l.sizes, size)
-	l.total += size
-}
-
-// truncate forgets the entries up to an index.
-func (l *logSizes) truncate(index uint64) {
-	for len(l.sizes) > 0 && l.first <= index {
-		l.total -= l.sizes[0]
-		l.sizes, l.first = l.sizes[1:], l.first+1
-	}
-}
-
-// lastWithin is how many of the entries up to an index, counted from the last, are within so many bytes together.
-func (l *logSizes) lastWithin(index uint64, bytes int) (n uint64) {
-	for i := index; i >= l.first && i-l.first < uint64(len(l.sizes)); i-- {
-		if bytes -= l.sizes[i-l.first]; bytes < 0 {
-			return n
-		}
-		n++
-	}
-	return max(n, keptEntries) // entries from before are as many as there are
 }

@@ -119,7 +119,8 @@ func (t *Tablet) checkRequest(req *pb.TabletRequest) *pb.TabletResponse {
 		c.splitAt(op.Split)
 	case *pb.TabletRequest_Collect:
 		c.collect(op.Collect)
-	case *pb.TabletRequest_RawScan, *pb.TabletRequest_Walk, *pb.TabletRequest_Pending, *pb.TabletRequest_SetCatalogue:
+	case *pb.TabletRequest_RawScan, *pb.TabletRequest_Walk, *pb.TabletRequest_Pending, *pb.TabletRequest_SetCatalogue,
+		*pb.TabletRequest_Checksum:
 	default:
 		return failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)
 	}

@@ -73,6 +73,7 @@ func (t *Tablet) open() error {
 		return err
 	}
 	log.SetConfState(&raftpb.ConfState{Voters: []uint64{replicaID}})
+	log.SetSnapshot(t.snapshotMetadata)
 	t.log = log
 	first, err := log.FirstIndex()
 	if err != nil {

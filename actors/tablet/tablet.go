@@ -56,8 +56,12 @@ type Config struct {
 	// Dispatcher runs the tablet's turns; nil: the library's own.
 	Dispatcher *actorkit.Dispatcher
 	// Alone is where the meta tablet says that it leads as its group's only voter; nil: nowhere.
-	Alone  *Alone
-	Logger *slog.Logger
+	Alone *Alone
+	// Snapshots sends replicas that lag too far the tablet's state; nil: nobody gets a snapshot.
+	Snapshots *SnapshotSender
+	// Checksums computes what replicas are compared by; nil: nothing is computed.
+	Checksums *Checksums
+	Logger    *slog.Logger
 }
 
 // DefaultPipeline is the default of Config.Pipeline.
@@ -117,7 +121,8 @@ type Tablet struct {
 	sweeping     bool
 	inHand       []*Call // taken up in this turn: a panic must not leave them without an answer
 
-	truncated uint64 // log entries up to here are being dropped
+	truncated uint64                  // log entries up to here are being dropped
+	sending   map[uint64]*snapshotJob // snapshots under way, by replica; nil until there is one
 	logSizes  logSizes
 	counters  counters
 	failed    error // storage fault: the replica has stopped serving
@@ -210,6 +215,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onCollectStep()
 	case *surveyed:
 		t.onSurveyed(m)
+	case *snapshotSent:
+		t.onSnapshotSent(m)
 	case *weighOn:
 		t.onWeighOn(m)
 	case *weighed:
@@ -244,6 +251,11 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 	case *pb.TabletRequest_Status:
 		call.Reply(t.status(op.Status))
 		return
+	case *pb.TabletRequest_Checksum:
+		if op.Checksum.GetId() != 0 {
+			call.Reply(t.checksum(op.Checksum.Id))
+			return
+		}
 	case *pb.TabletRequest_Mark:
 		if op.Mark.GetRaiseTo() == 0 {
 			t.onMark(call)

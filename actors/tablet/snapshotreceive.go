@@ -1,0 +1,163 @@
+package tablet
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Arrival is a snapshot whose pieces are arriving: they are checked and staged, and change nothing until Install. One
+// goroutine uses it at a time.
+type Arrival struct {
+	store  *store.Store
+	logs   *LogActor
+	id     string
+	marker *wire.Installing
+	next   uint64
+	filled *store.Filling
+	total  *sum
+	whole  bool
+}
+
+// NewArrival checks the header in a snapshot's first piece, for the replica that is on the node. Errors are permanent for
+// this snapshot. The tablet must have nothing staged.
+func NewArrival(st *store.Store, logs *LogActor, node uint64, first *wire.SnapshotChunk) (*Arrival, error) {
+	marker, err := readHeader(node, first)
+	if err != nil {
+		return nil, err
+	}
+	return &Arrival{
+		store: st, logs: logs, id: first.Id, marker: marker, filled: store.NewFilling(rowsOf(marker.Tablet)), total: newSum(),
+	}, nil
+}
+
+// readHeader makes of the header what the store keeps while the snapshot is installed.
+func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error) {
+	h, message, state := first.GetHeader(), &raftpb.Message{}, &wire.TabletState{}
+	if h == nil || first.Sequence != 0 {
+		return nil, fmt.Errorf("%w: a snapshot begins with piece %d", ErrSnapshotOrder, first.Sequence)
+	}
+	if err := errors.Join(proto.Unmarshal(h.Message, message), proto.Unmarshal(h.State, state)); err != nil {
+		return nil, fmt.Errorf("%w: header: %w", ErrSnapshotDamaged, err)
+	}
+	conf, err := DecodeConfState(state)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSnapshotDamaged, err)
+	}
+	place := message.GetSnapshot().GetMetadata()
+	switch {
+	case state.GetTablet().GetTabletId() != first.TabletId || first.TabletId == 0 || EmptyRange(state.Tablet):
+		return nil, fmt.Errorf("%w: it is of tablet %d", ErrSnapshotForeign, state.GetTablet().GetTabletId())
+	case place.GetIndex() != h.Index || place.GetTerm() != h.Term || h.Index == 0 || message.GetTo() != first.ToReplica:
+		return nil, fmt.Errorf("%w: header and message do not agree", ErrSnapshotDamaged)
+	case nodeOf(state.Tablet, first.ToReplica) != node:
+		return nil, fmt.Errorf("%w: replica %d of it is on node %d", ErrSnapshotForeign, first.ToReplica, nodeOf(state.Tablet, first.ToReplica))
+	case !inConf(conf, first.ToReplica):
+		return nil, ErrSnapshotTooEarly
+	}
+	state.ReplicaId = first.ToReplica
+	own, err := proto.Marshal(state)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSnapshotDamaged, err)
+	}
+	return &wire.Installing{
+		TabletId: first.TabletId, ReplicaId: first.ToReplica, Tablet: state.Tablet, State: own, Index: h.Index, Term: h.Term,
+	}, nil
+}
+
+// Descriptor is the tablet as the snapshot has it.
+func (a *Arrival) Descriptor() *pb.TabletDescriptor { return a.marker.Tablet }
+
+// Replica is the replica that the snapshot is for.
+func (a *Arrival) Replica() uint64 { return a.marker.ReplicaId }
+
+// Index is the last entry that the snapshot holds the effects of.
+func (a *Arrival) Index() uint64 { return a.marker.Index }
+
+// ID is the snapshot's name.
+func (a *Arrival) ID() string { return a.id }
+
+// Next is the number of the piece that is expected.
+func (a *Arrival) Next() uint64 { return a.next }
+
+// Whole reports whether all pieces are staged.
+func (a *Arrival) Whole() bool { return a.whole }
+
+// Take checks a piece and stages it; then is called once that is done, on the log actor's goroutine, and must not block.
+// After an error of Take or to then, the snapshot is lost: Unstage it. A piece that was taken before is an error too: who
+// doubles messages must filter them by Next.
+func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
+	switch {
+	case a.whole || c.Sequence != a.next || c.Id != a.id || c.ToReplica != a.marker.ReplicaId:
+		return fmt.Errorf("%w: %d of %q where %d of %q is expected", ErrSnapshotOrder, c.Sequence, c.Id, a.next, a.id)
+	case sumOf(c.Entries) != c.Checksum:
+		return fmt.Errorf("%w: checksum of piece %d", ErrSnapshotDamaged, c.Sequence)
+	}
+	a.total.addPiece(c.Checksum)
+	if c.Last && a.total.hash.Sum64() != c.Total {
+		return fmt.Errorf("%w: checksum of all pieces", ErrSnapshotDamaged)
+	}
+	batches, err := a.stage(c.Entries)
+	if err != nil {
+		return err
+	}
+	a.next++
+	a.whole = c.Last
+	for _, b := range batches[:len(batches)-1] {
+		a.logs.send(&write{batch: b, done: func(error) {}}) // the last brings the same error
+	}
+	a.logs.send(&write{batch: batches[len(batches)-1], done: then})
+	return nil
+}
+
+// stage puts the entries into as many batches as the store's limits take. They need no sync of their own: the marker, which
+// is synced, comes behind them.
+func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
+	all := newBatches(a.store)
+	for _, e := range entries {
+		entry := store.Entry{Key: e.Key, Value: e.Value}
+		err := a.filled.Check(entry)
+		if err == nil && e.Delete {
+			err = ErrSnapshotDamaged
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrSnapshotDamaged, err)
+		}
+		all.room(store.StageCost(entry)).Stage(a.marker.TabletId, entry)
+	}
+	return all.list, nil
+}
+
+// batches are lazy ones within the store's limits; there is always one.
+type batches struct {
+	store *store.Store
+	list  []*store.Batch
+}
+
+func newBatches(st *store.Store) *batches {
+	b := &batches{store: st}
+	b.open()
+	return b
+}
+
+func (b *batches) open() *store.Batch {
+	next := &store.Batch{}
+	next.SetLazy()
+	b.list = append(b.list, next)
+	return next
+}
+
+// room is a batch that takes so much more. An entry that no batch takes gets one of its own, which the store refuses.
+func (b *batches) room(size, entries int) *store.Batch {
+	last := b.list[len(b.list)-1]
+	if last.Len() > 0 && (last.Size()+size > b.store.MaxBatchBytes() || last.Len()+entries > b.store.MaxBatchLen()) {
+		return b.open()
+	}
+	return last
+}

@@ -1,0 +1,156 @@
+package tablet
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Replica is what a store knows of a tablet's replica, whether or not its actor runs.
+type Replica struct {
+	Tablet    uint64
+	ReplicaID uint64
+	// Descriptor is the tablet as of the last entry applied here. Of a replica that waits for its first snapshot it has the
+	// tablet's id, epoch 0 and no rows.
+	Descriptor *pb.TabletDescriptor
+	// Marked: a range is being filled or cleared under this tablet's id, and Descriptor is the range.
+	Marked bool
+}
+
+// StoredReplicas lists the replicas and the markers of a store, by tablet.
+func StoredReplicas(st *store.Store) (out []Replica, err error) {
+	snap := st.Snap()
+	defer snap.Close()
+	for e, err := range snap.TabletStates() {
+		if err != nil {
+			return nil, fmt.Errorf("tablet: list the store's replicas: %w", err)
+		}
+		r, err := readReplica(e.Tablet, e.State)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	for e, err := range snap.Installings() {
+		if err != nil {
+			return nil, fmt.Errorf("tablet: list the store's markers: %w", err)
+		}
+		marker := &wire.Installing{}
+		if err := proto.Unmarshal(e.State, marker); err != nil {
+			return nil, fmt.Errorf("tablet: marker of an installation: %w", err)
+		}
+		out = append(out, Replica{Tablet: e.Tablet, ReplicaID: marker.ReplicaId, Descriptor: marker.Tablet, Marked: true})
+	}
+	return out, nil
+}
+
+func readReplica(id uint64, data []byte) (Replica, error) {
+	state := &wire.TabletState{}
+	if err := proto.Unmarshal(data, state); err != nil {
+		return Replica{}, fmt.Errorf("tablet %d: stored state cannot be read: %w", id, err)
+	}
+	return Replica{Tablet: id, ReplicaID: max(state.ReplicaId, 1), Descriptor: state.Tablet}, nil
+}
+
+// StoredReplica is the tablet's replica; false if there is none.
+func StoredReplica(st *store.Store, tablet uint64) (Replica, bool, error) {
+	snap := st.Snap()
+	defer snap.Close()
+	data, ok, err := snap.TabletState(tablet)
+	if !ok || err != nil {
+		return Replica{}, false, err
+	}
+	r, err := readReplica(tablet, data)
+	return r, err == nil, err
+}
+
+// CreateReplica adds to the batch a replica that waits for its first snapshot: it has no rows and no entries, belongs to no
+// configuration, and so never asks to be elected, but may vote, which it must where a group was made by a split that has not
+// come here.
+func CreateReplica(b *store.Batch, tablet, replica uint64) error {
+	nobody, err := proto.Marshal(&raftpb.ConfState{AutoLeave: proto.Bool(false)}) // not empty: that would be the one voter 1
+	if err != nil {
+		return fmt.Errorf("tablet %d: %w", tablet, err)
+	}
+	state, err := proto.Marshal(&wire.TabletState{
+		Tablet: &pb.TabletDescriptor{TabletId: tablet}, Catalogue: &pb.Catalogue{}, ReplicaId: replica, ConfState: nobody,
+	})
+	if err != nil {
+		return fmt.Errorf("tablet %d: %w", tablet, err)
+	}
+	b.PutTabletState(tablet, state)
+	b.PutApplied(tablet, store.Applied{})
+	store.InitialLog(b, tablet, 0, 0)
+	return nil
+}
+
+// Create makes such a replica, durably. There must be none of the tablet, and no marker.
+func Create(logs *LogActor, tablet, replica uint64) error {
+	b := &store.Batch{}
+	if err := CreateReplica(b, tablet, replica); err != nil {
+		return err
+	}
+	return logs.commit(b)
+}
+
+// NextReplica is the lowest id of the tablet that may have a replica here: lower ones were removed.
+func NextReplica(snap *store.Snap, tablet uint64) (uint64, error) {
+	record, ok, err := snap.Tombstone(tablet)
+	if !ok || err != nil {
+		return 0, err
+	}
+	t := &wire.Tombstone{}
+	if err := proto.Unmarshal(record, t); err != nil {
+		return 0, fmt.Errorf("tablet %d: tombstone: %w", tablet, err)
+	}
+	return t.NextReplicaId, nil
+}
+
+// Destroy removes the tablet's replica, with all that it holds, and sees to it that none below next is ever made here
+// again. Its actor must have stopped, and its writes be done. It waits for the disk.
+func Destroy(st *store.Store, logs *LogActor, tablet, next uint64) error {
+	return (&installer{store: st, logs: logs}).destroy(tablet, next)
+}
+
+func (i *installer) destroy(tablet, next uint64) error {
+	snap := i.store.Snap()
+	before, err := NextReplica(snap, tablet)
+	snap.Close()
+	if err != nil {
+		return err
+	}
+	r, ok, err := StoredReplica(i.store, tablet)
+	if err != nil {
+		return err
+	}
+	b := &store.Batch{}
+	record, err := proto.Marshal(&wire.Tombstone{NextReplicaId: max(before, next)})
+	if err != nil {
+		return fmt.Errorf("tablet %d: tombstone: %w", tablet, err)
+	}
+	b.PutTombstone(tablet, record)
+	if !ok {
+		return i.write("tombstone", b)
+	}
+	b.DeleteReplica(tablet)
+	marker := &wire.Installing{TabletId: tablet, Tablet: r.Descriptor}
+	if err := putInstalling(b, marker); err != nil {
+		return err
+	}
+	if err := i.write("tombstone", b); err != nil {
+		return err
+	}
+	return i.finish(marker)
+}
+
+// PutClearing adds to the batch a marker under which the rows of a tablet are cleared that has no replica here: for a split,
+// where the tombstone says that the new tablet's replica was removed before it came to be. FinishClearing, or the next
+// start, clears them.
+func PutClearing(b *store.Batch, d *pb.TabletDescriptor) error {
+	return putInstalling(b, &wire.Installing{TabletId: d.TabletId, Tablet: d})
+}

@@ -1,0 +1,319 @@
+package tablet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Defaults of SnapshotConfig.
+const (
+	DefaultSnapshotRate     = 64 << 20 // bytes a second, of all snapshots that a node sends
+	DefaultSnapshotsAtOnce  = 2
+	DefaultSnapshotPiece    = 1 << 20
+	DefaultSnapshotPatience = 30 * time.Second
+
+	snapshotTries  = 3 // of a piece that gets no answer
+	maxSnapshotJob = 64
+	// installPatience is how much longer the last piece may take: its answer comes when the snapshot is in force.
+	installPatience = 10
+	// snapshotPause is how long a failed snapshot keeps its place, so that the next try does not come at once.
+	snapshotPause = time.Second
+)
+
+// ErrSnapshotRefused is wrapped by what becomes of a snapshot that its receiver does not take.
+var ErrSnapshotRefused = errors.New("tablet: snapshot refused")
+
+var (
+	errSenderClosed = errors.New("tablet: snapshots are not sent any more")
+	errNoAnswer     = errors.New("tablet: no answer to a snapshot's piece")
+	errOddAnswer    = errors.New("tablet: answer to another piece of the snapshot")
+)
+
+// SendChunk asks a node to take a piece. then is called once, on any goroutine, and must not block; nor must SendChunk.
+// deadline is how long an answer is waited for.
+type SendChunk func(node uint64, deadline time.Time, chunk *wire.SnapshotChunk, then func(*wire.SnapshotAnswer, error))
+
+// SnapshotConfig is what a node allows for sending snapshots. Zero values are the defaults.
+type SnapshotConfig struct {
+	Rate       int           // bytes a second, in all
+	AtOnce     int           // snapshots under way
+	PieceBytes int           // of keys and values in one piece; a longer entry travels alone
+	Patience   time.Duration // for the answer to a piece
+	Logger     *slog.Logger
+}
+
+func (c SnapshotConfig) withDefaults() SnapshotConfig {
+	if c.Rate <= 0 {
+		c.Rate = DefaultSnapshotRate
+	}
+	if c.AtOnce <= 0 {
+		c.AtOnce = DefaultSnapshotsAtOnce
+	}
+	if c.PieceBytes <= 0 {
+		c.PieceBytes = DefaultSnapshotPiece
+	}
+	if c.Patience <= 0 {
+		c.Patience = DefaultSnapshotPatience
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// SnapshotSender sends the snapshots of all of a node's tablets: a few at once, no faster than its rate, the others wait.
+// A snapshot that has begun goes on whoever leads meanwhile: what it holds is committed.
+type SnapshotSender struct {
+	cfg  SnapshotConfig
+	ask  SendChunk
+	jobs chan *snapshotJob
+	stop context.Context
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	mu   sync.Mutex
+	next time.Time // when the next piece may go
+	ids  uint64
+}
+
+// snapshotJob is one snapshot for one replica. done is called once, on a worker's goroutine or a timer's.
+type snapshotJob struct {
+	store    *store.Store
+	id       uint64
+	to, node uint64
+	message  *raftpb.Message
+	index    uint64 // the log behind it is needed until the end
+	done     func(error)
+}
+
+// NewSnapshotSender starts the workers; Close joins them.
+func NewSnapshotSender(ask SendChunk, cfg SnapshotConfig) *SnapshotSender {
+	s := &SnapshotSender{cfg: cfg.withDefaults(), ask: ask, jobs: make(chan *snapshotJob, maxSnapshotJob)}
+	s.stop, s.end = context.WithCancel(context.Background())
+	for range s.cfg.AtOnce {
+		s.work.Go(s.worker)
+	}
+	return s
+}
+
+// Close breaks off what is under way and joins the workers. The tablets must have stopped.
+func (s *SnapshotSender) Close() {
+	s.end()
+	s.work.Wait()
+}
+
+// send takes the job on; false if too many wait.
+func (s *SnapshotSender) send(j *snapshotJob) bool {
+	select {
+	case s.jobs <- j:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *SnapshotSender) worker() {
+	for {
+		select {
+		case <-s.stop.Done():
+			return
+		case j := <-s.jobs:
+			if err := s.run(j); err != nil {
+				time.AfterFunc(snapshotPause, func() { j.done(err) })
+				continue
+			}
+			j.done(nil)
+		}
+	}
+}
+
+// run sends one snapshot.
+func (s *SnapshotSender) run(j *snapshotJob) error {
+	c, err := captureSnapshot(j.store, j.id)
+	if err != nil {
+		return err
+	}
+	defer c.snap.Close()
+	if !inConf(c.conf, j.to) || nodeOf(c.state.Tablet, j.to) == 0 {
+		return ErrSnapshotTooEarly // its being added is not visible yet
+	}
+	out := &outgoing{sender: s, job: j, cursor: c.snap.Cursor(rowsOf(c.state.Tablet)), total: newSum(), id: s.name(j)}
+	header, err := c.header(j)
+	if err != nil {
+		return err
+	}
+	return out.send(header)
+}
+
+// name is one that no other snapshot for this replica has, whoever sends it.
+func (s *SnapshotSender) name(j *snapshotJob) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids++
+	m := j.message
+	return strconv.FormatUint(m.GetFrom(), 10) + "." + strconv.FormatUint(m.GetTerm(), 10) + "." + strconv.FormatUint(j.index, 10) + "." +
+		strconv.FormatUint(s.ids, 10)
+}
+
+func (c *captured) header(j *snapshotJob) (*wire.SnapshotHeader, error) {
+	message, err := proto.Marshal(c.message(j.message))
+	if err != nil {
+		return nil, fmt.Errorf("snapshot of tablet %d: %w", j.id, err)
+	}
+	c.state.ReplicaId = 0 // the receiver's is another
+	state, err := proto.Marshal(c.state)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot of tablet %d: %w", j.id, err)
+	}
+	return &wire.SnapshotHeader{Message: message, State: state, Index: c.applied.Index, Term: c.applied.Term}, nil
+}
+
+// outgoing is a snapshot while its pieces are sent.
+type outgoing struct {
+	sender *SnapshotSender
+	job    *snapshotJob
+	cursor *store.Cursor
+	total  *sum
+	id     string
+}
+
+// send sends piece after piece, each after the answer to the one before. One is read ahead, to know which is the last.
+func (o *outgoing) send(header *wire.SnapshotHeader) error {
+	entries, err := o.entries()
+	for sequence := uint64(0); err == nil; sequence++ {
+		var next []*wire.Effect
+		if len(entries) > 0 {
+			if next, err = o.entries(); err != nil {
+				break
+			}
+		}
+		chunk := &wire.SnapshotChunk{
+			TabletId: o.job.id, ToReplica: o.job.to, Id: o.id, Sequence: sequence, Header: header, Entries: entries,
+			Checksum: sumOf(entries), Last: len(next) == 0,
+		}
+		header = nil
+		o.total.addPiece(chunk.Checksum)
+		if chunk.Last {
+			chunk.Total = o.total.hash.Sum64()
+		}
+		installed, failure := o.piece(chunk)
+		if err = failure; err != nil || installed {
+			break
+		}
+		entries = next
+	}
+	if err != nil {
+		return fmt.Errorf("snapshot of tablet %d for replica %d on node %d: %w", o.job.id, o.job.to, o.job.node, err)
+	}
+	return nil
+}
+
+// entries reads the next piece; none: it is all.
+func (o *outgoing) entries() ([]*wire.Effect, error) {
+	for {
+		entries, err := o.cursor.Next(maxPieceEntries, o.sender.cfg.PieceBytes)
+		if err != nil || len(entries) == 0 {
+			return nil, err
+		}
+		out := make([]*wire.Effect, 0, len(entries))
+		for _, e := range entries {
+			if broken.SnapshotWithoutLocks && firstGroup(e.Key) == mvcc.GroupLock {
+				continue
+			}
+			out = append(out, &wire.Effect{Key: e.Key, Value: e.Value})
+		}
+		if len(out) > 0 {
+			return out, nil
+		}
+	}
+}
+
+// piece sends one piece, again if there is no answer: who has it already answers the same. installed says that the replica
+// needs no more: after the last piece, or because it has caught up otherwise.
+func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) {
+	s := o.sender
+	if err := s.pace(proto.Size(chunk)); err != nil {
+		return false, err
+	}
+	patience := s.cfg.Patience
+	if chunk.Last {
+		patience *= installPatience
+	}
+	for range snapshotTries {
+		var answer *wire.SnapshotAnswer
+		if answer, err = s.await(o.job.node, chunk, patience); err != nil {
+			if s.stop.Err() != nil {
+				return false, err
+			}
+			continue
+		}
+		switch {
+		case answer.GetRefused() != "":
+			return false, fmt.Errorf("%w: %s", ErrSnapshotRefused, answer.GetRefused())
+		case answer.GetInstalled():
+			return true, nil
+		case chunk.Last || answer.GetNext() != chunk.Sequence+1:
+			return false, fmt.Errorf("%w: %d is expected after %d", errOddAnswer, answer.GetNext(), chunk.Sequence)
+		}
+		return false, nil
+	}
+	return false, err
+}
+
+// await asks once.
+func (s *SnapshotSender) await(node uint64, chunk *wire.SnapshotChunk, patience time.Duration) (*wire.SnapshotAnswer, error) {
+	type result struct {
+		answer *wire.SnapshotAnswer
+		err    error
+	}
+	answered := make(chan result, 1)
+	s.ask(node, time.Now().Add(patience), chunk, func(a *wire.SnapshotAnswer, err error) {
+		select {
+		case answered <- result{a, err}:
+		default: // answered twice: the first counts
+		}
+	})
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case r := <-answered:
+		return r.answer, r.err
+	case <-timer.C:
+		return nil, errNoAnswer
+	case <-s.stop.Done():
+		return nil, errSenderClosed
+	}
+}
+
+// pace waits until so many bytes may go.
+func (s *SnapshotSender) pace(bytes int) error {
+	s.mu.Lock()
+	now := time.Now()
+	at := s.next
+	if at.Before(now) {
+		at = now
+	}
+	s.next = at.Add(time.Duration(float64(bytes) / float64(s.cfg.Rate) * float64(time.Second)))
+	s.mu.Unlock()
+	timer := time.NewTimer(at.Sub(now))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-s.stop.Done():
+		return errSenderClosed
+	}
+}

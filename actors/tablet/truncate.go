@@ -1,0 +1,106 @@
+package tablet
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/percolator-go/percolator/store"
+)
+
+// keptEntries is how many applied entries stay in the log, and keptBytes how many bytes of them; they are dropped in lots of
+// truncateEvery, or truncateBytes.
+const (
+	keptEntries   = 256
+	keptBytes     = 4 << 20
+	truncateEvery = 512
+	truncateBytes = 16 << 20
+)
+
+// What replicas that lag may keep from being dropped, and what snapshots under way may: so many entries, or bytes, in the
+// log. Beyond it nobody is waited for: who lags more gets a snapshot.
+const (
+	laggardEntries = 16 << 10
+	laggardBytes   = 32 << 20
+	sendingEntries = 64 << 10
+	sendingBytes   = 96 << 20
+)
+
+// truncate adds the deletion of entries that are applied. Their effects were committed before it, so no power loss takes
+// the effects and leaves the deletion (store.Writer: what survives is a prefix). It returns the new first index less one, or 0.
+func (t *Tablet) truncate(b *store.Batch) (uint64, error) {
+	if t.visible < t.truncated+keptEntries+truncateEvery && t.logSizes.total < truncateBytes {
+		return 0, nil
+	}
+	keep := min(keptEntries, t.logSizes.lastWithin(t.visible, keptBytes))
+	if t.visible <= t.truncated+keep {
+		return 0, nil
+	}
+	to := min(t.visible-keep, t.neededFrom())
+	if to <= t.truncated {
+		return 0, nil
+	}
+	upTo, err := t.log.Truncate(b, to)
+	t.truncated = max(t.truncated, upTo)
+	t.logSizes.truncate(t.truncated)
+	return upTo, err
+}
+
+// neededFrom is the last entry that no other replica and no snapshot under way needs any more, as far as they may keep the
+// log at all: whether a replica is dead or slow, it costs so much once, then a snapshot. Who does not lead knows of nobody,
+// and keeps as little as it may: were it to lead, it would send more snapshots, nothing worse.
+func (t *Tablet) neededFrom() uint64 {
+	needed, held := t.visible, t.visible-t.truncated
+	if held <= laggardEntries && t.logSizes.total <= laggardBytes && t.node.BasicStatus().RaftState == raft.StateLeader {
+		t.node.WithProgress(func(_ uint64, _ raft.ProgressType, pr tracker.Progress) {
+			// Who needs what is gone gets a snapshot anyway, and then what comes after that.
+			if pr.State != tracker.StateSnapshot && pr.Match >= t.truncated {
+				needed = min(needed, pr.Match)
+			}
+		})
+	}
+	if held <= sendingEntries && t.logSizes.total <= sendingBytes {
+		for _, s := range t.sending {
+			needed = min(needed, s.index)
+		}
+	}
+	return needed
+}
+
+// logSizes are the sizes of the log's entries that were appended since the replica was opened, by index.
+type logSizes struct {
+	first uint64 // index of sizes[0]
+	sizes []int
+	total int
+}
+
+// append notes one entry; one that is there already is overwritten, with all behind it.
+func (l *logSizes) append(index uint64, size int) {
+	if len(l.sizes) == 0 || index < l.first {
+		l.first, l.sizes, l.total = index, l.sizes[:0], 0
+	}
+	for uint64(len(l.sizes)) > index-l.first {
+		l.total -= l.sizes[len(l.sizes)-1]
+		l.sizes = l.sizes[:len(l.sizes)-1]
+	}
+	l.sizes = append(l.sizes, size)
+	l.total += size
+}
+
+// truncate forgets the entries up to an index.
+func (l *logSizes) truncate(index uint64) {
+	for len(l.sizes) > 0 && l.first <= index {
+		l.total -= l.sizes[0]
+		l.sizes, l.first = l.sizes[1:], l.first+1
+	}
+}
+
+// lastWithin is how many of the entries up to an index, counted from the last, are within so many bytes together.
+func (l *logSizes) lastWithin(index uint64, bytes int) (n uint64) {
+	for i := index; i >= l.first && i-l.first < uint64(len(l.sizes)); i-- {
+		if bytes -= l.sizes[i-l.first]; bytes < 0 {
+			return n
+		}
+		n++
+	}
+	return max(n, keptEntries) // entries from before are as many as there are
+}
