@@ -12,29 +12,35 @@ import (
 	"github.com/percolator-go/percolator/internal/config"
 )
 
-// startCommand also has the flags of the cluster release, so that they are refused with a reason and not as unknown.
+// startCommand runs one of a cluster's nodes, or the only one.
 func (r *run) startCommand() *cobra.Command {
 	n := &nodeFlags{}
 	cmd := &cobra.Command{
-		Use:   "start --dir DIR --insecure",
+		Use:   "start --dir DIR (--certs DIR | --insecure)",
 		Short: "Run a node",
 		Long: `Run a node over the data in --dir, which is created when missing.
 
 SIGTERM or SIGINT drains the node: it takes no new work, finishes observers and commits under way, and exits 0.
 A second signal ends it at once; nothing acknowledged is lost either way.
 
-This release runs one node. It serves plain text on a loopback address (--insecure); certificates (--certs), joining
-(--join) and founding a cluster together (--expect) come with the cluster release and are refused until then.`,
-		Example: r.example("start --dir data --insecure", "start --dir data --insecure --listen 127.0.0.1:0 --ready-file ready.json -o json"),
+With an empty directory it begins a new cluster. With --join it becomes a node of the one that the nodes at those
+addresses belong to, and waits for them as long as it takes. With --expect N on N nodes with empty directories and the
+same --join, they begin one cluster together. A node that has been started before comes back to its cluster by itself.
+
+Nodes show each other certificates (--certs; "cert" makes them), or talk in plain text on loopback addresses (--insecure).`,
+		Example: r.example("start --dir data --insecure", "start --dir data2 --insecure --listen 127.0.0.1:7900 --join 127.0.0.1:7800",
+			"start --dir data --certs certs --listen 10.0.0.1:7800 --join 10.0.0.1,10.0.0.2,10.0.0.3 --expect 3 --labels zone=a"),
 		Args:    noArgs,
 	}
 	flags := cmd.Flags()
 	n.register(flags)
 	flags.StringVar(&n.cfg.Dir, "dir", "", "directory of the node's data and identity")
-	flags.StringSliceVar(&n.cfg.Join, "join", nil, "addresses of nodes to join (cluster release)")
-	flags.IntVar(&n.cfg.Expect, "expect", n.cfg.Expect, "nodes that found a cluster together (cluster release)")
+	flags.StringSliceVar(&n.cfg.Join, "join", nil, "host[:port] of nodes to join, as they were given to --listen")
+	flags.IntVar(&n.cfg.Expect, "expect", n.cfg.Expect, "how many nodes with empty directories begin a cluster together")
+	flags.StringVar(&n.cfg.Peer, "peer", n.cfg.Peer, "host:port for traffic between nodes; auto: --listen's next port")
+	flags.StringVar(&n.cfg.Gossip, "gossip", n.cfg.Gossip, "host:port for gossip, TCP and UDP; auto: --listen's second next port")
 	flags.IntVar(&n.cfg.Replicas, "replicas", n.cfg.Replicas, "target number of replicas of a tablet: 1, 3 or 5")
-	flags.StringVar(&n.cfg.Certs, "certs", "", "folder of certificates (cluster release)")
+	flags.StringVar(&n.cfg.Certs, "certs", "", "folder of the node's certificates and gossip keys")
 	flags.BoolVar(&n.cfg.Insecure, "insecure", false, "serve plain text, on loopback addresses only")
 	flags.BoolVar(&n.cfg.InsecureForce, "insecure-force", false, "lift --insecure's restriction to loopback addresses")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -62,6 +68,7 @@ func (r *run) devCommand() *cobra.Command {
 			return err
 		}
 		n.cfg.Dir, n.cfg.Insecure, n.cfg.Replicas = dir, true, 1
+		n.cfg.Peer, n.cfg.Gossip = "", "" // it stays alone
 		err = r.serve(cmd.Context(), n)
 		return errors.Join(err, os.RemoveAll(dir))
 	}
@@ -85,18 +92,34 @@ func (r *run) serve(ctx context.Context, n *nodeFlags) error {
 	defer cancel()
 	forced := r.watch(cancel)
 	node, err := r.Start(opening, n.cfg)
+	if err != nil && opening.Err() != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
+		_, _ = fmt.Fprintf(r.Stderr, "%s: stopped before it served\n", r.Name)
+		return nil // a signal, such as to a node that waits to join
+	}
 	if err != nil {
 		return err
 	}
 	if err := r.announce(node, n.ready); err != nil {
 		return errors.Join(err, node.Close(ctx))
 	}
-	<-opening.Done()
+	var failed error
+	select {
+	case <-opening.Done():
+	case failed = <-failure(node):
+	}
 	err = r.stop(context.WithoutCancel(ctx), node, &n.cfg, forced)
 	if n.ready != "" {
 		err = errors.Join(err, os.Remove(n.ready))
 	}
-	return err
+	return errors.Join(failed, err)
+}
+
+// failure delivers why a node cannot go on, such as that another process runs as this node.
+func failure(node RunningNode) <-chan error {
+	if f, ok := node.(interface{ Failed() <-chan error }); ok {
+		return f.Failed()
+	}
+	return nil
 }
 
 // watch cancels on the first signal and closes the channel it returns on the second. Its goroutine ends with the

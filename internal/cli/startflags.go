@@ -28,7 +28,7 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	n.cfg = config.DefaultConfig()
 	c := &n.cfg
 	flags.StringVar(&c.Listen, "listen", c.Listen, "host:port for clients; port 0 picks free ports for all listeners")
-	flags.StringVar(&c.Advertise, "advertise", c.Advertise, "host:port that others are told (default: the one that was bound)")
+	flags.StringVar(&c.Advertise, "advertise", c.Advertise, "host:port that others are told; its host goes for the other listeners too (default: what was bound)")
 	flags.StringVar(&c.HTTP, "http", c.HTTP, "host:port for HTTP; auto: --listen's third next port; empty: none")
 	flags.StringToStringVar(&n.labels, labelsFlag, nil, "labels of the node, such as zone=a")
 	flags.DurationVar(&c.History, "history", c.History, "how long old versions stay readable")
@@ -105,6 +105,7 @@ var flagNames = map[string]string{
 	"Notifications.ScanPage":  "scan-page",
 	"Store.MemTableSize":      "memtable-size",
 	"Labels (count)":          labelsFlag,
+	"Join (count)":            "join",
 	"Splits.MaxBytes":         "split-size",
 	"Splits.MaxLoad":          "split-load",
 	"Splits.MaxTablets":       "split-max-tablets",

@@ -1,14 +1,33 @@
 package config
 
 import (
+	"fmt"
 	"net"
 	"strconv"
+	"strings"
+)
+
+// Distances of the other listeners' ports from Listen's.
+const (
+	peerOffset   = 1
+	gossipOffset = 2
+	httpOffset   = 3
 )
 
 // HTTPAddr is where the HTTP listener binds: HTTP with AutoHTTP worked out; empty means none.
-func (c *Config) HTTPAddr() string {
-	if c.HTTP != AutoHTTP {
-		return c.HTTP
+func (c *Config) HTTPAddr() string { return c.besideListen(c.HTTP, httpOffset) }
+
+// PeerAddr is where other nodes reach this one: Peer with AutoPort worked out; empty means that there are none.
+func (c *Config) PeerAddr() string { return c.besideListen(c.Peer, peerOffset) }
+
+// GossipAddr is where this node gossips: Gossip with AutoPort worked out; empty means that it does not.
+func (c *Config) GossipAddr() string { return c.besideListen(c.Gossip, gossipOffset) }
+
+// besideListen works out an automatic address: Listen's host, so many ports up; a free port if Listen's is 0; none if
+// there is no Listen.
+func (c *Config) besideListen(addr string, offset int) string {
+	if addr != AutoPort {
+		return addr
 	}
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
@@ -19,9 +38,67 @@ func (c *Config) HTTPAddr() string {
 		return ""
 	}
 	if port != 0 {
-		port += httpOffset
+		port += offset
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+// JoinAddrs are the addresses in Join, each with a port: DefaultPort where none was given.
+func (c *Config) JoinAddrs() []string {
+	out := make([]string, len(c.Join))
+	for i, addr := range c.Join {
+		out[i] = withPort(addr)
+	}
+	return out
+}
+
+// withPort adds DefaultPort to a host that has no port.
+func withPort(addr string) string {
+	if _, _, err := net.SplitHostPort(addr); err == nil {
+		return addr
+	}
+	return net.JoinHostPort(strings.Trim(addr, "[]"), DefaultPort)
+}
+
+// AdvertisedAddr is what others are told of a listener that has bound an address: Advertise for Listen, Advertise's host
+// with the listener's own port for the others; without Advertise what was bound. An address of all interfaces becomes the
+// first one of this machine that is not for itself alone, and fails if there is none.
+func (c *Config) AdvertisedAddr(bound string, listen bool) (string, error) {
+	if listen && c.Advertise != "" {
+		return c.Advertise, nil
+	}
+	host, port, err := net.SplitHostPort(bound)
+	if err != nil {
+		return "", fmt.Errorf("config: %q is no host:port", bound)
+	}
+	if c.Advertise != "" {
+		if host, _, err = net.SplitHostPort(c.Advertise); err != nil {
+			return "", fmt.Errorf("config: %q is no host:port", c.Advertise)
+		}
+		return net.JoinHostPort(host, port), nil
+	}
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return bound, nil
+	}
+	ip, err := ownAddress()
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(ip.String(), port), nil
+}
+
+// ownAddress is an address of this machine that others may reach.
+func ownAddress() (net.IP, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("config: addresses of this machine: %w", err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			return n.IP, nil
+		}
+	}
+	return nil, fmt.Errorf("config: this machine has no address that others reach; name one (--advertise)")
 }
 
 // IsLoopback reports whether the host of host:port is surely this machine only. Of names only localhost is taken for

@@ -18,11 +18,18 @@ type Config struct {
 	// Listen is the host:port of the gRPC listener for remote clients. With port 0 every listener picks a free port. Empty:
 	// no listener, the node serves its own process only; HTTP must not be AutoHTTP then.
 	Listen string
-	// Advertise is the host:port that clients and other nodes are told; empty: the address that was bound.
+	// Advertise is the host:port that clients and other nodes are told; empty: the address that was bound. Its host is
+	// told for the other listeners as well, each with its own port.
 	Advertise string
-	// Join lists the Listen addresses of nodes to join. One node only: not supported yet.
+	// Peer is the host:port for traffic between nodes, AutoPort for the port after Listen's, or empty: the node stays alone.
+	Peer string
+	// Gossip is the host:port for gossip, TCP and UDP; AutoPort for the second port after Listen's, or empty: the node stays
+	// alone.
+	Gossip string
+	// Join lists the Listen addresses of nodes to join, host or host:port. A node whose directory is empty waits for one of
+	// them as long as it takes; one that belongs to a cluster finds the others through them if it cannot by itself.
 	Join []string
-	// Expect is how many fresh nodes begin one cluster together. One node only: at most 1.
+	// Expect is how many fresh nodes with the same Join begin one cluster together; at most 1: none.
 	Expect int
 	// Replicas is the target number of replicas of a tablet: 1, 3 or 5. Fewer nodes hold the largest odd number that fits.
 	Replicas int
@@ -30,7 +37,7 @@ type Config struct {
 	HTTP string
 	// Labels describe the node, such as zone=a. Keys and values are at most 64 bytes, 8 of them at most.
 	Labels map[string]string
-	// Certs is the folder of the node's certificates. Not supported yet: it comes with the cluster.
+	// Certs is the folder of the node's certificates and gossip keys, as `percolator cert` makes it.
 	Certs string
 	// Insecure serves plain text without authentication, on loopback addresses only.
 	Insecure bool
@@ -138,17 +145,21 @@ type Store struct {
 // Defaults that others refer to.
 const (
 	// DefaultListen is where a node serves remote clients, and where a client looks for one.
-	DefaultListen = "127.0.0.1:7800"
-	// AutoHTTP puts the HTTP listener on Listen's host, three ports up; on a free port if Listen's port is 0.
-	AutoHTTP = "auto"
-	// httpOffset is the distance from Listen's port to that of AutoHTTP. Node-to-node traffic and gossip lie between.
-	httpOffset = 3
+	DefaultListen = "127.0.0.1:" + DefaultPort
+	// DefaultPort is that of an address in Join that has none.
+	DefaultPort = "7800"
+	// AutoPort puts a listener on Listen's host, some ports up: Peer 1, Gossip 2, HTTP 3; on a free port if Listen's is 0.
+	AutoPort = "auto"
+	// AutoHTTP is AutoPort.
+	AutoHTTP = AutoPort
 )
 
 // DefaultConfig returns a configuration that lacks only Dir and one of Certs and Insecure.
 func DefaultConfig() Config {
 	return Config{
 		Listen:          DefaultListen,
+		Peer:            AutoPort,
+		Gossip:          AutoPort,
 		Expect:          1,
 		Replicas:        3,
 		HTTP:            AutoHTTP,

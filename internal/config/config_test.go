@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,13 +40,22 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"dir in memory", func(c *config.Config) { c.Store.InMemory = true }, "Dir", nil},
 		{"listen without port", func(c *config.Config) { c.Listen, c.HTTP = "127.0.0.1", "" }, "Listen", nil},
 		{"port out of range", func(c *config.Config) { c.Listen, c.HTTP = "127.0.0.1:70000", "" }, "Listen", nil},
-		{"no third port", func(c *config.Config) { c.Listen = "127.0.0.1:65534" }, "HTTP", nil},
+		{"no third port", func(c *config.Config) { c.Listen = "127.0.0.1:65533" }, "HTTP", nil},
+		{"peer is listen", func(c *config.Config) { c.Peer = c.Listen }, "Peer", nil},
+		{"gossip is peer", func(c *config.Config) { c.Gossip = "127.0.0.1:7801" }, "Gossip", nil},
+		{"gossip without port", func(c *config.Config) { c.Gossip = "127.0.0.1" }, "Gossip", nil},
+		{"gossip open to all", func(c *config.Config) { c.Gossip = ":7802" }, "Gossip", config.ErrUnprotected},
+		{"peer open to all", func(c *config.Config) { c.Peer = "10.0.0.1:7801" }, "Peer", config.ErrUnprotected},
 		{"http is listen", func(c *config.Config) { c.HTTP = c.Listen }, "HTTP", nil},
 		{"advertised port 0", func(c *config.Config) { c.Advertise = "127.0.0.1:0" }, "Advertise", nil},
-		{"join", func(c *config.Config) { c.Join = []string{"127.0.0.1:7900"} }, "Join", config.ErrUnsupported},
-		{"expect", func(c *config.Config) { c.Expect = 3 }, "Expect", config.ErrUnsupported},
+		{"join nothing", func(c *config.Config) { c.Join = []string{"127.0.0.1:7900", ""} }, "Join", nil},
+		{"join port 0", func(c *config.Config) { c.Join = []string{"127.0.0.1:0"} }, "Join", nil},
+		{"join many", func(c *config.Config) { c.Join = slices.Repeat([]string{"a"}, 65) }, "Join (count)", nil},
+		{"join without gossip", func(c *config.Config) { c.Join, c.Gossip = []string{"a"}, "" }, "Join", nil},
+		{"expect nowhere", func(c *config.Config) { c.Expect = 3 }, "Expect", nil},
+		{"expect many", func(c *config.Config) { c.Expect, c.Join = 65, []string{"a"} }, "Expect", nil},
 		{"replicas", func(c *config.Config) { c.Replicas = 2 }, "Replicas", nil},
-		{"certs", func(c *config.Config) { c.Certs = "certs" }, "Certs", config.ErrUnsupported},
+		{"certs and insecure", func(c *config.Config) { c.Certs = "certs" }, "Certs", nil},
 		{"neither", func(c *config.Config) { c.Insecure = false }, "Insecure", config.ErrUnprotected},
 		{"open to all", func(c *config.Config) { c.Listen, c.HTTP = ":7800", "" }, "Listen", config.ErrUnprotected},
 		{"http open to all", func(c *config.Config) { c.HTTP = "0.0.0.0:80" }, "HTTP", config.ErrUnprotected},
@@ -82,11 +92,60 @@ func TestValidateReportsAllAtOnce(t *testing.T) {
 	}
 }
 
+// TestClusterIsAccepted: what nodes of a cluster are told.
+func TestClusterIsAccepted(t *testing.T) {
+	cfg := sound()
+	cfg.Insecure, cfg.Certs, cfg.Listen = false, "certs", "0.0.0.0:7800"
+	cfg.Join, cfg.Expect = []string{"10.0.0.1", "node-b:7900", "::1", "[::1]:7900"}, 3
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(cfg.JoinAddrs(), " "), "10.0.0.1:7800 node-b:7900 [::1]:7800 [::1]:7900"; got != want {
+		t.Errorf("Join is %s, want %s", got, want)
+	}
+}
+
+func TestAdvertisedAddr(t *testing.T) {
+	for _, tc := range []struct {
+		advertise, bound string
+		listen           bool
+		want             string
+	}{
+		{"", "127.0.0.1:7800", true, "127.0.0.1:7800"},
+		{"a.example:80", "0.0.0.0:7800", true, "a.example:80"},
+		{"a.example:80", "0.0.0.0:7802", false, "a.example:7802"},
+		{"", "10.0.0.1:7802", false, "10.0.0.1:7802"},
+		{"", "nowhere", false, ""},
+	} {
+		cfg := config.Config{Advertise: tc.advertise}
+		if got, err := cfg.AdvertisedAddr(tc.bound, tc.listen); got != tc.want || (err != nil) != (tc.want == "") {
+			t.Errorf("%+v: %q, %v", tc, got, err)
+		}
+	}
+	var cfg config.Config
+	if got, err := cfg.AdvertisedAddr("[::]:7800", true); err == nil && (strings.HasPrefix(got, "[::]") || config.IsLoopback(got)) {
+		t.Errorf("all interfaces are advertised as %s", got)
+	}
+}
+
 func TestForceLiftsLoopback(t *testing.T) {
 	cfg := sound()
 	cfg.Listen, cfg.InsecureForce = "0.0.0.0:7800", true
 	if err := cfg.Validate(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestAutoPorts(t *testing.T) {
+	for _, tc := range []struct{ listen, peer, gossip string }{
+		{"127.0.0.1:7800", "127.0.0.1:7801", "127.0.0.1:7802"},
+		{"127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"},
+		{"", "", ""},
+	} {
+		cfg := config.Config{Listen: tc.listen, Peer: config.AutoPort, Gossip: config.AutoPort}
+		if cfg.PeerAddr() != tc.peer || cfg.GossipAddr() != tc.gossip {
+			t.Errorf("Listen %q: %q and %q", tc.listen, cfg.PeerAddr(), cfg.GossipAddr())
+		}
 	}
 }
 

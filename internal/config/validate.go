@@ -13,8 +13,6 @@ import (
 
 // Sentinels that a Fault wraps; errors.Is finds them in what Validate returns.
 var (
-	// ErrUnsupported: the setting is sound, but this release is one node only.
-	ErrUnsupported = errors.New("config: not supported by this release")
 	// ErrUnprotected: neither certificates nor a permitted insecure mode.
 	ErrUnprotected = errors.New("config: node is not protected")
 )
@@ -90,23 +88,39 @@ func (c *Config) checkPlace(k *checker) {
 			k.add("Advertise", "port 0 cannot be advertised", "name the port that others reach, or leave it empty")
 		}
 	}
-	switch c.HTTP {
-	case "":
-	case AutoHTTP:
-		if port, err := portOf(c.Listen); err == nil && port > 0xffff-httpOffset {
-			k.add("HTTP", "there is no third port after Listen's", "give HTTP an address of its own, or a lower port to Listen")
-		}
-	default:
-		c.checkAddr(k, "HTTP", c.HTTP)
-		if c.HTTP == c.Listen && !isPortZero(c.Listen) {
-			k.add("HTTP", "the same address as Listen", "give it another port")
-		}
-	}
+	c.checkListeners(k)
 	k.within("Labels (count)", len(c.Labels), 0, 8)
 	for key, value := range c.Labels {
 		if key == "" || len(key) > 64 || len(value) > 64 {
 			k.add("Labels", fmt.Sprintf("%q=%q: keys hold 1 to 64 bytes, values at most 64", key, value), "")
 		}
+	}
+}
+
+// checkListeners looks at the listeners beside Listen: each has an address of its own.
+func (c *Config) checkListeners(k *checker) {
+	taken := map[string]string{c.Listen: "Listen"}
+	for _, l := range []struct {
+		field, addr, bound string
+		offset             int
+	}{
+		{"Peer", c.Peer, c.PeerAddr(), peerOffset}, {"Gossip", c.Gossip, c.GossipAddr(), gossipOffset}, {"HTTP", c.HTTP, c.HTTPAddr(), httpOffset},
+	} {
+		switch {
+		case l.bound == "":
+			continue // none
+		case l.addr == AutoPort:
+			if port, err := portOf(c.Listen); err == nil && port > 0xffff-l.offset {
+				k.add(l.field, fmt.Sprintf("there is no port %d after Listen's", l.offset), "give "+l.field+" an address of its own, or a lower port to Listen")
+				continue
+			}
+		default:
+			c.checkAddr(k, l.field, l.addr)
+		}
+		if other := taken[l.bound]; other != "" && !isPortZero(l.bound) {
+			k.add(l.field, "the same address as "+other, "give it another port")
+		}
+		taken[l.bound] = l.field
 	}
 }
 
@@ -116,17 +130,26 @@ func (c *Config) checkAddr(k *checker, field, addr string) {
 	}
 }
 
-// checkCluster refuses what needs more than one node.
+// Bounds of what is said of a cluster.
+const (
+	maxJoin   = 64
+	maxExpect = 64
+)
+
+// checkCluster looks at what makes several nodes one cluster.
 func (c *Config) checkCluster(k *checker) {
-	const alone = "this release runs one node; leave it out"
-	if len(c.Join) > 0 {
-		k.addKind(ErrUnsupported, "Join", "joining a cluster comes with the cluster release", alone)
+	k.within("Join (count)", len(c.Join), 0, maxJoin)
+	for _, addr := range c.Join {
+		if port, err := portOf(withPort(addr)); addr == "" || err != nil || port == 0 {
+			k.add("Join", fmt.Sprintf("%q is no address of a node", addr), "write host or host:port, such as "+DefaultListen)
+		}
 	}
-	if c.Expect > 1 {
-		k.addKind(ErrUnsupported, "Expect", "a cluster of several nodes comes with the cluster release", alone)
+	k.within("Expect", c.Expect, 0, maxExpect)
+	if c.Expect > 1 && len(c.Join) == 0 {
+		k.add("Expect", "several nodes are to begin a cluster, and Join does not say where they are", "give all of them the same Join (--join)")
 	}
-	if c.Expect < 0 {
-		k.add("Expect", "negative", "")
+	if (len(c.Join) > 0 || c.Expect > 1) && (c.Listen == "" || c.Peer == "" || c.Gossip == "") {
+		k.add("Join", "a node of a cluster needs Listen, Peer and Gossip", "give all three an address")
 	}
 	if !slices.Contains([]int{1, 3, 5}, c.Replicas) {
 		k.add("Replicas", fmt.Sprintf("%d is none of 1, 3 and 5", c.Replicas), "")
@@ -135,26 +158,36 @@ func (c *Config) checkCluster(k *checker) {
 
 // checkProtection enforces invariant 3.
 func (c *Config) checkProtection(k *checker) {
-	if c.Certs != "" {
-		k.addKind(ErrUnsupported, "Certs", "certificates come with the cluster release",
-			"on this machine alone, use Insecure with a loopback address")
+	switch {
+	case c.Certs != "" && (c.Insecure || c.InsecureForce):
+		k.add("Certs", "certificates and Insecure are both given", "leave one of them out")
 		return
-	}
-	if !c.Insecure {
+	case c.Certs != "":
+		return
+	case !c.Insecure:
 		k.addKind(ErrUnprotected, "Insecure", "neither Certs nor Insecure is set",
-			"set Insecure (--insecure) to serve plain text on a loopback address; certificates come with the cluster release")
+			"name a folder of certificates (--certs; `percolator cert` makes one), or serve plain text on a loopback address (--insecure)")
+		return
+	case c.InsecureForce:
 		return
 	}
-	if c.InsecureForce {
-		return
-	}
-	for _, a := range []struct{ field, addr string }{{"Listen", c.Listen}, {"Advertise", c.Advertise}, {"HTTP", c.HTTPAddr()}} {
+	for _, a := range []struct{ field, addr string }{
+		{"Listen", c.Listen}, {"Advertise", c.Advertise}, {"Peer", c.own(c.Peer)}, {"Gossip", c.own(c.Gossip)}, {"HTTP", c.HTTPAddr()},
+	} {
 		if _, err := portOf(a.addr); err != nil || IsLoopback(a.addr) {
 			continue // none, or reported already
 		}
 		k.addKind(ErrUnprotected, a.field, fmt.Sprintf("%s is not a loopback address, and Insecure serves without protection", a.addr),
 			"use 127.0.0.1, or set InsecureForce (--insecure-force) if the network is trusted")
 	}
+}
+
+// own is an address that was given; what follows from Listen is reported there.
+func (*Config) own(addr string) string {
+	if addr == AutoPort {
+		return ""
+	}
+	return addr
 }
 
 // checkWork looks at what runs on the node.
