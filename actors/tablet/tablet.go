@@ -270,6 +270,9 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		t.held = append(t.held, call) // likewise: what is in flight closes their batch
 		return
 	}
+	if needsTimestamp(call) {
+		t.batch.Gather()
+	}
 	if t.batch.Add(c, call, requestSize(call.Req)) {
 		t.flush()
 	}

@@ -1,6 +1,7 @@
 package actorkit
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -49,6 +50,10 @@ type Batcher[T any] struct {
 	marked bool
 	marker *Flush
 	spare  []T // a batch that was given back
+
+	gathering bool // the batch has been left open for those who are about to send
+	alone     int  // how many such batches in a row nobody has joined, up to maxAlone
+	skip      int  // how many of the next are not left open
 }
 
 // NewBatcher returns an empty batcher.
@@ -65,6 +70,40 @@ func (b *Batcher[T]) Add(c actor.Context, item T, size int) (full bool) {
 	b.bytes += size
 	b.mark(c)
 	return len(b.items) >= b.cfg.MaxMessages || b.bytes >= b.cfg.MaxBytes
+}
+
+// Gather is to be called before the Add of the first item of a batch that is worth sharing: goroutines that can run at once
+// run first, and what they send is in the mailbox ahead of the marker. Go runs whoever is woken by a message right after its
+// sender, and so the first of a crowd would be served alone, the others after it, one by one. Nothing is waited for when
+// nobody else can run. It is given up for a while where nobody joins: besides goroutines that only compute, a turn of
+// theirs is all that is gained.
+func (b *Batcher[T]) Gather() {
+	if len(b.items) > 0 || b.marked || b.gathering {
+		return
+	}
+	if b.skip > 0 {
+		b.skip--
+		return
+	}
+	b.gathering = true
+	runtime.Gosched()
+}
+
+// maxAlone: at least one in 64 batches is left open, to find out whether there is company by now.
+const maxAlone = 6
+
+// closed learns from a batch that was left open whether the next should be.
+func (b *Batcher[T]) closed() {
+	if !b.gathering {
+		return
+	}
+	b.gathering = false
+	if len(b.items) > 1 {
+		b.alone = 0
+		return
+	}
+	b.alone = min(b.alone+1, maxAlone)
+	b.skip = 1<<b.alone - 1
 }
 
 func (b *Batcher[T]) mark(c actor.Context) {
@@ -91,6 +130,7 @@ func (b *Batcher[T]) Due(f *Flush) bool {
 
 // Take returns the batch and begins a new one. The slice belongs to the caller.
 func (b *Batcher[T]) Take() []T {
+	b.closed()
 	items := b.items
 	b.items, b.bytes, b.spare = b.spare, 0, nil
 	return items

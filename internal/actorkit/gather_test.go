@@ -1,0 +1,32 @@
+package actorkit
+
+import "testing"
+
+// TestGatherIsGivenUp: where nobody joins, batches are left open ever more rarely, yet now and then; as soon as somebody does
+// join, every one is.
+func TestGatherIsGivenUp(t *testing.T) {
+	b := NewBatcher[int](BatchConfig{})
+	open := func(batches, items int) (left int) {
+		for range batches {
+			b.Gather()
+			if b.gathering {
+				left++
+			}
+			b.items = append(b.items, make([]int, items)...)
+			b.GiveBack(b.Take())
+		}
+		return left
+	}
+	open(1<<maxAlone, 1)
+	if n := open(10<<maxAlone, 1); n != 10 {
+		t.Errorf("alone, %d of %d batches were left open, not one in %d", n, 10<<maxAlone, 1<<maxAlone)
+	}
+	open(1<<maxAlone, 2)
+	if n := open(10, 2); n != 10 {
+		t.Errorf("in company, %d of 10 batches were left open", n)
+	}
+	b.items = append(b.items, 1)
+	if b.Gather(); b.gathering {
+		t.Error("a batch that has begun was left open")
+	}
+}
