@@ -18,7 +18,7 @@
 // process is given up. As it is, the first word of a later incarnation ends the earlier ones at once; memberlist finds out
 // about the old name by itself.
 //
-// Encryption is memberlist's (AES-256-GCM), with a keyring that is read again while the node runs: the first key of the file
+// Encryption is memberlist's (AES-256-GCM), with a keyring that is read again while the node runs: the first key in gossip.keys
 // encrypts, all of them decrypt.
 //
 // A crash loses nothing: the table is made anew from whoever answers. Called by: node.

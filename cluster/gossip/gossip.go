@@ -23,8 +23,8 @@ type Config struct {
 	ClusterID string
 	// Self is what this node says of itself at first. Self.Gossip is where others reach it; empty: what the Listener bound.
 	Self cluster.Member
-	// KeysFile is a file of keys, one in base64 a line, the first encrypts. It is read again while the node runs. Empty: plain.
-	KeysFile string
+	// Certs is the folder that holds the gossip keys (internal/certs). They are read again while the node runs. Empty: plain.
+	Certs string
 	// Known are the gossip addresses of nodes that may be there, such as the node table's: who of them is not a member is
 	// asked now and then to take this node in. It must not block. nil: none are known.
 	Known func() []string
@@ -44,7 +44,7 @@ type Timing struct {
 	PushPull     time.Duration // between two exchanges of everything with one member; default 5 s
 	Update       time.Duration // least time between two changes of what this node says of itself; default 1 s
 	Rejoin       time.Duration // between two attempts to reach known nodes that are no members; default 5 s, a tenth of it when alone
-	Keys         time.Duration // between two looks at the file of keys; default 5 s
+	Keys         time.Duration // between two looks at the keys; default 5 s
 }
 
 func (t Timing) withDefaults() Timing {
@@ -119,8 +119,8 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	if ip.IsUnspecified() || port == 0 {
 		return nil, fmt.Errorf("gossip: %s is no address that others can reach; advertise one", g.cfg.Self.Gossip)
 	}
-	if g.cfg.KeysFile != "" {
-		keys, err := readKeys(g.cfg.KeysFile)
+	if g.cfg.Certs != "" {
+		keys, err := readKeys(g.cfg.Certs)
 		if err != nil {
 			return nil, err
 		}

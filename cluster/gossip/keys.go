@@ -2,53 +2,31 @@ package gossip
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// ErrKeys: the file of gossip keys cannot be used.
+// ErrKeys: the gossip keys cannot be used.
 var ErrKeys = errors.New("gossip: no usable keys")
 
-// Bounds of the file of keys. All keys have one length, which selects AES-256.
-const (
-	keyBytes    = 32
-	maxKeys     = 16
-	maxKeysFile = 64 << 10
-)
+// keyBytes is the length of every key: AES-256. Keys of several lengths could not be rotated under readers of the ring.
+const keyBytes = 32
 
-// readKeys reads a file of keys: one in base64 a line, the first encrypts. Empty lines and lines that begin with # are skipped.
-func readKeys(name string) ([][]byte, error) {
-	info, err := os.Stat(name)
+// readKeys reads the keys in a folder of certificates: the first encrypts, all decrypt.
+func readKeys(dir string) ([][]byte, error) {
+	keys, err := certs.ReadGossipKeys(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrKeys, err)
 	}
-	if info.Size() > maxKeysFile {
-		return nil, fmt.Errorf("%w: %s has %d bytes, at most %d", ErrKeys, name, info.Size(), maxKeysFile)
-	}
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrKeys, err)
-	}
-	var keys [][]byte
-	for i, line := range strings.Split(string(text), "\n") {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
+	for i, key := range keys {
+		if len(key) != keyBytes {
+			return nil, fmt.Errorf("%w: key %d in %s has %d bytes, not %d", ErrKeys, i+1, dir, len(key), keyBytes)
 		}
-		key, err := base64.StdEncoding.DecodeString(line)
-		if err != nil || len(key) != keyBytes {
-			return nil, fmt.Errorf("%w: %s, line %d: a key is %d bytes in base64", ErrKeys, name, i+1, keyBytes)
-		}
-		keys = append(keys, key)
-	}
-	if len(keys) == 0 || len(keys) > maxKeys {
-		return nil, fmt.Errorf("%w: %s has %d keys, needs 1 to %d", ErrKeys, name, len(keys), maxKeys)
 	}
 	return keys, nil
 }

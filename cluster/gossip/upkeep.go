@@ -98,13 +98,13 @@ func (g *Gossip) strangers() []string {
 	return found[:min(len(found), maxAsked)]
 }
 
-// rereadKeys looks at the file of keys now and then. A file that cannot be used changes nothing.
+// rereadKeys looks at the keys now and then. Keys that cannot be used change nothing.
 func (g *Gossip) rereadKeys() {
 	if g.ring == nil {
 		return
 	}
 	for g.pause(g.cfg.Timing.Keys) {
-		keys, err := readKeys(g.cfg.KeysFile)
+		keys, err := readKeys(g.cfg.Certs)
 		if err == nil && sameKeys(g.ring, keys) {
 			continue
 		}
