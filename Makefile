@@ -19,7 +19,7 @@ LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 RACE ?= . ./internal/... ./store/... ./actors/... ./cluster/... ./node/... ./percolatortest/...
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-start demo generate lint vet fuzz broken corpus webindex-kill history power soak clean
+.PHONY: help build check test race bench bench-peers bench-start demo generate lint vet fuzz broken corpus webindex-kill history power soak torture clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ webindex-kill: ## kill -9 in the middle of the load, restart, verify; SEEDS time
 
 soak: ## load, edit, split, kill, pause and verify for DURATION, choices from SEED; ARGS are passed on
 	$(GO) run ./test/soak -duration $(DURATION) -seed $(SEED) $(ARGS)
+
+torture: ## all workloads against a cluster of processes under one fault after the other; needs root
+	$(GO) run ./test/torture -duration $(DURATION) -seed $(SEED) $(ARGS)
 
 history: ## overwrite 1 MiB COUNT times with ten seconds of history, and look at what the directory takes
 	HISTORY=$(or $(COUNT),10000) $(GO) test -count=1 -timeout 2h -run '^TestHistorySpace$$' -v ./actors/tablet

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/test/disk"
 )
 
@@ -23,7 +24,7 @@ type Config struct {
 	Hosts  bool     // each node in a network namespace of its own; needs root
 	Disks  int64    // bytes of each node's own disk, whose power can fail; 0: directories under Dir
 	Zones  int      // labels zone=z0, z1, … in turn; 0: none
-	Certs  string   // the folder for start --certs; empty: --insecure
+	TLS    bool     // with certificates that it makes; else --insecure
 	CPUs   float64  // of each node; 0: no quota
 	Args   []string // more arguments of start
 	Client percolator.ClientConfig
@@ -35,6 +36,8 @@ type Cluster struct {
 	hosts *Hosts
 	nodes []*Process
 	base  int // the first port on loopback
+
+	clientCerts string
 }
 
 // New makes hosts, directories and disks; it starts nothing.
@@ -66,6 +69,9 @@ func (c *Cluster) prepare() (err error) {
 			return err
 		}
 		p.Dir = filepath.Join(p.Disk.Dir(), "node")
+	}
+	if c.cfg.TLS {
+		return c.makeCerts()
 	}
 	return nil
 }
@@ -116,8 +122,8 @@ func (c *Cluster) args(p *Process) []string {
 	if c.cfg.Zones > 0 {
 		args = append(args, "--labels", fmt.Sprintf("zone=z%d", p.Index%c.cfg.Zones))
 	}
-	if c.cfg.Certs != "" {
-		args = append(args, "--certs", c.cfg.Certs)
+	if c.cfg.TLS {
+		args = append(args, "--certs", p.certs)
 	} else {
 		args = append(args, "--insecure")
 		if c.hosts != nil {
@@ -200,9 +206,9 @@ func (c *Cluster) Addrs() []string {
 // ClientConfig is how to dial.
 func (c *Cluster) ClientConfig() percolator.ClientConfig {
 	cfg := c.cfg.Client
-	if cfg.Insecure = c.cfg.Certs == ""; !cfg.Insecure {
-		cfg.CAFile = filepath.Join(c.cfg.Certs, "ca.crt")
-		cfg.CertFile, cfg.KeyFile = filepath.Join(c.cfg.Certs, "client.crt"), filepath.Join(c.cfg.Certs, "client.key")
+	if cfg.Insecure = !c.cfg.TLS; c.cfg.TLS {
+		cfg.CAFile = filepath.Join(c.clientCerts, certs.CACert)
+		cfg.CertFile, cfg.KeyFile = filepath.Join(c.clientCerts, certs.ClientCert), filepath.Join(c.clientCerts, certs.ClientKey)
 	}
 	return cfg
 }

@@ -39,6 +39,7 @@ type Process struct {
 	Disk   *disk.Disk // where Dir is, if its power can fail
 
 	cluster *Cluster
+	certs   string // its folder; empty: none
 	cmd     *exec.Cmd
 	ended   chan struct{} // closed when the process has ended
 	err     error         // how; after ended

@@ -1,0 +1,119 @@
+// Command torture runs all workloads together against a cluster of real processes under one fault after the other, and
+// writes what came of it as a table. Every run of a fault has a cluster of its own, in network namespaces; it needs root.
+//
+//	make torture DURATION=90s SEED=1 ARGS="-faults kill-one,partition-one"
+//
+// An anomaly, or a replica that differs, ends with exit code 1 and keeps the run's directory. All choices come from the
+// seed; the moments at which they happen do not.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/test/cluster"
+)
+
+type options struct {
+	faults   string
+	duration time.Duration
+	seed     uint64
+	nodes    int
+	dir      string
+	out      string
+	plain    bool
+}
+
+func main() {
+	cluster.Main(func(r *percolator.Registry) { counting.Register(r) })
+	victim() // does not return in a client that is there to be killed
+	var o options
+	flag.StringVar(&o.faults, "faults", "", "names, with commas between them; empty: all")
+	flag.DurationVar(&o.duration, "duration", 90*time.Second, "of the workloads under each fault")
+	flag.Uint64Var(&o.seed, "seed", 1, "of all choices")
+	flag.IntVar(&o.nodes, "nodes", 3, "that begin the cluster")
+	flag.StringVar(&o.dir, "dir", "", "to keep the runs' files in; empty: a temporary one, removed if all is well")
+	flag.StringVar(&o.out, "out", "", "a file that the table is written to as well")
+	flag.BoolVar(&o.plain, "insecure", false, "no certificates")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := torture(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "torture:", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // what was deferred has been done
+	}
+}
+
+// torture runs the chosen faults and prints a row for each as soon as there is one.
+func torture(ctx context.Context, o options) (err error) {
+	chosen, err := choose(o.faults)
+	if err != nil {
+		return err
+	}
+	temporary := o.dir == ""
+	if temporary {
+		if o.dir, err = os.MkdirTemp("", "torture-"); err != nil {
+			return err
+		}
+	}
+	var table strings.Builder
+	say := func(line string) {
+		fmt.Println(line)
+		table.WriteString(line + "\n")
+	}
+	say(header)
+	for _, f := range chosen {
+		if ctx.Err() != nil {
+			break
+		}
+		result := run(ctx, o, f, filepath.Join(o.dir, f.name))
+		say(result.row())
+		if result.err != nil {
+			fmt.Fprintf(os.Stderr, "torture: %s: %v\n", f.name, result.err)
+			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, result.err))
+		}
+	}
+	if o.out != "" {
+		err = errors.Join(err, os.WriteFile(o.out, []byte(table.String()), 0o600))
+	}
+	if err == nil && temporary {
+		return os.RemoveAll(o.dir)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w\nthe files are in %s", err, o.dir)
+	}
+	return err
+}
+
+// choose finds the faults by their names.
+func choose(names string) ([]fault, error) {
+	if names == "" {
+		return faults, nil
+	}
+	var out []fault
+	for _, name := range strings.Split(names, ",") {
+		found := false
+		for _, f := range faults {
+			if f.name == name {
+				out, found = append(out, f), true
+			}
+		}
+		if !found {
+			var all []string
+			for _, f := range faults {
+				all = append(all, f.name)
+			}
+			return nil, fmt.Errorf("there is no fault %q; there are: %s", name, strings.Join(all, ", "))
+		}
+	}
+	return out, nil
+}
