@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -248,8 +249,9 @@ func TestOtherClusterIsRefused(t *testing.T) {
 	}
 }
 
-func writeKeys(t *testing.T, name string, keys ...byte) {
+func writeKeys(t *testing.T, dir string, keys ...byte) {
 	t.Helper()
+	name := filepath.Join(dir, certs.GossipKeys)
 	var lines []string
 	for _, k := range keys {
 		lines = append(lines, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{k}, keyBytes)))
@@ -264,10 +266,9 @@ func writeKeys(t *testing.T, name string, keys ...byte) {
 
 // Keys are rotated under two members that keep on talking: add, use, remove.
 func TestKeysRotate(t *testing.T) {
-	dir := t.TempDir()
-	files := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
+	files := []string{t.TempDir(), t.TempDir()}
 	keyed := func(i int, known ...string) func(*Config) {
-		return func(c *Config) { c.KeysFile, c.Known = files[i], func() []string { return known } }
+		return func(c *Config) { c.Certs, c.Known = files[i], func() []string { return known } }
 	}
 	writeKeys(t, files[0], 1)
 	writeKeys(t, files[1], 1)
@@ -292,7 +293,7 @@ func TestKeysRotate(t *testing.T) {
 		b.Set(func(m *cluster.Member) { m.LeadsMeta = term })
 		eventually(t, "word of it", func() bool { m, _ := a.Member(2); return m.LeadsMeta == term })
 	}
-	if err := os.WriteFile(files[0], []byte("no key\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(files[0], certs.GossipKeys), []byte("no key\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c, _ := start(t, 3, 1, listen(t, "127.0.0.1:0"), keyed(1, a.Addr()))
@@ -306,14 +307,13 @@ func (g *Gossip) selfTerm() uint64 {
 }
 
 func TestWrongKeyStaysOut(t *testing.T) {
-	dir := t.TempDir()
-	right, wrong := filepath.Join(dir, "right"), filepath.Join(dir, "wrong")
+	right, wrong := t.TempDir(), t.TempDir()
 	writeKeys(t, right, 1)
 	writeKeys(t, wrong, 2)
-	a, _ := start(t, 1, 1, listen(t, "127.0.0.1:0"), func(c *Config) { c.KeysFile = right })
+	a, _ := start(t, 1, 1, listen(t, "127.0.0.1:0"), func(c *Config) { c.Certs = right })
 	tries := func(file string) *logged {
 		_, out := start(t, 9, 1, listen(t, "127.0.0.1:0"), func(c *Config) {
-			c.KeysFile, c.Known = file, func() []string { return []string{a.Addr()} }
+			c.Certs, c.Known = file, func() []string { return []string{a.Addr()} }
 		})
 		return out
 	}
@@ -322,7 +322,7 @@ func TestWrongKeyStaysOut(t *testing.T) {
 		eventually(t, "it is told that it is not taken in", func() bool { return out.has("does not take this one in") })
 	}
 	b, _ := start(t, 2, 1, listen(t, "127.0.0.1:0"), func(c *Config) {
-		c.KeysFile, c.Known = right, func() []string { return []string{a.Addr()} }
+		c.Certs, c.Known = right, func() []string { return []string{a.Addr()} }
 	})
 	eventually(t, "the right key", sees(b, 1, 2))
 	if !sees(a, 1, 2)() {
@@ -330,27 +330,17 @@ func TestWrongKeyStaysOut(t *testing.T) {
 	}
 }
 
-func TestKeysFile(t *testing.T) {
+func TestKeysOfOneLength(t *testing.T) {
 	dir := t.TempDir()
-	key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, keyBytes))
-	for name, tc := range map[string]struct {
-		text string
-		keys int
-	}{
-		"one": {key + "\n", 1}, "comment": {"# first\n\n" + key, 1}, "empty": {"", 0}, "short": {"AAAA\n", 0},
-		"text": {"secret\n", 0}, "many": {strings.Repeat(key+"\n", maxKeys+1), 0}, "huge": {strings.Repeat("#\n", maxKeysFile), 0},
-	} {
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(tc.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		keys, err := readKeys(file)
-		if len(keys) != tc.keys || (tc.keys == 0) != errors.Is(err, ErrKeys) {
-			t.Errorf("%s: %d keys, %v", name, len(keys), err)
-		}
-	}
-	if _, err := readKeys(filepath.Join(dir, "none")); !errors.Is(err, ErrKeys) || !errors.Is(err, os.ErrNotExist) {
+	if _, err := readKeys(dir); !errors.Is(err, ErrKeys) || !errors.Is(err, certs.ErrFiles) {
 		t.Errorf("no file: %v", err)
+	}
+	short := base64.StdEncoding.EncodeToString(make([]byte, 16))
+	if err := os.WriteFile(filepath.Join(dir, certs.GossipKeys), []byte(short+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readKeys(dir); !errors.Is(err, ErrKeys) {
+		t.Errorf("a key of 16 bytes: %v", err)
 	}
 }
 
