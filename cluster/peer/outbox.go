@@ -29,6 +29,7 @@ type outbox struct {
 	pending     map[uint64]*waiting // by number
 	bytes       int                 // of pending
 	incarnation uint64              // the newest that was heard of
+	down        uint64              // the newest that is known to have ended
 	closed      bool
 }
 
@@ -69,7 +70,7 @@ func (b *outbox) admit(w *waiting) error {
 	}
 	b.pending[w.id] = w
 	b.bytes += w.bytes
-	w.to = b.incarnation
+	w.to = max(b.incarnation, b.down+1)
 	// The mutex makes sure that the timer is set before anybody can want to stop it.
 	w.timer = time.AfterFunc(time.Until(w.deadline), w.timeout)
 	return nil
@@ -132,9 +133,15 @@ func (b *outbox) hear(incarnation uint64) bool {
 	return incarnation >= last
 }
 
-// ended fails what was asked of the incarnation, or of those before it. One that was taken before any was known may have
-// gone to whichever there was.
+// ended fails what was asked of the incarnation, or of those before it.
 func (b *outbox) ended(incarnation uint64) {
+	b.mu.Lock()
+	known := incarnation <= b.down
+	b.down = max(b.down, incarnation)
+	b.mu.Unlock()
+	if known {
+		return
+	}
 	b.failWhere(func(w *waiting) bool { return w.to <= incarnation })
 }
 

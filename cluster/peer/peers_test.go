@@ -275,10 +275,13 @@ func TestDeath(t *testing.T) {
 					t.Fatalf("another incarnation's end: %v", got)
 				}
 				begin := time.Now()
+				a.Down(2, 0) // again: gossip tells of a member as often as something about it changes
 				if how == "told" {
 					a.Down(2, 1)
 				} else {
-					b.Close()
+					if err := b.Close(); err != nil {
+						t.Error(err)
+					}
 					b = add(self(2, 2), &handler{}, peer.Config{})
 					if _, err := b.Call(context.Background(), 1, ask(1)); err != nil {
 						t.Fatal(err)
@@ -302,7 +305,9 @@ func TestUnreachable(t *testing.T) {
 				t.Errorf("node %d: %v", node, err)
 			}
 		}
-		a.Close()
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
 		if _, err := a.Call(context.Background(), 7, ask(1)); !errors.Is(err, txn.ErrNotSent) || !errors.Is(err, txn.ErrClosed) {
 			t.Error(err)
 		}
@@ -335,7 +340,9 @@ func TestForeignBatches(t *testing.T) {
 		if got := fmt.Sprint(h.got()); got != "[5 6]" || a.Stats().Foreign != 5 {
 			t.Errorf("%s, %+v", got, a.Stats())
 		}
-		raw.Close()
+		if err := raw.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -28,7 +28,7 @@ type waiting struct {
 	then     func(*wire.PeerResponse, error)
 	timer    *time.Timer // ends it at the deadline
 	state    atomic.Int32
-	to       uint64 // the node's incarnation when it was taken; 0: none was known
+	to       uint64 // the node's oldest incarnation that can get it
 }
 
 // message is what is sent: the caller's request with our number and the time that is left.

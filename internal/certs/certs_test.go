@@ -76,7 +76,9 @@ func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error
 	if clientErr = conn.Handshake(); clientErr == nil {
 		_, clientErr = conn.Read(make([]byte, 1))
 	}
-	raw.Close()
+	if err := raw.Close(); err != nil {
+		t.Error(err)
+	}
 	<-done
 	return serverErr, clientErr
 }

@@ -136,7 +136,9 @@ func TestBeginsAnew(t *testing.T) {
 			t.Error(got)
 		}
 		for _, l := range []peer.Link{a, old, b} {
-			l.Close()
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }
