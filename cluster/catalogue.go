@@ -7,7 +7,9 @@ import (
 	"fmt"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 func asServer(err error, into **txn.ServerError) bool { return errors.As(err, into) }
@@ -63,27 +65,41 @@ func (m *Meta) changeCatalogue(ctx context.Context, fn func(*pb.Catalogue) ([]ch
 	return nil
 }
 
-// push gives the catalogue to every tablet, those included that a split makes meanwhile: it is over when the map has no
-// tablet that was not asked. A split inherits the version, so a tablet that appears after its parent was asked has it.
+// push gives the catalogue to every tablet of user tables: it walks along all rows, and each tablet is asked for the range
+// that it is believed to have. One that has another range by now refuses, and the walk goes on with what is there. A
+// split inherits the version, so what is made of a tablet after it was asked has it.
 func (m *Meta) push(ctx context.Context, c *pb.Catalogue) error {
-	asked := map[uint64]bool{MetaTablet: true}
+	at := wire.Position{Table: mvcc.FirstUserTable}
 	for {
-		news := false
-		for _, d := range m.router.All() {
-			if asked[d.TabletId] {
-				continue
-			}
-			news = true
-			asked[d.TabletId] = true
-			req := &pb.TabletRequest{Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{Catalogue: c}}}
-			if _, err := m.send(ctx, d.TabletId, req); err != nil {
-				return fmt.Errorf("cluster: give tablet %d the catalogue: %w", d.TabletId, err)
-			}
+		end, bounded, err := m.pushOne(ctx, at, c)
+		if err != nil || !bounded {
+			return err
 		}
-		if !news {
-			return nil
-		}
+		at = end
 	}
+}
+
+// pushOne gives the catalogue to the tablet that holds the position and returns where that ends.
+func (m *Meta) pushOne(ctx context.Context, at wire.Position, c *pb.Catalogue) (end wire.Position, bounded bool, err error) {
+	err = retry(ctx, func() (bool, error) {
+		held, err := m.router.Find(ctx, at.Table, at.Row, 1)
+		if err != nil || len(held) == 0 {
+			return false, err
+		}
+		d := held[0]
+		req := &pb.TabletRequest{Epoch: d.Epoch, Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{Catalogue: c}}}
+		_, err = m.send(ctx, d.TabletId, req)
+		var refused *txn.ServerError
+		if asServer(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("cluster: give tablet %d the catalogue: %w", d.TabletId, err)
+		}
+		end, bounded = wire.EndOf(d)
+		return true, nil
+	})
+	return end, bounded, err
 }
 
 // Sync gives every tablet the newest catalogue: it repairs what a crash between the record and the push left.

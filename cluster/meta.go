@@ -87,42 +87,6 @@ func (m *Meta) getAll(ctx context.Context, rows ...string) ([][]byte, error) {
 	return out, nil
 }
 
-// change is one record's conditional write: old nil means that there must be none; value nil deletes it. With keep it is
-// the condition alone.
-type change struct {
-	row        string
-	old, value []byte
-	keep       bool
-}
-
-// swap makes all changes if every old value still stands; false if one does not.
-func (m *Meta) swap(ctx context.Context, changes ...change) (bool, error) {
-	w := &pb.RawWriteRequest{}
-	for _, c := range changes {
-		w.Conditions = append(w.Conditions, &pb.RawCondition{Cell: metaCell(c.row), Absent: c.old == nil, Value: c.old})
-		if c.keep {
-			continue
-		}
-		kind := pb.Kind_KIND_PUT
-		if c.value == nil {
-			kind = pb.Kind_KIND_DELETE
-		}
-		w.Writes = append(w.Writes, &pb.CellWrite{Cell: metaCell(c.row), Kind: kind, Value: c.value})
-	}
-	r, err := m.send(ctx, MetaTablet, &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: w}})
-	if err != nil {
-		return false, fmt.Errorf("cluster: write %s: %w", changes[0].row, err)
-	}
-	switch s := r.GetMutation().GetStatus(); s {
-	case pb.Status_STATUS_OK:
-		return true, nil
-	case pb.Status_STATUS_MISMATCH:
-		return false, nil
-	default:
-		return false, fmt.Errorf("cluster: write %s: unexpected status %v", changes[0].row, s)
-	}
-}
-
 // retry runs fn until it reports done; it waits a little between tries, for another writer has won.
 func retry(ctx context.Context, fn func() (done bool, err error)) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -147,12 +111,15 @@ func (m *Meta) nextID(ctx context.Context, row string, first uint64) (id uint64,
 		}
 		id = first
 		if old != nil {
-			if len(old) != 8 {
+			if len(old) != 8 && len(old) != 16 {
 				return false, fmt.Errorf("cluster: counter %s is damaged", row)
 			}
 			id = binary.BigEndian.Uint64(old)
 		}
-		return m.swap(ctx, change{row: row, old: old, value: binary.BigEndian.AppendUint64(nil, id+1)})
+		// Beside the number something that no other writer writes: so that after a lost answer nobody takes another's
+		// number for his own.
+		value := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, id+1), rand.Uint64())
+		return m.swap(ctx, change{row: row, old: old, value: value})
 	})
 	return id, err
 }

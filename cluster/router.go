@@ -14,55 +14,140 @@ import (
 // TabletPort is how operations reach a tablet of this node.
 type TabletPort = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
 
-// Router is the node's tablet map: what ranges there are, and the ports of the tablets that this node holds. Safe for
-// concurrent use.
+// Router is the node's tablet map: what ranges there are, the ports of the replicas that this node holds, and who is
+// believed to lead each tablet. Meta's records are the ground truth; the router holds all of them, as of some time ago,
+// and whatever tablets have said of themselves since. Safe for concurrent use.
 type Router struct {
-	mu      sync.RWMutex
-	ports   map[uint64]*TabletPort
-	tablets map[uint64]*pb.TabletDescriptor
-	sorted  []*pb.TabletDescriptor // by start; nil: to be sorted again
+	mu     sync.RWMutex
+	routes map[uint64]route
+	sorted []*pb.TabletDescriptor // by start; nil: to be sorted again
+	news   refresh
 }
+
+// route is what is known of one tablet.
+type route struct {
+	descriptor *pb.TabletDescriptor // nil: none is known
+	port       *TabletPort          // nil: no replica is here
+	leader     uint64               // the node that is believed to lead; 0: not known. A hint
+}
+
+// maxRoutes bounds the map: more tablets than a cluster can have.
+const maxRoutes = 1 << 20
 
 // NewRouter returns an empty map.
-func NewRouter() *Router {
-	return &Router{ports: map[uint64]*TabletPort{}, tablets: map[uint64]*pb.TabletDescriptor{}}
+func NewRouter() *Router { return &Router{routes: map[uint64]route{}} }
+
+// Attach makes a replica of this node reachable.
+func (r *Router) Attach(id uint64, p *TabletPort) {
+	r.change(id, func(at *route) { at.port = p })
 }
 
-// Attach makes a tablet of this node reachable.
-func (r *Router) Attach(id uint64, p *TabletPort) {
+// Detach forgets the port of a replica that this node no longer has; the tablet stays known.
+func (r *Router) Detach(id uint64) {
+	r.change(id, func(at *route) { at.port = nil })
+}
+
+// Led notes that the node leads the tablet, 0 that nobody is known to. It is a hint: whoever follows it in vain learns
+// better.
+func (r *Router) Led(id, node uint64) {
+	if r.route(id).leader != node {
+		r.change(id, func(at *route) { at.leader = node })
+	}
+}
+
+// Unled forgets that the node leads the tablet, if that is what is believed.
+func (r *Router) Unled(id, node uint64) {
+	if r.route(id).leader == node {
+		r.change(id, func(at *route) {
+			if at.leader == node {
+				at.leader = 0
+			}
+		})
+	}
+}
+
+// Lost forgets that the node leads anything: it is known dead.
+func (r *Router) Lost(node uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ports[id] = p
+	for id, at := range r.routes {
+		if at.leader == node {
+			at.leader = 0
+			r.routes[id] = at
+		}
+	}
 }
 
-// Port is the port of a tablet of this node; nil if it is not here.
-func (r *Router) Port(id uint64) *TabletPort {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.ports[id]
-}
+// Leader is the node that is believed to lead the tablet; 0: not known.
+func (r *Router) Leader(id uint64) uint64 { return r.route(id).leader }
 
-// Held are the ids of the tablets that this node holds.
-func (r *Router) Held() []uint64 {
+// LedBy are the tablets that the node is believed to lead, in range order.
+func (r *Router) LedBy(node uint64) []*pb.TabletDescriptor {
+	sorted := r.inOrder()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	out := make([]uint64, 0, len(r.ports))
-	for id := range r.ports {
-		out = append(out, id)
+	var out []*pb.TabletDescriptor
+	for _, d := range sorted {
+		if r.routes[d.TabletId].leader == node {
+			out = append(out, d)
+		}
 	}
 	return out
 }
 
-// Update takes what a tablet says of itself, unless a higher epoch is known. It reports whether that was news.
-func (r *Router) Update(d *pb.TabletDescriptor) bool {
+func (r *Router) change(id uint64, fn func(*route)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if have := r.tablets[d.TabletId]; have != nil && have.Epoch >= d.Epoch {
+	at, known := r.routes[id]
+	fn(&at)
+	if at == (route{}) {
+		delete(r.routes, id)
+	} else if known || len(r.routes) < maxRoutes {
+		r.routes[id] = at
+	}
+}
+
+func (r *Router) route(id uint64) route {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.routes[id]
+}
+
+// Port is the port of a replica of this node; nil if there is none.
+func (r *Router) Port(id uint64) *TabletPort { return r.route(id).port }
+
+// Held are the ids of the tablets that this node holds a replica of.
+func (r *Router) Held() []uint64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out []uint64
+	for id, at := range r.routes {
+		if at.port != nil {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Descriptor is the newest that is known of the tablet; nil if none is.
+func (r *Router) Descriptor(id uint64) *pb.TabletDescriptor { return r.route(id).descriptor }
+
+// Update takes what a tablet says of itself, unless a higher epoch is known. It reports whether that was news.
+func (r *Router) Update(d *pb.TabletDescriptor) bool {
+	if d == nil {
 		return false
 	}
-	r.tablets[d.TabletId] = d
-	r.sorted = nil
-	return true
+	if have := r.route(d.TabletId).descriptor; have != nil && have.Epoch >= d.Epoch {
+		return false
+	}
+	news := false
+	r.change(d.TabletId, func(at *route) {
+		if news = at.descriptor == nil || at.descriptor.Epoch < d.Epoch; news {
+			at.descriptor = d
+			r.sorted = nil
+		}
+	})
+	return news
 }
 
 // All are the descriptors in range order. The slice is the caller's, the descriptors are shared and immutable.
@@ -78,18 +163,25 @@ func (r *Router) inOrder() []*pb.TabletDescriptor {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sorted == nil {
-		r.sorted = make([]*pb.TabletDescriptor, 0, len(r.tablets))
-		for _, d := range r.tablets {
-			r.sorted = append(r.sorted, d)
-		}
-		slices.SortFunc(r.sorted, func(a, b *pb.TabletDescriptor) int {
-			if wire.StartOf(a).Less(wire.StartOf(b)) {
-				return -1
+		r.sorted = make([]*pb.TabletDescriptor, 0, len(r.routes))
+		for _, at := range r.routes {
+			if at.descriptor != nil {
+				r.sorted = append(r.sorted, at.descriptor)
 			}
-			return 1
-		})
+		}
+		slices.SortFunc(r.sorted, byStart)
 	}
 	return r.sorted
+}
+
+func byStart(a, b *pb.TabletDescriptor) int {
+	switch s, t := wire.StartOf(a), wire.StartOf(b); {
+	case s.Less(t):
+		return -1
+	case t.Less(s):
+		return 1
+	}
+	return 0
 }
 
 // Locate returns up to limit descriptors in range order, beginning with the one that holds (table, row); none if no

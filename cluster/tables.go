@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -145,9 +146,9 @@ func (m *Meta) DropTable(ctx context.Context, name string) error {
 // split makes a tablet boundary before (table, row). A boundary that is there already is no error.
 func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error {
 	return retry(ctx, func() (bool, error) {
-		held := m.router.Locate(table, row, 1)
-		if len(held) == 0 {
-			return false, nil
+		held, err := m.router.Find(ctx, table, row, 1)
+		if err != nil || len(held) == 0 {
+			return false, err
 		}
 		if wire.StartOf(held[0]) == (wire.Position{Table: table, Row: row}) {
 			return true, nil
@@ -160,6 +161,9 @@ func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error 
 			Split: &pb.SplitRequest{Table: uint32(table), Row: wire.Bytes(row), NewTabletId: id},
 		}})
 		var refused *txn.ServerError
+		if errors.Is(err, errUnknown) { // done or not: the tablet itself answers the next attempt with what it has become
+			return false, nil
+		}
 		if asServer(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {
 			return false, nil
 		}

@@ -4,96 +4,130 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
-	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // OraclePort is how requests for timestamps reach this node's oracle.
 type OraclePort = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 
-// Transport is a node's own txn.Transport: operations go by pointer into the tablets' mailboxes, which is where they are
-// batched; nothing is copied or marshalled.
+// Transport is a node's own txn.Transport: where this node leads, operations go by pointer into the tablets' mailboxes,
+// which is where they are batched, and nothing is copied or marshalled; elsewhere they go to the node that leads.
 type Transport struct {
 	txn.Admin
-	router *Router
-	meta   *Meta
-	oracle *OraclePort
-	self   mvcc.Worker
-	status func(context.Context) (*pb.NodeStatusResponse, error)
+	carrier *Carrier
+	oracles *Oracles
+	meta    *Meta
+	self    mvcc.Worker
+	status  func(context.Context) (*pb.NodeStatusResponse, error)
 }
 
 var _ txn.Transport = (*Transport)(nil)
 
 // NewTransport wires a node's transport.
-func NewTransport(router *Router, meta *Meta, oracle *OraclePort, self mvcc.Worker,
+func NewTransport(carrier *Carrier, oracles *Oracles, meta *Meta, self mvcc.Worker,
 	status func(context.Context) (*pb.NodeStatusResponse, error), admin txn.Admin) *Transport {
-	return &Transport{Admin: admin, router: router, meta: meta, oracle: oracle, self: self, status: status}
+	return &Transport{Admin: admin, carrier: carrier, oracles: oracles, meta: meta, self: self, status: status}
 }
-
-// overloadedRetry is the hint in refusals of a full queue.
-const overloadedRetry = 5 * time.Millisecond
 
 // Send implements txn.Transport.
 func (t *Transport) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	return send(ctx, t.router, d.GetTabletId(), req)
-}
-
-func send(ctx context.Context, router *Router, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	port := router.Port(tablet)
-	if port == nil {
-		return serverError(pb.Error_CODE_UNAVAILABLE, "tablet %d is not on this node", tablet), nil
-	}
-	r, err := port.Ask(ctx, req, wire.Bypasses(req))
-	if errors.Is(err, actorkit.ErrOverloaded) {
-		r = serverError(pb.Error_CODE_OVERLOADED, "tablet %d has %d operations waiting", tablet, port.Queued())
-		r.Error.RetryAfterMs = uint32(overloadedRetry.Milliseconds())
-		return r, nil
+	r, err := t.carrier.Send(ctx, d, req)
+	if at := r.GetGet().GetAt(); at != 0 { // a first read's timestamp, which the oracle gave its tablet
+		t.oracles.Saw(mvcc.Timestamp(at))
 	}
 	return r, err
 }
 
-func serverError(code pb.Error_Code, format string, args ...any) *pb.TabletResponse {
-	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
+// Sender is the carrier as Meta needs it: it finds the leader and tries what was surely not done again, until ctx ends.
+// What changes nothing, or the same thing however often it is done, is tried again after a lost answer too; of anything
+// else the error then wraps errUnknown.
+func (c *Carrier) Sender() Sender {
+	return func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (r *pb.TabletResponse, err error) {
+		for wait := time.Millisecond; ; wait = min(2*wait, senderPause) {
+			r, err = c.attempt(ctx, tablet, req)
+			if !errors.Is(err, errAgain) {
+				return r, err
+			}
+			if ended := pauseFor(ctx, wait/2+rand.N(wait)); ended != nil {
+				return nil, fmt.Errorf("%w (last attempt: %w)", ended, err)
+			}
+		}
+	}
 }
 
-// LocalSender is a Sender over the router's ports.
-func LocalSender(router *Router) Sender {
-	return func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (r *pb.TabletResponse, err error) {
-		err = retry(ctx, func() (bool, error) {
-			r, err = send(ctx, router, tablet, req)
-			if err != nil {
-				return false, err
-			}
-			switch e := r.GetError(); e.GetCode() {
-			case pb.Error_CODE_UNSPECIFIED:
-				return true, nil
-			case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_OVERLOADED, pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_UNAVAILABLE:
-				return false, nil
-			default:
-				return false, &txn.ServerError{Code: e.GetCode(), Message: e.GetMessage()}
-			}
-		})
-		return r, err
+// senderPause is the longest pause between two attempts: an election takes about a second, and its end should be noticed
+// soon.
+const senderPause = 100 * time.Millisecond
+
+var (
+	errAgain = errors.New("try again")
+	// errUnknown: whether the operation was done, or will be, is not known.
+	errUnknown = errors.New("cluster: the answer was lost")
+)
+
+// attempt is one try of a Sender.
+func (c *Carrier) attempt(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if deadline, ok := ctx.Deadline(); ok && req.DeadlineMs == 0 {
+		// Another message for each attempt: what is late is dropped at the latest when this attempt is given up.
+		left := max(1, min(time.Until(deadline), attemptTimeout).Milliseconds())
+		req = &pb.TabletRequest{TabletId: tablet, Epoch: req.Epoch, DeadlineMs: left, Op: req.Op}
 	}
+	r, err := c.Send(ctx, &pb.TabletDescriptor{TabletId: tablet}, req)
+	lost := err != nil && !errors.Is(err, txn.ErrNotSent)
+	code := r.GetError().GetCode()
+	switch {
+	case err == nil && r.GetError() == nil:
+		return r, nil
+	case ctx.Err() != nil && err != nil:
+		return nil, ctx.Err()
+	case lost || code == pb.Error_CODE_UNKNOWN || code == pb.Error_CODE_INTERNAL:
+		if err == nil {
+			err = errors.New(r.Error.Message)
+		}
+		if mayRepeat(req) || sameAgain(req) {
+			return nil, fmt.Errorf("%w: %w", errAgain, err)
+		}
+		return nil, fmt.Errorf("%w: %w", errUnknown, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errAgain, err)
+	}
+	switch e := r.Error; e.Code {
+	case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_OVERLOADED, pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_UNAVAILABLE:
+		return nil, fmt.Errorf("%w: %s", errAgain, e.Message)
+	default:
+		return nil, &txn.ServerError{Code: e.Code, Message: e.Message}
+	}
+}
+
+// sameAgain reports whether doing the operation twice is doing it once, whatever happens between: versions and epochs
+// see to it.
+func sameAgain(req *pb.TabletRequest) bool {
+	switch req.Op.(type) {
+	case *pb.TabletRequest_SetCatalogue, *pb.TabletRequest_Collect, *pb.TabletRequest_Mark:
+		return true
+	}
+	return false
 }
 
 // Timestamps implements txn.Transport.
 func (t *Transport) Timestamps(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error) {
-	r, err := t.oracle.Ask(ctx, &pb.TimestampsRequest{Count: uint32(count)}, false)
-	if err != nil {
-		return 0, 0, fmt.Errorf("oracle: %w", err)
-	}
-	return mvcc.Timestamp(r.First), int(r.Count), nil
+	return t.oracles.Ask(ctx, count)
 }
 
 // Locate implements txn.Transport.
-func (t *Transport) Locate(_ context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
-	held := t.router.Locate(table, row, limit)
+func (t *Transport) Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	held, err := t.carrier.router.Find(ctx, table, row, limit)
+	if err != nil {
+		return nil, refuse(pb.Error_CODE_UNAVAILABLE, "the tablet map could not be read: %v", err)
+	}
 	if len(held) == 0 {
 		return nil, refuse(pb.Error_CODE_UNAVAILABLE, "no tablet is known to hold table %d row %.64q", table, row)
 	}
@@ -123,10 +157,13 @@ func (t *Transport) SplitTablet(ctx context.Context, table string, row string) e
 	return t.meta.SplitTablet(ctx, table, row)
 }
 
-// WorkerDead implements txn.Transport. What one node knows for sure: its own earlier incarnations have ended, for the
-// store is held by one process at a time.
+// WorkerDead implements txn.Transport: what gossip has positive knowledge of, and that this node's own earlier
+// incarnations have ended, for the store is held by one process at a time.
 func (t *Transport) WorkerDead(_ context.Context, w mvcc.Worker) bool {
-	return w.Node == t.self.Node && w.Node != 0 && w.Incarnation < t.self.Incarnation
+	if w.Node == t.self.Node {
+		return w.Node != 0 && w.Incarnation < t.self.Incarnation
+	}
+	return t.carrier.members != nil && t.carrier.members.Dead(w)
 }
 
 // NodeStatus implements txn.Transport.

@@ -11,7 +11,8 @@ import (
 )
 
 // startCollector starts the job that bounds history (invariant 11 of design section 4).
-func (n *Node) startCollector() error {
+func (l *leaderJobs) startCollector() error {
+	n := l.n
 	tune := n.cfg.Collection
 	if tune.Off {
 		return nil
@@ -23,8 +24,8 @@ func (n *Node) startCollector() error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	n.collector = c
-	n.jobs = append(n.jobs, c)
+	l.collector = c
+	l.running = append(l.running, c)
 	return nil
 }
 
@@ -79,8 +80,10 @@ func (d drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting 
 // historyStatus is how far collection has come: the collector's view and the tablets' own figures.
 func (n *Node) historyStatus(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	out := &pb.HistoryStatus{BlockedBy: "collection is off"}
-	if n.collector != nil {
-		out = n.collector.Status()
+	if c := n.changes.jobs.collection(); c != nil {
+		out = c
+	} else if !n.cfg.Collection.Off {
+		out.BlockedBy = "the node that leads meta knows" // and tells: this one does not
 	}
 	first := true
 	for _, t := range tablets {

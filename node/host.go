@@ -96,18 +96,18 @@ func (h *host) Timestamps(n int, then func(mvcc.Timestamp, error)) {
 }
 
 func (h *host) timestamps(n int, then func(mvcc.Timestamp, error)) {
-	port := h.n.oraclePort.Load()
-	if port == nil {
-		then(0, errNoOracle)
-		return
-	}
-	err := port.Tell(&pb.TimestampsRequest{Count: uint32(n)}, time.Time{}, true, func(r actorkit.Result[*pb.TimestampsResponse]) {
-		then(mvcc.Timestamp(r.Value.GetFirst()), r.Err)
+	h.n.oracles.Tell(n, time.Now().Add(stampTimeout), true, func(first mvcc.Timestamp, got int, err error) {
+		if err == nil && got < n {
+			err = errFewTimestamps
+		}
+		then(first, err)
 	})
-	if err != nil {
-		then(0, err)
-	}
 }
+
+// stampTimeout is how long a tablet waits for timestamps: cells are reserved meanwhile.
+const stampTimeout = 3 * time.Second
+
+var errFewTimestamps = errors.New("node: the oracle gave fewer timestamps than were asked for")
 
 // TimestampsNow implements tablet.Host.
 func (h *host) TimestampsNow(n int) (mvcc.Timestamp, bool) {
@@ -117,8 +117,6 @@ func (h *host) TimestampsNow(n int) (mvcc.Timestamp, bool) {
 	}
 	return o.Now(n)
 }
-
-var errNoOracle = errors.New("node: the oracle is not running yet")
 
 // SplitApplied implements tablet.Host.
 func (h *host) SplitApplied(left, right *pb.TabletDescriptor) {
@@ -131,6 +129,10 @@ func (h *host) SplitApplied(left, right *pb.TabletDescriptor) {
 // Leading implements tablet.Host.
 func (h *host) Leading(d *pb.TabletDescriptor) {
 	h.n.router.Update(d)
+	h.n.router.Led(d.TabletId, h.n.identity.NodeID)
+	if d.TabletId == cluster.MetaTablet {
+		h.n.changes.wake()
+	}
 	h.n.system.Root.Send(h.reports, &reportTablet{d})
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,8 +145,12 @@ func (h *host) Leading(d *pb.TabletDescriptor) {
 	}
 }
 
-// SendRaft implements tablet.Host: there is no other node yet.
-func (h *host) SendRaft(*wire.RaftMessage) {}
+// SendRaft implements tablet.Host.
+func (h *host) SendRaft(m *wire.RaftMessage) {
+	if h.n.peers != nil {
+		h.n.peers.Raft(m)
+	}
+}
 
 // Failed implements tablet.Host.
 func (h *host) Failed(id uint64, err error) {
@@ -238,14 +244,20 @@ func (n *Node) storedTablets() (ids []uint64, err error) {
 	return ids, nil
 }
 
-// startTablets starts all tablets of the store and waits until they lead.
+// startTablets starts all tablets of the store and waits until those lead that have no other replica. Who leads the others
+// is up to their groups.
 func (n *Node) startTablets(ctx context.Context) error {
 	ids, err := n.storedTablets()
 	if err != nil {
 		return err
 	}
-	for _, id := range ids {
-		n.host.starting[id] = true
+	if n.peers == nil {
+		for _, id := range ids {
+			n.host.starting[id] = true
+		}
+	}
+	if len(n.host.starting) == 0 {
+		close(n.host.all)
 	}
 	for _, id := range ids {
 		if err := n.spawnTablet(id); err != nil {
@@ -277,13 +289,11 @@ func (n *Node) alone(id uint64) *tablet.Alone {
 	return &n.metaAlone
 }
 
-var errNoMeta = errors.New("node: the meta tablet is not here")
-
 // Mark implements oracle.Meta.
 func (m metaMark) Mark(raiseTo uint64, then func(term, mark uint64, err error)) {
 	port := m.router.Port(cluster.MetaTablet)
 	if port == nil {
-		then(0, 0, errNoMeta)
+		then(0, 0, &cluster.NotLeader{Leader: m.router.Leader(cluster.MetaTablet)})
 		return
 	}
 	req := &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: raiseTo}}}
@@ -291,6 +301,8 @@ func (m metaMark) Mark(raiseTo uint64, then func(term, mark uint64, err error)) 
 		switch e := r.Value.GetError(); {
 		case r.Err != nil:
 			then(0, 0, r.Err)
+		case e.GetCode() == pb.Error_CODE_NOT_LEADER:
+			then(0, 0, &cluster.NotLeader{Leader: e.LeaderNode})
 		case e != nil:
 			then(0, 0, fmt.Errorf("meta tablet: %s", e.Message))
 		default:

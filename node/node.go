@@ -12,12 +12,11 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/actors/backfill"
-	"github.com/percolator-go/percolator/actors/collector"
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/tablet"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -45,25 +44,31 @@ type Node struct {
 	logs     *tablet.LogActor
 	readers  *tablet.ReadPool
 	router   *cluster.Router
+	members  cluster.Members
+	unwatch  func()      // ends the watch of members; nil: there is none
+	peers    *peer.Peers // nil: there are no other nodes
+	carrier  *cluster.Carrier
+	oracles  *cluster.Oracles
 	meta     *cluster.Meta
 	host     *host
 	oracle   *oracle.Oracle
 	lockd    *lockd.Lockd
 	client   *txn.Client
 	db       *percolator.DB
-	notify   *notifications
-	jobs     []job
+	notify   atomic.Pointer[notifications]
+	changes  *changes
 
-	backfills *backfill.Job
-	collector *collector.Collector // nil: history is not collected
-	honouring sync.Mutex           // held while the dispatcher is told what the catalogue says
+	honouring sync.Mutex // held while the dispatcher is told what the catalogue says
 
 	servers *servers
 
-	oraclePort atomic.Pointer[oracle.Port]
-	oracleNow  atomic.Pointer[oracle.Oracle]
-	metaAlone  tablet.Alone
-	turns      *actorkit.Dispatcher
+	// What other nodes may ask before everything runs.
+	peersOpen   chan struct{} // closed when the node's carrier is there
+	lockService atomic.Pointer[lockd.Lockd]
+	oraclePort  atomic.Pointer[oracle.Port]
+	oracleNow   atomic.Pointer[oracle.Oracle]
+	metaAlone   tablet.Alone
+	turns       *actorkit.Dispatcher
 
 	mu     sync.Mutex
 	closed bool
@@ -89,6 +94,8 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: cluster.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
+	n.peersOpen = make(chan struct{})
+	n.changes = newChanges(n)
 	if err := n.open(ctx, registry); err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
@@ -107,8 +114,10 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.turns = actorkit.NewDispatcher(keptGoroutines())
 	n.logs = tablet.SpawnLog(n.system, n.store.LogWriter(), n.cfg.Batch.Log, n.cfg.Logger, actorkit.On(n.turns))
 	n.readers = tablet.NewReadPool(readWorkers())
-	n.meta = cluster.NewMeta(cluster.LocalSender(n.router), n.router)
 	n.host = newHost(n)
+	if err := n.openPeers(); err != nil {
+		return err
+	}
 	if err := n.startTablets(ctx); err != nil {
 		return err
 	}
@@ -123,18 +132,28 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err != nil {
 		return err
 	}
+	n.lockService.Store(n.lockd)
 	n.client = txn.NewClient(n.parts.wrap(n.transport()), txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
 	n.db = percolator.NewDB(n.client)
-	if err := n.meta.Sync(ctx); err != nil {
-		return fmt.Errorf("node: give all tablets the catalogue: %w", err)
+	if err := n.findMeta(ctx); err != nil {
+		return err
 	}
+	n.changes.start()
 	if err := n.startNotifications(ctx, registry); err != nil {
 		return err
 	}
-	if err := n.startJobs(); err != nil {
-		return err
-	}
 	return n.serve(ctx)
+}
+
+// findMeta waits until meta answers, reads the tablet map and repairs what a crash has left of a change of the catalogue.
+func (n *Node) findMeta(ctx context.Context) error {
+	if err := n.router.Refresh(ctx); err != nil {
+		return fmt.Errorf("node: read the tablet map: %w", err)
+	}
+	if err := n.meta.Sync(ctx); err != nil {
+		return fmt.Errorf("node: give all tablets the catalogue: %w", err)
+	}
+	return nil
 }
 
 func (n *Node) openStore() error {
@@ -151,7 +170,7 @@ func (n *Node) openStore() error {
 }
 
 func (n *Node) transport() *cluster.Transport {
-	return cluster.NewTransport(n.router, n.meta, n.oracle.Port(), n.worker(), n.status, &admin{n: n})
+	return cluster.NewTransport(n.carrier, n.oracles, n.meta, n.worker(), n.status, &admin{n: n})
 }
 
 // worker is who this process is in locks.
@@ -183,10 +202,13 @@ func (n *Node) Drain(ctx context.Context) error {
 	if n.servers != nil {
 		n.servers.drain(ctx)
 	}
-	errs = append(errs, n.stopJobs(ctx))
-	if n.notify != nil {
+	if n.unwatch != nil {
+		n.unwatch()
+	}
+	errs = append(errs, n.changes.stop(ctx))
+	if x := n.notify.Load(); x != nil {
 		n.host.setHint(nil)
-		errs = append(errs, n.notify.stop(ctx))
+		errs = append(errs, x.stop(ctx))
 	}
 	if n.client != nil {
 		n.client.Flush()
@@ -203,6 +225,9 @@ func (n *Node) stop() error {
 	}
 	if n.client != nil {
 		add(n.client.Close())
+	}
+	if n.peers != nil {
+		add(n.peers.Close()) // what others ask from here on nobody answers
 	}
 	if n.lockd != nil {
 		add(n.lockd.Stop(context.Background()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
@@ -19,7 +20,7 @@ import (
 // notifications are the parts that find dirty cells and run observers (§2.4).
 type notifications struct {
 	dispatcher *observer.Dispatcher
-	scanners   *scanner.Scanners
+	scanners   atomic.Pointer[scanner.Scanners]
 }
 
 // checkDeadlines: an observer that may run longer than the history could find its snapshot gone (invariant 11).
@@ -36,9 +37,6 @@ func checkDeadlines(r *percolator.Registry, history time.Duration) error {
 
 // startNotifications creates the observers' tables, enters them in the catalogue, and starts what runs them.
 func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) error {
-	if err := n.startBackfills(); err != nil {
-		return err
-	}
 	var registered []observer.Registered
 	var infos []*pb.ObserverInfo
 	for _, o := range r.Observers() {
@@ -65,17 +63,30 @@ func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) e
 	if err != nil {
 		return err
 	}
-	n.notify = &notifications{dispatcher: dispatcher}
+	x := &notifications{dispatcher: dispatcher}
+	n.notify.Store(x)
+	if err := n.meta.Link(ctx, n.worker(), namesOf(registered)); err != nil {
+		return fmt.Errorf("node: enter the observers that this node runs: %w", err)
+	}
 	if err := n.honour(ctx); err != nil { // before anything can run: a pause outlives the process
 		return fmt.Errorf("node: what the catalogue says of observers: %w", err)
 	}
-	return n.startScanners()
+	return n.startScanners(x)
 }
 
-func (n *Node) startScanners() error {
+func namesOf(observers []observer.Registered) []string {
+	out := make([]string, 0, len(observers))
+	for _, o := range observers {
+		out = append(out, o.Spec.Name)
+	}
+	return out
+}
+
+func (n *Node) startScanners(x *notifications) error {
 	tune := n.cfg.Notifications
 	cfg := scanner.Config{
-		Targets: n.notify.dispatcher.Targets(), Paused: n.notify.dispatcher.Paused, Dispatcher: n.notify.dispatcher, Places: places{n.router},
+		Targets: x.dispatcher.Targets(), Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher, Places: places{n.router, n.identity.NodeID},
+		Owner:  ownerOf(n.identity.NodeID, n.identity.Incarnation),
 		Walker: scanner.NewWalker(n.client.Transport()), Resolver: n.client,
 		Hints: hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
@@ -87,15 +98,15 @@ func (n *Node) startScanners() error {
 		cfg.Scanners = -1
 	}
 	if !tune.NoLockd {
-		cfg.Locker = n.lockd
+		cfg.Locker = &locker{n}
 	}
-	var err error
-	n.notify.scanners, err = scanner.Spawn(n.system, cfg)
+	scanners, err := scanner.Spawn(n.system, cfg)
 	if err != nil {
 		return err
 	}
+	x.scanners.Store(scanners)
 	if !tune.NoHints {
-		n.host.setHint(n.notify.scanners.Hint)
+		n.host.setHint(scanners.Hint)
 	}
 	return nil
 }
@@ -111,11 +122,17 @@ func hintsOf(t config.Notifications) scanner.Hints {
 }
 
 // places are the tablets as scanners see them.
-type places struct{ router *cluster.Router }
+type places struct {
+	router *cluster.Router
+	self   uint64
+}
 
-// Tablets implements scanner.Places: on one node all tablets are led here. Meta has no observers.
-func (p places) Tablets(context.Context, bool) ([]*pb.TabletDescriptor, error) {
+// Tablets implements scanner.Places: those that this node leads, or all that it knows of. Meta has no observers.
+func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, error) {
 	all := p.router.All()
+	if local {
+		all = p.router.LedBy(p.self)
+	}
 	for i, d := range all {
 		if wire.StartOf(d).Table >= mvcc.FirstUserTable {
 			return all[i:], nil
@@ -127,8 +144,8 @@ func (p places) Tablets(context.Context, bool) ([]*pb.TabletDescriptor, error) {
 // stop lets the runs that are under way end, as far as ctx allows.
 func (x *notifications) stop(ctx context.Context) error {
 	var errs []error
-	if x.scanners != nil {
-		errs = append(errs, x.scanners.Stop(ctx))
+	if s := x.scanners.Load(); s != nil {
+		errs = append(errs, s.Stop(ctx))
 	}
 	return errors.Join(append(errs, x.dispatcher.Stop(ctx))...)
 }

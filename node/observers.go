@@ -5,22 +5,25 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/backfill"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// startBackfills starts the job that fills for observers and removes retired ones. Before observers are registered: one
-// that was retired, and is linked again, waits for its removal.
-func (n *Node) startBackfills() error {
-	j, err := backfill.Spawn(n.system, backfill.Config{Meta: n.meta, Client: n.client, Logger: n.cfg.Logger})
+// startBackfills starts the job that fills for observers and removes retired ones. It does not need observers to be
+// registered: one that was retired, and is linked again, waits for its removal.
+func (l *leaderJobs) startBackfills() error {
+	j, err := backfill.Spawn(l.n.system, backfill.Config{Meta: l.n.meta, Client: l.n.client, Logger: l.n.cfg.Logger})
 	if err != nil {
 		return fmt.Errorf("node: back-fills: %w", err)
 	}
-	n.backfills = j
-	n.jobs = append(n.jobs, j)
+	l.backfills = j
+	l.running = append(l.running, j)
 	return nil
 }
 
@@ -33,23 +36,68 @@ func (n *Node) honour(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.notify == nil {
+	x := n.notify.Load()
+	if x == nil {
 		return nil
 	}
-	return n.notify.dispatcher.Control(ctx, c.GetObservers())
+	return x.dispatcher.Control(ctx, c.GetObservers())
 }
 
-// ControlObserver implements txn.Admin: when it returns, no tablet and no dispatcher of this node does otherwise.
+// honourEverywhere has every node that is alive honour the newest catalogue. A node that dies meanwhile, or is not there
+// now, reads it before it runs anything.
+func (n *Node) honourEverywhere(ctx context.Context) error {
+	if err := n.honour(ctx); err != nil {
+		return err
+	}
+	if n.peers == nil {
+		return nil
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, m := range n.members.Alive() {
+		if m.NodeID != n.identity.NodeID {
+			group.Go(func() error { return n.haveHonoured(ctx, m.NodeID) })
+		}
+	}
+	return group.Wait()
+}
+
+// honourAttempt bounds one question to another node, honourPause is the pause before the next.
+const (
+	honourAttempt = 2 * time.Second
+	honourPause   = 50 * time.Millisecond
+)
+
+// haveHonoured asks one node until it has honoured the catalogue or is not believed to be alive any more.
+func (n *Node) haveHonoured(ctx context.Context, node uint64) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, honourAttempt)
+		r, err := n.peers.Call(attempt, node, &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}})
+		cancel()
+		if err == nil && r.GetError() == nil {
+			return nil
+		}
+		if _, alive := n.members.Member(node); !alive {
+			return nil
+		}
+		timer := time.NewTimer(honourPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("node %d is alive and has not honoured the catalogue: %w", node, ctx.Err())
+		}
+	}
+}
+
+// ControlObserver implements txn.Admin: when it returns, no tablet and no dispatcher of a node that is alive does otherwise.
 func (a *admin) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
 	info, err := a.n.meta.ControlObserver(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.n.honour(ctx); err != nil {
+	a.n.changes.jobs.wakeBackfills() // a retired observer's work is removed; another leader of meta is woken below
+	if err := a.n.honourEverywhere(ctx); err != nil {
 		return nil, err
-	}
-	if info.Retired {
-		a.n.backfills.Wake()
 	}
 	return info, nil
 }
@@ -64,12 +112,23 @@ func (a *admin) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Back
 			return nil, err
 		}
 		b, err := a.n.meta.StartBackfill(ctx, req.GetName(), uint64(ts))
-		a.n.backfills.Wake()
+		if err == nil {
+			a.n.wakeBackfills()
+		}
 		return b, err
 	case pb.BackfillRequest_ACTION_CANCEL:
 		return a.n.meta.CancelBackfill(ctx, req.GetName())
 	default:
 		return a.n.meta.Backfill(ctx, req.GetName())
+	}
+}
+
+// wakeBackfills has whoever leads meta look for back-fills. It is a hint: without it they are found a few seconds later.
+func (n *Node) wakeBackfills() {
+	n.changes.jobs.wakeBackfills()
+	if leader := n.router.Leader(cluster.MetaTablet); n.peers != nil && leader != 0 && leader != n.identity.NodeID {
+		req := &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}}
+		n.peers.Tell(leader, time.Now().Add(honourAttempt), req, func(*wire.PeerResponse, error) {})
 	}
 }
 
@@ -88,14 +147,18 @@ func (a *admin) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 		return nil, err
 	}
 	here := map[string]*pb.ObserverStatus{}
-	for _, s := range a.n.notify.status() {
+	for _, s := range a.n.notify.Load().status() {
 		here[s.Name] = s
+	}
+	linked, err := a.n.linked(ctx)
+	if err != nil {
+		return nil, err
 	}
 	out := make([]*pb.ObserverState, 0, len(c.GetObservers()))
 	for _, o := range c.GetObservers() {
 		p := pending[o.Name]
 		out = append(out, &pb.ObserverState{
-			Info: proto.CloneOf(o), Linked: here[o.Name] != nil, Notifications: p.GetNotifications(), Parked: p.GetParked(),
+			Info: proto.CloneOf(o), Linked: linked[o.Name], Notifications: p.GetNotifications(), Parked: p.GetParked(),
 			Intents: p.GetIntents(), OldestTs: p.GetOldestTs(), Status: here[o.Name], Backfill: fills[o.Name],
 		})
 	}
@@ -118,7 +181,21 @@ func (n *Node) age(ts uint64) time.Duration {
 	if ts == 0 {
 		return 0
 	}
-	last, _, _ := n.oracle.Stats()
-	now := max(last.Millis(), time.Now().UnixMilli())
+	now := max(n.oracles.Seen().Millis(), time.Now().UnixMilli())
 	return max(0, time.Duration(now-mvcc.Timestamp(ts).Millis())*time.Millisecond)
+}
+
+// linked are the observers that some node which is alive runs.
+func (n *Node) linked(ctx context.Context) (map[string]bool, error) {
+	if n.peers == nil { // no question to meta: this node's status must not wait for it
+		here := map[string]bool{}
+		for _, s := range n.notify.Load().status() {
+			here[s.Name] = true
+		}
+		return here, nil
+	}
+	return n.meta.Linked(ctx, func(node uint64) bool {
+		_, alive := n.members.Member(node)
+		return alive
+	})
 }

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/store"
@@ -15,6 +17,11 @@ type Parts struct {
 	// Oracle gets each request of a tablet to the oracle: it calls ask, at once or later on any goroutine, or fail. It
 	// must not block.
 	Oracle func(ask func(), fail func(error))
+	// Link carries messages to the other nodes; nil: the remoting, if the configuration asks for other nodes. The node
+	// closes it.
+	Link func(self peer.Self) (peer.Link, error)
+	// Members is who the other nodes are, from this one on; nil: gossip, if the configuration asks for other nodes.
+	Members func(self cluster.Member) (cluster.Members, error)
 }
 
 // store is the given one, or one as cfg says.

@@ -9,7 +9,6 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/httpd"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/version"
 )
@@ -31,7 +30,7 @@ func (n *Node) serve(ctx context.Context) error {
 	n.servers = s
 	var err error
 	if n.cfg.Listen != "" {
-		// So that latest knows: until the oracle has given out one, timestamps of its last life can't be told from made-up ones.
+		// So that latest knows without asking for each: timestamps of the oracle's last life are below this one.
 		if _, err = n.client.Timestamp(ctx); err != nil {
 			return fmt.Errorf("node: the oracle gives no timestamp: %w", err)
 		}
@@ -54,12 +53,6 @@ func (n *Node) serve(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// latest is the last timestamp given out: on one node its oracle is the only one.
-func (n *Node) latest() mvcc.Timestamp {
-	last, _, _ := n.oracle.Stats()
-	return last
 }
 
 // overview is what the page shows of the cluster: what could be gathered in time.

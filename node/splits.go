@@ -7,7 +7,8 @@ import (
 )
 
 // startSplitter starts the job that splits tablets by size and load.
-func (n *Node) startSplitter() error {
+func (l *leaderJobs) startSplitter() error {
+	n := l.n
 	tune := n.cfg.Splits
 	if tune.Off {
 		return nil
@@ -19,6 +20,6 @@ func (n *Node) startSplitter() error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	n.jobs = append(n.jobs, s)
+	l.running = append(l.running, s)
 	return nil
 }

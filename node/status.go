@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"maps"
 	"runtime"
+	"slices"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -22,7 +24,7 @@ func (n *Node) status(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	out := &pb.NodeStatusResponse{
 		ClusterId: n.identity.ClusterID, NodeId: n.identity.NodeID, Incarnation: n.identity.Incarnation,
 		Version: Version(), Listen: n.Addr(), Http: n.HTTPAddr(), StartedUnixMs: n.started.UnixMilli(),
-		LogBatches: commits, LogRequests: requests, Observers: n.notify.status(),
+		LogBatches: commits, LogRequests: requests, Observers: n.notify.Load().status(),
 	}
 	if n.oracle != nil {
 		last, served, batches := n.oracle.Stats()
@@ -37,6 +39,10 @@ func (n *Node) status(ctx context.Context) (*pb.NodeStatusResponse, error) {
 		if err == nil && r.GetStatus() != nil {
 			out.Tablets = append(out.Tablets, r.GetStatus())
 		}
+	}
+	out.UnixMs = time.Now().UnixMilli()
+	if linked, err := n.linked(ctx); err == nil {
+		out.Linked = slices.Sorted(maps.Keys(linked))
 	}
 	out.History = n.historyStatus(out.Tablets)
 	n.diskStatus(out)

@@ -39,6 +39,10 @@ func (a *lockdActor) Receive(c actor.Context) {
 		if a.batch.Due(m) {
 			a.flush()
 		}
+	case *forget:
+		a.flush() // what came before
+		a.table.forget(m.first, m.last)
+		a.stats.held.Store(uint64(len(a.table.entries)))
 	case *actor.Stopping, *actor.Restarting:
 		for _, waiting := range a.batch.Take() {
 			waiting.Fail(actorkit.ErrStopped)

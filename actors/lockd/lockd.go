@@ -114,6 +114,12 @@ func (l *Lockd) Unlock(owner uint64, keys ...string) {
 	_ = l.port.Tell(req, time.Time{}, true, func(actorkit.Result[*wire.LockdResponse]) {})
 }
 
+// forget is the message of Forget.
+type forget struct{ first, last uint64 }
+
+// Forget gives back all that the owners first to last hold: they are known dead. It does not wait.
+func (l *Lockd) Forget(first, last uint64) { l.system.Root.Send(l.port.PID(), &forget{first, last}) }
+
 // Stats returns the counters.
 func (l *Lockd) Stats() Stats { return l.stats.read() }
 

@@ -78,6 +78,16 @@ func TestLockRules(t *testing.T) {
 	}
 }
 
+func TestForgetDeadOwners(t *testing.T) {
+	l := start(t, Config{})
+	want(t, "the dead", try(t, l, 10, time.Minute, "a"), "[true]")
+	want(t, "the dead, too", try(t, l, 19, time.Minute, "b"), "[true]")
+	want(t, "the living", try(t, l, 20, time.Minute, "c"), "[true]")
+	want(t, "held", try(t, l, 1, time.Minute, "a", "b", "c"), "[false false false]")
+	l.Forget(10, 19)
+	want(t, "forgotten", try(t, l, 1, time.Minute, "a", "b", "c"), "[true true false]")
+}
+
 func TestLeaseEnds(t *testing.T) {
 	clock := &clock{}
 	l := start(t, Config{Now: clock.now, Lease: 3 * time.Second, MaxLease: 10 * time.Second})

@@ -65,6 +65,16 @@ func (t *table) unlock(key string, owner uint64) bool {
 	return true
 }
 
+// forget drops the locks of the owners first to last.
+func (t *table) forget(first, last uint64) {
+	for key, e := range t.entries {
+		if e.owner >= first && e.owner <= last {
+			heap.Remove(&t.leases, e.index)
+			delete(t.entries, key)
+		}
+	}
+}
+
 // expire drops the locks whose lease has ended and returns how many there were.
 func (t *table) expire(now time.Time) int {
 	n := 0

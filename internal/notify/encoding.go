@@ -40,3 +40,15 @@ func LockKey(c mvcc.Cell) string {
 	key = append(key, c.Column...)
 	return string(append(key, c.Row...))
 }
+
+// LockedCell is the cell of a lock's key; ok is false if it is no such key.
+func LockedCell(key string) (cell mvcc.Cell, ok bool) {
+	if len(key) < 8 {
+		return mvcc.Cell{}, false
+	}
+	table, column := binary.BigEndian.Uint32([]byte(key[:4])), binary.BigEndian.Uint32([]byte(key[4:8]))
+	if rest := key[8:]; uint64(column) <= uint64(len(rest)) {
+		return mvcc.Cell{Table: mvcc.TableID(table), Column: rest[:column], Row: rest[column:]}, true
+	}
+	return mvcc.Cell{}, false
+}

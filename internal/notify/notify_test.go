@@ -33,5 +33,8 @@ func TestLockKeysDiffer(t *testing.T) {
 			t.Errorf("%v and %v share a lock key", c, other)
 		}
 		seen[LockKey(c)] = c
+		if back, ok := LockedCell(LockKey(c)); !ok || back != c {
+			t.Errorf("the key of %v is of %v, %v", c, back, ok)
+		}
 	}
 }

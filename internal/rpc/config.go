@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"crypto/tls"
 	"log/slog"
 	"time"
@@ -102,9 +103,10 @@ type ServerConfig struct {
 	// MaxConnections bounds connections at once; default 1024. Those beyond it wait to be accepted: were there no bound,
 	// whoever opens very many would leave the store without file descriptors, and the process ends then.
 	MaxConnections int
-	// Latest is the greatest timestamp that the oracle has given out, or a later one: requests with timestamps above it
-	// are refused. nil: they are not looked at.
-	Latest func() mvcc.Timestamp
+	// Latest tells whether the oracle has given out a timestamp: then its answer is at least that one, and at most what the
+	// oracle has given out by now. Requests with timestamps above the answer are refused. An error: it can't be told now.
+	// nil: they are not looked at.
+	Latest func(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error)
 	Logger *slog.Logger
 }
 

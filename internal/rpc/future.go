@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -10,6 +11,23 @@ import (
 
 // maxLockTTL is how far ahead of the oracle a remote client's lock may expire: no configuration asks for more.
 const maxLockTTL = time.Hour + time.Minute
+
+// future returns why the request is refused for its timestamps; nil if it is not.
+func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
+	if s.cfg.Latest == nil {
+		return nil
+	}
+	ts, expiry := timestampsOf(req)
+	claim := mvcc.Timestamp(ts)
+	if end := mvcc.Timestamp(expiry).Millis() - maxLockTTL.Milliseconds(); end > claim.Millis() {
+		claim = mvcc.TimestampAt(end) // an expiry claims that the oracle has come so far
+	}
+	latest, err := s.cfg.Latest(ctx, claim)
+	if err != nil {
+		return &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: "the oracle can't be asked about the request's timestamps: " + err.Error()}
+	}
+	return future(req, latest)
+}
 
 // future returns why a request is refused whose timestamps the oracle has not given out; nil if it is not. A record or
 // lock from the future could not be read, written over or cleared until then, and a made-up "now" would let locks of the

@@ -177,15 +177,13 @@ func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.Table
 	if e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
-	if s.cfg.Latest != nil {
-		if e := future(req, s.cfg.Latest()); e != nil {
-			return &pb.TabletResponse{Error: e}
-		}
-	}
 	if req.DeadlineMs > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, min(time.Duration(req.DeadlineMs), maxDeadline)*time.Millisecond)
 		defer cancel()
+	}
+	if e := s.future(ctx, req); e != nil {
+		return &pb.TabletResponse{Error: e}
 	}
 	if e := s.tables.check(ctx, table); e != nil {
 		return &pb.TabletResponse{Error: e}

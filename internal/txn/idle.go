@@ -67,6 +67,9 @@ func (c *Client) unlinked(ctx context.Context) ([]string, error) {
 	for _, o := range status.GetObservers() {
 		linked[o.Name] = true
 	}
+	for _, name := range status.GetLinked() {
+		linked[name] = true
+	}
 	var out []string
 	for _, o := range catalogue.GetObservers() {
 		if !linked[o.Name] {

@@ -1,0 +1,208 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// openPeers makes the node one among others: it learns who they are, and can ask them. On a node that is alone both are
+// missing, and everything is asked of itself.
+func (n *Node) openPeers() error {
+	n.members = cluster.Alone{Self: n.member()}
+	if n.parts.Members != nil {
+		members, err := n.parts.Members(n.member())
+		if err != nil {
+			return fmt.Errorf("node: members: %w", err)
+		}
+		n.members = members
+	}
+	if n.parts.Link == nil {
+		n.carry(nil)
+		return nil
+	}
+	self := peer.Self{ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation}
+	link, err := n.parts.Link(self)
+	if err != nil {
+		return fmt.Errorf("node: the way to other nodes: %w", err)
+	}
+	n.peers = peer.New(link, self, &peerHandler{n: n, opened: n.peersOpen}, peer.Config{System: n.system, Logger: n.cfg.Logger})
+	n.carry(n.peers)
+	close(n.peersOpen)
+	n.unwatch = n.members.Watch(n.onMember)
+	return nil
+}
+
+// member is this node as others are to see it.
+func (n *Node) member() cluster.Member {
+	return cluster.Member{
+		NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation, Listen: n.Addr(), HTTP: n.HTTPAddr(),
+		Zone: n.cfg.Labels["zone"],
+	}
+}
+
+// carry makes what carries operations to tablets and to the oracle.
+func (n *Node) carry(peers cluster.Caller) {
+	members := n.members
+	if peers == nil {
+		members = nil
+	}
+	n.carrier = cluster.NewCarrier(n.router, n.identity.NodeID, peers, members)
+	n.oracles = cluster.NewOracles(n.carrier, n.oraclePort.Load)
+	n.meta = cluster.NewMeta(n.carrier.Sender(), n.router)
+	n.router.ReadFrom(n.meta.Tablets)
+}
+
+// onMember is told by gossip of every node that comes, changes or goes. It must not block.
+func (n *Node) onMember(e cluster.MemberEvent) {
+	id, incarnation := e.Member.NodeID, e.Member.Incarnation
+	if id == n.identity.NodeID {
+		return
+	}
+	if e.Alive {
+		n.peers.Down(id, incarnation-1) // earlier incarnations have ended
+		if e.Member.LeadsMeta != 0 && n.router.Leader(cluster.MetaTablet) == 0 {
+			n.router.Led(cluster.MetaTablet, id)
+		}
+	} else {
+		n.peers.Down(id, incarnation)
+		n.router.Lost(id)
+	}
+	n.changes.wake()
+}
+
+// peerHandler answers other nodes. Nothing here blocks: questions go on to actors, which answer on their own goroutines,
+// and the few that take a goroutine's time go to the node's changes worker.
+type peerHandler struct {
+	n      *Node
+	opened <-chan struct{} // closed when the node's carrier is there
+}
+
+var _ peer.Handler = (*peerHandler)(nil)
+
+// Raft implements peer.Handler.
+func (h *peerHandler) Raft(m *wire.RaftMessage) { h.n.receiveRaft(m) }
+
+// Request implements peer.Handler.
+func (h *peerHandler) Request(from uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
+	select {
+	case <-h.opened:
+	default:
+		reply(refused(pb.Error_CODE_UNAVAILABLE, "the node is starting"))
+		return
+	}
+	switch body := req.Body.(type) {
+	case *wire.PeerRequest_Tablet:
+		h.tablet(deadline, body.Tablet, reply)
+	case *wire.PeerRequest_Timestamps:
+		h.timestamps(deadline, body.Timestamps, reply)
+	case *wire.PeerRequest_Lockd:
+		h.lockd(deadline, body.Lockd, reply)
+	case *wire.PeerRequest_Snapshot:
+		h.n.receiveSnapshot(from, deadline, body.Snapshot, reply)
+	case *wire.PeerRequest_Status, *wire.PeerRequest_Honour:
+		h.n.changes.ask(deadline, req, reply)
+	default:
+		reply(refused(pb.Error_CODE_INVALID, "unknown question"))
+	}
+}
+
+func refused(code pb.Error_Code, format string, args ...any) *wire.PeerResponse {
+	return &wire.PeerResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
+}
+
+// tablet hands an operation to this node's replica. What fails surely before it has begun is said to have not been done;
+// anything else is unknown.
+func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest, reply func(*wire.PeerResponse)) {
+	answer := func(r *pb.TabletResponse) { reply(&wire.PeerResponse{Body: &wire.PeerResponse_Tablet{Tablet: r}}) }
+	port := h.n.router.Port(req.GetTabletId())
+	if port == nil {
+		answer(h.n.router.Elsewhere(req.GetTabletId()))
+		return
+	}
+	err := port.Tell(req, deadline, wire.Bypasses(req), func(r actorkit.Result[*pb.TabletResponse]) {
+		if r.Err != nil {
+			reply(refused(pb.Error_CODE_UNKNOWN, "tablet %d: %v", req.GetTabletId(), r.Err))
+			return
+		}
+		answer(r.Value)
+	})
+	if err != nil { // the queue is full
+		answer(cluster.Overloaded(port, req.GetTabletId()))
+	}
+}
+
+// timestamps asks this node's oracle, which answers only where meta is led. Its queue limit does not count: a node asks
+// for all its callers at once.
+func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest, reply func(*wire.PeerResponse)) {
+	away := func(leader uint64) {
+		r := refused(pb.Error_CODE_NOT_LEADER, "meta is not led from here")
+		r.Error.LeaderNode = leader
+		reply(r)
+	}
+	port := h.n.oraclePort.Load()
+	if port == nil {
+		away(0)
+		return
+	}
+	err := port.Tell(req, deadline, true, func(r actorkit.Result[*pb.TimestampsResponse]) {
+		var elsewhere *cluster.NotLeader
+		switch {
+		case errors.As(r.Err, &elsewhere):
+			away(elsewhere.Leader)
+		case r.Err != nil:
+			reply(refused(pb.Error_CODE_UNAVAILABLE, "oracle: %v", r.Err))
+		default:
+			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Timestamps{Timestamps: r.Value}})
+		}
+	})
+	if err != nil {
+		reply(refused(pb.Error_CODE_OVERLOADED, "oracle: %v", err))
+	}
+}
+
+// lockd asks this node's lock service.
+func (h *peerHandler) lockd(deadline time.Time, req *wire.LockdRequest, reply func(*wire.PeerResponse)) {
+	l := h.n.lockService.Load()
+	if l == nil {
+		reply(refused(pb.Error_CODE_UNAVAILABLE, "the lock service is not running"))
+		return
+	}
+	giveBack := len(req.GetTry()) == 0
+	err := l.Port().Tell(req, deadline, giveBack, func(r actorkit.Result[*wire.LockdResponse]) {
+		if r.Err != nil {
+			reply(refused(pb.Error_CODE_UNAVAILABLE, "%v", r.Err))
+			return
+		}
+		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Lockd{Lockd: r.Value}})
+	})
+	if err != nil {
+		reply(refused(pb.Error_CODE_OVERLOADED, "lockd: %v", err))
+	}
+}
+
+// receiveRaft hands a message to the replica that it is for.
+func (n *Node) receiveRaft(*wire.RaftMessage) {}
+
+// receiveSnapshot hands a piece of a snapshot to the replica that it is for.
+func (n *Node) receiveSnapshot(_ uint64, _ time.Time, _ *wire.SnapshotChunk, reply func(*wire.PeerResponse)) {
+	reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: &wire.SnapshotAnswer{Refused: "no snapshots are taken here"}}})
+}
+
+// latest is at least every timestamp that the oracle has given out up to ts, if it has given out ts; else it is below ts.
+// What this node has not seen itself it asks the oracle about.
+func (n *Node) latest(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error) {
+	last, _, _ := n.oracle.Stats()
+	if seen := max(last, n.oracles.Seen()); ts <= seen {
+		return seen, nil
+	}
+	return n.client.Timestamp(ctx)
+}
