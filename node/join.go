@@ -1,0 +1,248 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/gossip"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/store"
+)
+
+// entrance is what a node has before it belongs to a cluster: its listeners, its own record, and the door by which it
+// comes in and lets others in. In order: openEntrance, enter, openGossip, open, and close.
+type entrance struct {
+	cfg   Config
+	files *certs.Files // nil: plain text
+	self  *cluster.Self
+	door  *cluster.Door
+
+	listen  *handover        // nil: there is none
+	ports   *gossip.Listener // nil: none, or gossip has it
+	gossip  *gossip.Gossip   // nil: the node is alone
+	contact *cluster.GRPCContact
+	at      *pb.NodeAddresses // what others are told
+
+	early       *grpc.Server // tells who this is until the node serves; nil: not any more
+	earlyServed chan error
+
+	upkeep sync.WaitGroup
+	end    context.CancelFunc
+}
+
+// entranceParts are the parts of it that a test replaces.
+type entranceParts struct {
+	// contact reaches other nodes' doors, and makes this one reachable at the address; nil: gRPC.
+	contact func(listen string, door pb.MembershipServer) cluster.Contact
+	// alone: somebody else tells who the members are, so that nothing is bound for gossip.
+	alone bool
+}
+
+// openEntrance binds the node's addresses and reads who it is; from then on the node tells others that, but lets nobody in.
+func openEntrance(cfg Config, files *certs.Files, st *store.Store, bootstrap func(*store.Batch, uint64), parts entranceParts) (*entrance, error) {
+	e := &entrance{cfg: cfg, files: files, at: &pb.NodeAddresses{}, end: func() {}}
+	var err error
+	if e.self, err = cluster.OpenSelf(st); err != nil {
+		return nil, err
+	}
+	if err := e.bind(parts); err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	e.contact = cluster.NewGRPCContact(e.credentials())
+	c := cluster.DoorConfig{
+		Self: e.self, Contact: e.contact, Join: cfg.JoinAddrs(), Expect: cfg.Expect, Addresses: e.at, Labels: cfg.Labels,
+		Version: Version(), Bootstrap: bootstrap, Logger: cfg.Logger,
+	}
+	if parts.contact != nil {
+		later := &lateContact{}
+		c.Contact = later
+		e.door = cluster.NewDoor(c)
+		later.Contact = parts.contact(cfg.Listen, e.door)
+		return e, nil
+	}
+	e.door = cluster.NewDoor(c)
+	e.serveEarly()
+	return e, nil
+}
+
+// lateContact is a contact that is made after the door that uses it.
+type lateContact struct{ cluster.Contact }
+
+// bind takes all addresses but HTTP's. What is free is known only then, and whoever asks to join says where it is.
+func (e *entrance) bind(parts entranceParts) error {
+	if parts.contact != nil {
+		e.at.Listen = e.cfg.Listen
+		return nil
+	}
+	if e.cfg.Listen == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", e.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("node: listen for clients: %w", err)
+	}
+	e.listen = newHandover(l)
+	if e.at.Listen, err = e.cfg.AdvertisedAddr(l.Addr().String(), true); err != nil {
+		return err
+	}
+	if addr := e.cfg.GossipAddr(); addr != "" && !parts.alone {
+		if e.ports, err = gossip.Listen(addr, e.cfg.Logger); err != nil {
+			return err
+		}
+		if e.at.Gossip, err = e.cfg.AdvertisedAddr(e.ports.Addr(), false); err != nil {
+			return err
+		}
+	}
+	if addr := e.cfg.PeerAddr(); addr != "" {
+		if e.cfg.Peer, err = freePort(addr); err != nil {
+			return err
+		}
+		e.at.Peer, err = e.cfg.AdvertisedAddr(e.cfg.Peer, false)
+	}
+	return err
+}
+
+// freePort is the address, with a port that was free just now in place of port 0.
+func freePort(addr string) (string, error) {
+	if _, port, err := net.SplitHostPort(addr); err != nil || port != "0" {
+		return addr, err
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", fmt.Errorf("node: look for a free port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// peerAddr is the address to bind for traffic between nodes; empty if the node is alone.
+func (e *entrance) peerAddr() string { return e.cfg.PeerAddr() }
+
+// credentials are those with which this node asks others.
+func (e *entrance) credentials() credentials.TransportCredentials {
+	if e.files == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(e.files.Peer())
+}
+
+// serveEarly answers Membership until the node serves clients as well.
+func (e *entrance) serveEarly() {
+	if e.listen == nil {
+		return
+	}
+	opts := []grpc.ServerOption{grpc.MaxConcurrentStreams(64), grpc.MaxRecvMsgSize(1 << 20), grpc.WaitForHandlers(true)}
+	if e.files != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(e.files.Server(certs.Node))))
+	}
+	e.early, e.earlyServed = grpc.NewServer(opts...), make(chan error, 1)
+	pb.RegisterMembershipServer(e.early, e.door)
+	l := e.listen.view()
+	go func() { e.earlyServed <- e.early.Serve(l) }() // joined by takeOver
+}
+
+// takeOver ends the early server; the listener is that of the server that follows, which must register the door. nil: there
+// is no address.
+func (e *entrance) takeOver() (net.Listener, error) {
+	if e.listen == nil {
+		return nil, nil
+	}
+	if e.early == nil {
+		return e.listen.view(), nil
+	}
+	e.early.Stop()
+	err := <-e.earlyServed
+	e.early = nil
+	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return nil, fmt.Errorf("node: tell others who this is: %w", err)
+	}
+	return e.listen.view(), nil
+}
+
+// register serves the door beside what else a server serves.
+func (e *entrance) register(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, e.door) }
+
+// enter returns when the node belongs to a cluster.
+func (e *entrance) enter(ctx context.Context) (cluster.Identity, error) {
+	err := e.door.Enter(ctx)
+	return e.self.Identity(), err
+}
+
+// openGossip begins to gossip, if there is an address for that; else the node is alone. replaced is called when a later
+// incarnation of this node shows up: this process must end.
+func (e *entrance) openGossip(self cluster.Member, replaced func(by cluster.Member)) (cluster.Members, error) {
+	if e.ports == nil {
+		return cluster.Alone{Self: self}, nil
+	}
+	self.Listen, self.Peer, self.Gossip = e.at.Listen, e.at.Peer, e.at.Gossip
+	g, err := gossip.Open(gossip.Config{
+		ClusterID: e.self.Identity().ClusterID, Self: self, Certs: e.cfg.Certs, Known: e.known, Replaced: replaced, Logger: e.cfg.Logger,
+	}, e.ports)
+	if err != nil {
+		return nil, err
+	}
+	e.gossip, e.ports = g, nil
+	return g, nil
+}
+
+// known are the gossip addresses of all nodes that this one has been told of.
+func (e *entrance) known() []string {
+	var out []string
+	for _, n := range e.self.Contacts().Nodes {
+		out = append(out, n.Gossip)
+	}
+	return out
+}
+
+// metaDescriptor is where meta was when the node last heard of it; nil if it has not.
+func (e *entrance) metaDescriptor() *pb.TabletDescriptor { return e.self.Contacts().Meta }
+
+// open lets others in from now on, and registers this incarnation in meta, if nobody has yet, until close. refused is called
+// if meta does not take it: this process must end.
+func (e *entrance) open(r cluster.Registry, refused func(error)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	e.end = cancel
+	e.door.Open(r)
+	e.upkeep.Go(func() {
+		if err := e.door.Upkeep(ctx, r); err != nil {
+			refused(err)
+		}
+	})
+}
+
+// quit ends the upkeep: before what it asks is stopped.
+func (e *entrance) quit() {
+	e.end()
+	e.upkeep.Wait()
+}
+
+// close ends all of it; the node's own server has ended. The others learn by gossip that this incarnation is over.
+func (e *entrance) close() error {
+	e.quit()
+	var errs []error
+	if e.early != nil {
+		_, err := e.takeOver()
+		errs = append(errs, err)
+	}
+	if e.gossip != nil {
+		errs = append(errs, e.gossip.Close())
+	}
+	if e.ports != nil {
+		errs = append(errs, e.ports.Close())
+	}
+	if e.contact != nil {
+		errs = append(errs, e.contact.Close())
+	}
+	if e.listen != nil {
+		errs = append(errs, e.listen.Close())
+	}
+	return errors.Join(errs...)
+}
