@@ -80,6 +80,9 @@ func (a *Arrival) Replica() uint64 { return a.marker.ReplicaId }
 // Index is the last entry that the snapshot holds the effects of.
 func (a *Arrival) Index() uint64 { return a.marker.Index }
 
+// Term is that entry's.
+func (a *Arrival) Term() uint64 { return a.marker.Term }
+
 // ID is the snapshot's name.
 func (a *Arrival) ID() string { return a.id }
 

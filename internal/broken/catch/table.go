@@ -24,6 +24,8 @@ var properties = []property{
 	{tag: "unconfirmed", pkg: "actors/oracle", test: "^TestNowOnlyConfirmed$", assertion: "UNCONFIRMED: .*"},
 	{tag: "stale_leader", pkg: "actors/tablet", test: "^TestAloneTakesBack$", assertion: "STALE-LEADER: .*"},
 	{tag: "split_applied", pkg: "actors/tablet", test: "^TestAppliedIndexMatchesEffects$", assertion: "APPLIED-INDEX: .*"},
+	{tag: "snapshot_without_locks", pkg: "actors/tablet", test: "^TestSnapshotHoldsEveryGroup$", assertion: "SNAPSHOT-GROUPS: .*"},
+	{tag: "install_without_marker", pkg: "actors/tablet", test: "^TestInstallCutShort$", assertion: "HALF-INSTALLED: .*"},
 	{tag: "ack_outside", pkg: "actors/observer", test: "^TestTwoWorkersOneChange$", assertion: "was committed [0-9]+ times, want once"},
 	{tag: "forget_attempts", pkg: "actors/observer", test: "^TestAttemptsSurviveTheProcess$", assertion: "first run of the second process has attempt 0, want 1"},
 	{tag: "early_collect", pkg: "actors/collector", test: "^TestNothingCollectedBeforeConfirmation$", assertion: "EARLY-COLLECT: .*"},
