@@ -17,6 +17,7 @@ func Check(history []Txn) []Anomaly {
 	c.countObserved()
 	c.checkReads()
 	c.findOrders()
+	c.checkLost()
 	if len(c.found) == 0 { // the graph is about sound reads
 		c.checkOrder()
 	}

@@ -47,6 +47,7 @@ const (
 	Duplicate    Kind = "duplicate"    // a list holds one append twice
 	Garbage      Kind = "garbage read" // of a value that nobody appended
 	Future       Kind = "future read"  // of a value that the reader appended later
+	Lost         Kind = "lost"         // a committed append is in no list, also not in one that was read later
 	Internal     Kind = "internal"     // a transaction's reads contradict its own operations before
 	Order        Kind = "incompatible order"
 	Malformed    Kind = "malformed history" // a value was appended twice: the history cannot be checked

@@ -24,11 +24,13 @@ const (
 	blindToSelf    bug = "own appends are not read"
 	reordered      bug = "two appends change places"
 	halfCommit     bug = "of an unknown commit only a part is there"
+	intermediate   bug = "a read sees another's append without its next one"
+	future         bug = "a read sees what the reader appends next"
 )
 
 var bugs = []bug{
 	lostUpdate, dirtyRead, abortedWrite, tornCommit, staleSnapshot, movingSnapshot, lostAppend, doubleAppend, longFork,
-	blindToSelf, reordered, halfCommit,
+	blindToSelf, reordered, halfCommit, intermediate, future,
 }
 
 // toy is a multi-version store of lists, run by one goroutine that interleaves its transactions. At the bug's turn (one
@@ -122,8 +124,18 @@ func (x *toyTxn) step() {
 	if s.bug != blindToSelf {
 		list = append(list, x.writes[key]...)
 	}
-	if n := len(list); n > 1 && s.hit(reordered) {
+	n := len(list)
+	if n > 1 && s.hit(reordered) {
 		list[n-1], list[n-2] = list[n-2], list[n-1]
+	}
+	if own := len(x.writes[key]); n > own && s.hit(intermediate) {
+		list = slices.Delete(list, n-own-1, n-own)
+	}
+	if s.hit(future) {
+		s.value++
+		x.ops = append(x.ops, Read(key, append(list, s.value)...), Append(key, s.value))
+		x.writes[key] = append(x.writes[key], s.value)
+		return
 	}
 	x.ops = append(x.ops, Read(key, list...))
 }
