@@ -1,0 +1,182 @@
+package remoting
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
+
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Times of connections.
+const (
+	// connectTimeout is how long an attempt may take until the other side has answered; what waits for it fails then.
+	connectTimeout = time.Second
+	// Pauses between attempts: none is made, and sending fails at once.
+	pauseAfterLoss = 20 * time.Millisecond
+	maxPause       = time.Second
+)
+
+// endpoint is one connection to one node, or the attempt at it. The library knows it by a name that is never used again.
+type endpoint struct {
+	link       *Link
+	node       uint64
+	addr, name string
+	pid        *actor.PID
+	ctx        context.Context // of its stream
+	cancel     context.CancelFunc
+	connected  atomic.Bool // the other side has answered
+
+	mu      sync.Mutex
+	dead    bool
+	waiting map[*outgoing]struct{} // handed over and not on their way
+}
+
+// outgoing is a batch between being handed over and being on its way.
+type outgoing struct {
+	batch    *wire.PeerBatch
+	endpoint *endpoint
+	settled  atomic.Bool
+	then     func(error)
+}
+
+var _ remote.RootSerializable = (*outgoing)(nil)
+
+// Serialize implements remote.RootSerializable: the library's writer calls it when it is about to send the batch.
+func (o *outgoing) Serialize() (remote.RootSerialized, error) {
+	if !o.endpoint.connected.Load() {
+		o.fail(ErrUnreachable)
+		return nil, ErrUnreachable
+	}
+	if !o.settled.CompareAndSwap(false, true) {
+		return nil, ErrUnreachable // it has been given up
+	}
+	o.endpoint.remove(o)
+	o.endpoint.link.counts.sent.Add(1)
+	o.then(nil)
+	return serialized{o.batch}, nil
+}
+
+// fail says that the batch will not be sent, if that is not decided yet.
+func (o *outgoing) fail(cause error) {
+	if o.settled.CompareAndSwap(false, true) {
+		o.endpoint.remove(o)
+		o.then(fmt.Errorf("%w: node %d at %s", cause, o.endpoint.node, o.endpoint.addr))
+	}
+}
+
+// serialized is a batch as the library wants it on its way out.
+type serialized struct{ *wire.PeerBatch }
+
+// Deserialize implements remote.RootSerialized. It is for the way in, where batches come as they are.
+func (serialized) Deserialize() (remote.RootSerializable, error) {
+	return nil, ErrUnreachable
+}
+
+// add notes a batch; false if the endpoint has ended.
+func (e *endpoint) add(o *outgoing) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dead {
+		return false
+	}
+	e.waiting[o] = struct{}{}
+	return true
+}
+
+func (e *endpoint) remove(o *outgoing) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.waiting, o)
+}
+
+// endpoint is the one to a node at an address: the present one, or a new one. An error says that it is too early for that.
+func (l *Link) endpoint(node uint64, addr string) (*endpoint, error) {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, ErrClosed
+	}
+	t := l.nodes[node]
+	if t == nil {
+		t = &target{}
+		l.nodes[node] = t
+	}
+	old := t.endpoint
+	if old != nil && old.addr == addr {
+		l.mu.Unlock()
+		return old, nil
+	}
+	if old == nil && time.Now().Before(t.retryAt) {
+		l.mu.Unlock()
+		return nil, fmt.Errorf("%w: node %d at %s", ErrUnreachable, node, addr)
+	}
+	t.generation++
+	// The name is what gRPC dials: passthrough leaves it to our dialer.
+	name := fmt.Sprintf("passthrough:///n%d.g%d", node, t.generation)
+	e := &endpoint{link: l, node: node, addr: addr, name: name, pid: actor.NewPID(name, receiver), waiting: make(map[*outgoing]struct{})}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	t.endpoint, l.endpoints[name] = e, e
+	l.mu.Unlock()
+	if old != nil {
+		l.retire(old) // the node has moved
+	}
+	return e, nil
+}
+
+// named finds a live endpoint by its name.
+func (l *Link) named(name string) *endpoint {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.endpoints[name]
+}
+
+// ended takes note that an endpoint is of no more use. What it has not sent, it will not.
+func (l *Link) ended(e *endpoint, cause error) {
+	e.mu.Lock()
+	if e.dead {
+		e.mu.Unlock()
+		return
+	}
+	e.dead = true
+	var unsent []*outgoing
+	for o := range e.waiting {
+		unsent = append(unsent, o)
+	}
+	e.mu.Unlock()
+	connected := e.connected.Load()
+	e.cancel()
+	l.mu.Lock()
+	delete(l.endpoints, e.name)
+	if t := l.nodes[e.node]; t.endpoint == e {
+		t.endpoint = nil
+		if connected {
+			t.failures, t.retryAt = 0, time.Now().Add(pauseAfterLoss)
+		} else {
+			t.failures++
+			t.retryAt = time.Now().Add(min(pauseAfterLoss<<min(t.failures, 8), maxPause))
+		}
+	}
+	lost, closed := l.lost, l.closed
+	l.mu.Unlock()
+	for _, o := range unsent {
+		o.fail(cause)
+	}
+	if !connected {
+		l.counts.failed.Add(1)
+		return
+	}
+	l.counts.lost.Add(1)
+	if !closed {
+		l.log(slog.LevelInfo, "connection to another node has ended", e)
+	}
+	if lost != nil {
+		lost(e.node)
+	}
+}

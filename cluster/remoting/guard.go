@@ -1,0 +1,177 @@
+package remoting
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/asynkron/protoactor-go/remote"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	grpcpeer "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Bounds of what another node may say.
+const (
+	maxEnvelopes = 16       // of one message; this release sends one
+	maxPayload   = 32 << 20 // bytes of one batch
+	maxText      = 1 << 10  // bytes of a name or address
+	maxStreams   = 16       // of one connection; this release uses one
+)
+
+// guard stands between the network and the library. It refuses all that the library would not survive or should not do.
+type guard struct {
+	counts *counts
+	depth  *depth
+	logger *slog.Logger
+}
+
+func (l *Link) serverOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(newServerCredentials(l.cfg.Files, l.cfg.MaxConnections, &l.counts)),
+		grpc.ChainUnaryInterceptor(l.guard.unary), grpc.ChainStreamInterceptor(l.guard.stream),
+		grpc.MaxRecvMsgSize(maxReceive), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16 << 10),
+		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
+		grpc.ConnectionTimeout(5 * time.Second), grpc.WaitForHandlers(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
+	}
+}
+
+// unary refuses every call: nodes use the stream only.
+func (g *guard) unary(ctx context.Context, _ any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+	return nil, g.refuse(ctx, codes.PermissionDenied, "call of %s", info.FullMethod)
+}
+
+// stream lets batches through to the library, and survives its panics.
+func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	if info.FullMethod != remote.Remoting_Receive_FullMethodName {
+		return g.refuse(s.Context(), codes.PermissionDenied, "call of %s", info.FullMethod)
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			g.counts.panics.Add(1)
+			g.logger.Error("remoting panicked", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "remoting: internal error")
+		}
+	}()
+	return handler(srv, &guardedStream{ServerStream: s, guard: g})
+}
+
+// refuse counts and logs a refusal.
+func (g *guard) refuse(ctx context.Context, code codes.Code, format string, args ...any) error {
+	g.counts.refused.Add(1)
+	text := fmt.Sprintf(format, args...)
+	from := "unknown"
+	if p, ok := grpcpeer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	g.logger.Warn("message of another node refused", "from", from, "reason", text)
+	return status.Error(code, "remoting: refused: "+text)
+}
+
+// guardedStream checks what the library is about to receive. It is used by the stream's goroutine only, but for SendMsg.
+type guardedStream struct {
+	grpc.ServerStream
+	guard   *guard
+	greeted bool
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *guardedStream) RecvMsg(m any) error {
+	// The sender waits while this node is behind: gRPC's window closes.
+	if err := s.guard.depth.wait(s.Context()); err != nil {
+		return err
+	}
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	message, ok := m.(*remote.RemoteMessage)
+	if !ok {
+		return s.guard.refuse(s.Context(), codes.Internal, "message of type %T", m)
+	}
+	if reason := s.check(message); reason != "" {
+		return s.guard.refuse(s.Context(), codes.InvalidArgument, "%s", reason)
+	}
+	return nil
+}
+
+// check returns why the message is refused; empty if it is not.
+func (s *guardedStream) check(m *remote.RemoteMessage) string {
+	switch body := m.GetMessageType().(type) {
+	case *remote.RemoteMessage_ConnectRequest:
+		greeted := s.greeted
+		s.greeted = true
+		return checkConnect(body.ConnectRequest, greeted)
+	case *remote.RemoteMessage_MessageBatch:
+		if !s.greeted {
+			return "batch before the connect request"
+		}
+		return checkBatch(body.MessageBatch)
+	}
+	return fmt.Sprintf("message of kind %T", m.GetMessageType())
+}
+
+func checkConnect(r *remote.ConnectRequest, again bool) string {
+	c, ok := r.GetConnectionType().(*remote.ConnectRequest_ServerConnection)
+	switch {
+	case again:
+		return "second connect request"
+	case !ok:
+		return "connect request of a client"
+	case len(c.ServerConnection.GetMemberId()) > maxText || len(c.ServerConnection.GetAddress()) > maxText:
+		return "connect request with a long name"
+	case len(c.ServerConnection.GetBlockList()) > 0:
+		return "connect request with a block list"
+	}
+	return ""
+}
+
+// batchType is the only type of message.
+var batchType = string((*wire.PeerBatch)(nil).ProtoReflect().Descriptor().FullName())
+
+// checkBatch holds a batch against what this release sends: one type, one target, no sender, no header. Everything that the
+// library looks up by an index is in range then.
+func checkBatch(b *remote.MessageBatch) string {
+	if n := len(b.GetEnvelopes()); n > maxEnvelopes {
+		return fmt.Sprintf("%d envelopes", n)
+	}
+	if len(b.GetTypeNames()) > 1 || len(b.GetTargets()) > 1 || len(b.GetSenders()) > 0 {
+		return fmt.Sprintf("%d types, %d targets and %d senders", len(b.GetTypeNames()), len(b.GetTargets()), len(b.GetSenders()))
+	}
+	for _, name := range b.GetTypeNames() {
+		if name != batchType {
+			return fmt.Sprintf("type %.64q", name)
+		}
+	}
+	for _, name := range b.GetTargets() {
+		if name != receiver {
+			return fmt.Sprintf("target %.64q", name)
+		}
+	}
+	for _, e := range b.GetEnvelopes() {
+		switch {
+		case e == nil:
+			return "empty envelope"
+		case e.GetTypeId() < 0 || int(e.GetTypeId()) >= len(b.GetTypeNames()):
+			return fmt.Sprintf("type index %d of %d", e.GetTypeId(), len(b.GetTypeNames()))
+		case e.GetTarget() < 0 || int(e.GetTarget()) >= len(b.GetTargets()):
+			return fmt.Sprintf("target index %d of %d", e.GetTarget(), len(b.GetTargets()))
+		case e.GetSender() != 0 || e.GetTargetRequestId() != 0 || e.GetSenderRequestId() != 0:
+			return fmt.Sprintf("sender index %d", e.GetSender())
+		case e.GetSerializerId() != 0:
+			return fmt.Sprintf("serializer %d", e.GetSerializerId())
+		case e.GetMessageHeader() != nil:
+			return "message header"
+		case len(e.GetMessageData()) > maxPayload:
+			return fmt.Sprintf("batch of %d bytes", len(e.GetMessageData()))
+		}
+	}
+	return ""
+}

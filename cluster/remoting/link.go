@@ -1,0 +1,252 @@
+package remoting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
+
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Errors of Send: the batch was surely not sent.
+var (
+	// ErrNoAddress: nobody knows where the node is.
+	ErrNoAddress = errors.New("remoting: the node's address is not known")
+	// ErrUnreachable: there is no connection to the node, and the last attempts at one have failed.
+	ErrUnreachable = errors.New("remoting: the node can't be reached")
+	// ErrClosed: this node's remoting is closed.
+	ErrClosed = errors.New("remoting: closed")
+)
+
+// Config is what Open needs.
+type Config struct {
+	// Listen is the host:port for other nodes; port 0 takes a free one.
+	Listen string
+	// Files are the node's certificates; nil: plain text without authentication.
+	Files *certs.Files
+	// Resolve tells where a node is reached, host:port, as far as that is known now. It is asked often, and must not block.
+	Resolve func(node uint64) (addr string, ok bool)
+	// MaxConnections bounds the connections that others open; default 1024. Those beyond it are closed.
+	MaxConnections int
+	Logger         *slog.Logger
+}
+
+// Link is this node's end of the remoting.
+type Link struct {
+	cfg    Config
+	system *actor.ActorSystem
+	remote *remote.Remote
+	guard  *guard
+	depth  *depth // of the receiving actor's mailbox
+	counts counts
+
+	mu        sync.Mutex
+	receive   func(*wire.PeerBatch)
+	lost      func(node uint64)
+	nodes     map[uint64]*target   // by node id
+	endpoints map[string]*endpoint // those that live, by the library's name for them
+	closed    bool
+}
+
+var _ peer.Paced = (*Link)(nil)
+
+// target is what is known of one other node.
+type target struct {
+	endpoint   *endpoint // nil: there is none now
+	generation uint64
+	failures   int       // attempts without a connection since the last one
+	retryAt    time.Time // no attempt before
+	heard      uint64    // the newest incarnation that a batch came from
+}
+
+// receiver is the name of the one actor that others may send to.
+const receiver = "peers"
+
+// Open listens for other nodes. Connections to them are made when there is something to send.
+func Open(cfg Config) (*Link, error) {
+	if cfg.MaxConnections <= 0 {
+		cfg.MaxConnections = 1024
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	host, portText, err := net.SplitHostPort(cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("remoting: %q is no host:port", cfg.Listen)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("remoting: %q is no port", portText)
+	}
+	l := &Link{cfg: cfg, nodes: make(map[uint64]*target), endpoints: make(map[string]*endpoint), depth: newDepth()}
+	l.guard = &guard{counts: &l.counts, depth: l.depth, logger: cfg.Logger}
+	// What the library has to say is said here, in our words.
+	silent := slog.New(slog.DiscardHandler)
+	l.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return silent }))
+	l.system.EventStream.Subscribe(l.event)
+	if ip := net.ParseIP(host); ip != nil && ip.To4() == nil {
+		host = "[" + host + "]" // the library joins host and port by a colon
+	}
+	l.remote = remote.NewRemote(l.system, l.options(host, int(port)))
+	if err := l.start(); err != nil {
+		return nil, err
+	}
+	props := actor.PropsFromFunc(l.take, actor.WithMailbox(actor.Unbounded(l.depth)))
+	if _, err := l.system.Root.SpawnNamed(props, receiver); err != nil {
+		return nil, errors.Join(fmt.Errorf("remoting: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// start starts the library, which panics when it can't listen.
+func (l *Link) start() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			l.system.Shutdown()
+			err = fmt.Errorf("remoting: %v", r)
+		}
+	}()
+	l.remote.Start()
+	return nil
+}
+
+// Addr is the address that is listened on.
+func (l *Link) Addr() string { return l.system.Address() }
+
+// take is the receiving actor.
+func (l *Link) take(c actor.Context) {
+	b, ok := c.Message().(*wire.PeerBatch)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	receive := l.receive
+	if t := l.nodes[b.GetFromNode()]; t != nil {
+		t.heard = max(t.heard, b.GetFromIncarnation())
+	}
+	l.mu.Unlock()
+	l.counts.received.Add(1)
+	if receive == nil {
+		return
+	}
+	defer func() {
+		if r := recover(); r != nil { // the actor would be restarted, but ten times only
+			l.counts.panics.Add(1)
+			l.cfg.Logger.Error("receiving from another node panicked", "node", b.GetFromNode(), "panic", fmt.Sprint(r))
+		}
+	}()
+	receive(b)
+}
+
+// Receive implements peer.Link.
+func (l *Link) Receive(fn func(*wire.PeerBatch)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.receive = fn
+}
+
+// Lost implements peer.Paced.
+func (l *Link) Lost(fn func(node uint64)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = fn
+}
+
+// Send implements peer.Link.
+func (l *Link) Send(node uint64, b *wire.PeerBatch) error {
+	return l.SendThen(node, b, func(error) {})
+}
+
+// SendThen implements peer.Paced.
+func (l *Link) SendThen(node uint64, b *wire.PeerBatch, then func(error)) error {
+	addr, ok := l.cfg.Resolve(node)
+	if !ok || addr == "" {
+		return fmt.Errorf("%w: %d", ErrNoAddress, node)
+	}
+	e, err := l.endpoint(node, addr)
+	if err != nil {
+		return err
+	}
+	o := &outgoing{batch: b, endpoint: e, then: then}
+	if !e.add(o) {
+		return fmt.Errorf("%w: node %d at %s", ErrUnreachable, node, addr)
+	}
+	l.system.Root.Send(e.pid, o)
+	return nil
+}
+
+// Down implements peer.Link: the connection is given up, unless a newer incarnation has been heard of.
+func (l *Link) Down(node, incarnation uint64) {
+	l.mu.Lock()
+	var e *endpoint
+	if t := l.nodes[node]; t != nil && t.heard <= incarnation {
+		e = t.endpoint
+	}
+	l.mu.Unlock()
+	if e != nil {
+		l.retire(e)
+	}
+}
+
+// Close implements peer.Link.
+func (l *Link) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	var live []*endpoint
+	for _, e := range l.endpoints {
+		live = append(live, e)
+	}
+	l.mu.Unlock()
+	l.depth.close() // streams that wait for room go on, and end
+	for _, e := range live {
+		l.retire(e)
+	}
+	// The library's graceful way waits up to ten seconds for others to let go. Its writers are children of the supervisor.
+	root := l.system.Root
+	supervisor := root.StopFuture(l.system.NewLocalPID("EndpointSupervisor")).Wait()
+	l.remote.Shutdown(false)
+	err := errors.Join(supervisor, root.StopFuture(l.system.NewLocalPID("activator")).Wait(),
+		root.StopFuture(l.system.NewLocalPID(receiver)).Wait())
+	l.system.Shutdown()
+	return err
+}
+
+// retire gives an endpoint up, in the library as well.
+func (l *Link) retire(e *endpoint) {
+	l.ended(e, fmt.Errorf("%w: the connection was given up", ErrUnreachable))
+	l.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: e.name})
+}
+
+// event hears what the library publishes.
+func (l *Link) event(event any) {
+	switch m := event.(type) {
+	case *remote.EndpointTerminatedEvent:
+		if e := l.named(m.Address); e != nil {
+			l.ended(e, ErrUnreachable)
+		}
+	case *actor.DeadLetterEvent: // such as what was on its way to an endpoint's actor when that stopped
+		if o, ok := m.Message.(*outgoing); ok {
+			o.fail(ErrUnreachable)
+		}
+	}
+}
+
+// log is for what happens to connections.
+func (l *Link) log(level slog.Level, text string, e *endpoint, attrs ...slog.Attr) {
+	attrs = append(attrs, slog.Uint64("node", e.node), slog.String("addr", e.addr))
+	l.cfg.Logger.LogAttrs(context.Background(), level, text, attrs...)
+}

@@ -1,0 +1,28 @@
+package remoting
+
+import "sync/atomic"
+
+// Stats counts since Open.
+type Stats struct {
+	Sent, Received uint64 // batches
+	// Connected, Lost and Failed are connections to other nodes: made, ended, and attempts that came to nothing.
+	Connected, Lost, Failed uint64
+	// Refused are messages and calls that are not allowed, Handshakes connections without a node's certificate or beyond
+	// the bound.
+	Refused, Handshakes uint64
+	Panics              uint64 // of the library or the receiver, survived
+}
+
+type counts struct {
+	sent, received, connected, lost, failed, refused, handshakes, panics atomic.Uint64
+}
+
+// Stats is what has been counted.
+func (l *Link) Stats() Stats {
+	c := &l.counts
+	return Stats{
+		Sent: c.sent.Load(), Received: c.received.Load(),
+		Connected: c.connected.Load(), Lost: c.lost.Load(), Failed: c.failed.Load(),
+		Refused: c.refused.Load(), Handshakes: c.handshakes.Load(), Panics: c.panics.Load(),
+	}
+}
