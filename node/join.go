@@ -11,10 +11,12 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/gossip"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -45,6 +47,8 @@ type entranceParts struct {
 	contact func(listen string, door pb.MembershipServer) cluster.Contact
 	// alone: somebody else tells who the members are, so that nothing is bound for gossip.
 	alone bool
+	// http is what the HTTP listener has bound; empty: there is none.
+	http string
 }
 
 // openEntrance binds the node's addresses and reads who it is; from then on the node tells others that, but lets nobody in.
@@ -74,16 +78,85 @@ func openEntrance(cfg Config, files *certs.Files, st *store.Store, bootstrap fun
 	return e, nil
 }
 
+// join opens the node's listeners and its record, and returns when it belongs to a cluster.
+func (n *Node) join(ctx context.Context) error {
+	var files *certs.Files
+	var err error
+	if n.cfg.Certs != "" {
+		if files, err = certs.Open(certs.NodeSource(n.cfg.Certs), n.cfg.Logger); err != nil {
+			return fmt.Errorf("node: %w", err)
+		}
+	}
+	n.servers = &servers{}
+	bootstrap := func(b *store.Batch, node uint64) {
+		for _, d := range cluster.FirstTablets(node) {
+			tablet.Bootstrap(b, d)
+		}
+	}
+	if err := n.openHTTP(); err != nil {
+		return err
+	}
+	n.entrance, err = openEntrance(n.cfg, files, n.store, bootstrap, entranceParts{
+		contact: n.parts.Contact, alone: n.parts.Members != nil, http: n.HTTPAddr(),
+	})
+	if err != nil {
+		return err
+	}
+	n.identity, err = n.entrance.enter(ctx)
+	return err
+}
+
+// openGossip is who the members are if no part says so.
+func (n *Node) openGossip(self cluster.Member) (cluster.Members, error) {
+	return n.entrance.openGossip(self, func(by cluster.Member) {
+		n.fail(fmt.Errorf("%w: incarnation %d runs at %s", cluster.ErrStaleIncarnation, by.Incarnation, by.Listen))
+	})
+}
+
+// registry is by what the door lets others in.
+func (n *Node) registry() cluster.Registry {
+	return &cluster.MetaRegistry{
+		Meta: n.meta, Members: n.members, Tablet: func() *pb.TabletDescriptor { return n.router.Descriptor(cluster.MetaTablet) },
+		Now: func(ctx context.Context) (mvcc.Timestamp, error) {
+			ts, _, err := n.transport().Timestamps(ctx, 1)
+			return ts, err
+		},
+	}
+}
+
+// fail notes why this process must end.
+func (n *Node) fail(err error) {
+	n.cfg.Logger.Error("this node must stop", "error", err)
+	select {
+	case n.failed <- err:
+	default: // one reason is enough
+	}
+}
+
+// Failed delivers why the node must be closed, should that come: another process runs with its identity.
+func (n *Node) Failed() <-chan error { return n.failed }
+
+// earlyStatus is what can be told of a node that does not serve yet.
+func (n *Node) earlyStatus() *pb.NodeStatusResponse {
+	return &pb.NodeStatusResponse{Version: Version(), StartedUnixMs: n.started.UnixMilli()}
+}
+
 // lateContact is a contact that is made after the door that uses it.
 type lateContact struct{ cluster.Contact }
 
 // bind takes all addresses but HTTP's. What is free is known only then, and whoever asks to join says where it is.
 func (e *entrance) bind(parts entranceParts) error {
-	if parts.contact != nil {
+	var err error
+	if parts.http != "" {
+		if e.at.Http, err = e.cfg.AdvertisedAddr(parts.http, false); err != nil {
+			return err
+		}
+	}
+	switch {
+	case parts.contact != nil:
 		e.at.Listen = e.cfg.Listen
 		return nil
-	}
-	if e.cfg.Listen == "" {
+	case e.cfg.Listen == "":
 		return nil
 	}
 	l, err := net.Listen("tcp", e.cfg.Listen)

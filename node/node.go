@@ -39,6 +39,7 @@ type Node struct {
 	end     context.CancelFunc
 
 	store    *store.Store
+	entrance *entrance
 	identity cluster.Identity
 	system   *actor.ActorSystem
 	logs     *tablet.LogActor
@@ -61,6 +62,8 @@ type Node struct {
 	honouring sync.Mutex // held while the dispatcher is told what the catalogue says
 
 	servers *servers
+	serving atomic.Bool // everything runs
+	failed  chan error  // has room for one: why this process must end
 
 	// What other nodes may ask before everything runs.
 	peersOpen   chan struct{} // closed when the node's carrier is there
@@ -94,7 +97,7 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: cluster.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
-	n.peersOpen = make(chan struct{})
+	n.peersOpen, n.failed = make(chan struct{}), make(chan error, 1)
 	n.changes = newChanges(n)
 	if err := n.open(ctx, registry); err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -108,6 +111,9 @@ const closeTimeout = 10 * time.Second
 
 func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.openStore(); err != nil {
+		return err
+	}
+	if err := n.join(ctx); err != nil {
 		return err
 	}
 	n.system = actorkit.NewSystem(n.cfg.Logger)
@@ -142,6 +148,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.startNotifications(ctx, registry); err != nil {
 		return err
 	}
+	n.entrance.open(n.registry(), n.fail)
 	return n.serve(ctx)
 }
 
@@ -158,14 +165,7 @@ func (n *Node) findMeta(ctx context.Context) error {
 
 func (n *Node) openStore() error {
 	var err error
-	if n.store, err = n.parts.store(n.cfg); err != nil {
-		return err
-	}
-	n.identity, err = cluster.OpenIdentity(n.store, func(b *store.Batch, node uint64) {
-		for _, d := range cluster.FirstTablets(node) {
-			tablet.Bootstrap(b, d)
-		}
-	})
+	n.store, err = n.parts.store(n.cfg)
 	return err
 }
 
@@ -199,6 +199,9 @@ func (n *Node) Close(ctx context.Context) error {
 // Drain finishes what is under way: no new remote work is taken, observers that run end, secondaries are committed.
 func (n *Node) Drain(ctx context.Context) error {
 	var errs []error
+	if n.entrance != nil {
+		n.entrance.quit()
+	}
 	if n.servers != nil {
 		n.servers.drain(ctx)
 	}
@@ -249,6 +252,9 @@ func (n *Node) stop() error {
 	}
 	if n.readers != nil {
 		n.readers.Close()
+	}
+	if n.entrance != nil {
+		add(n.entrance.close()) // from here on the others take this incarnation for dead
 	}
 	if n.store != nil && n.parts.Store == nil {
 		add(n.store.Close())

@@ -1,6 +1,7 @@
 package node
 
 import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/broken"
@@ -22,6 +23,9 @@ type Parts struct {
 	Link func(self peer.Self) (peer.Link, error)
 	// Members is who the other nodes are, from this one on; nil: gossip, if the configuration asks for other nodes.
 	Members func(self cluster.Member) (cluster.Members, error)
+	// Contact reaches other nodes before this one belongs to a cluster, by the addresses that they listen at, and makes the
+	// door known to them at its own; nil: gRPC. Nothing is bound then, and Listen, if it is empty, must not be needed.
+	Contact func(listen string, door pb.MembershipServer) cluster.Contact
 }
 
 // store is the given one, or one as cfg says.

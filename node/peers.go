@@ -17,13 +17,17 @@ import (
 // openPeers makes the node one among others: it learns who they are, and can ask them. On a node that is alone both are
 // missing, and everything is asked of itself.
 func (n *Node) openPeers() error {
-	n.members = cluster.Alone{Self: n.member()}
-	if n.parts.Members != nil {
-		members, err := n.parts.Members(n.member())
-		if err != nil {
-			return fmt.Errorf("node: members: %w", err)
-		}
-		n.members = members
+	open := n.parts.Members
+	if open == nil {
+		open = n.openGossip
+	}
+	members, err := open(n.member())
+	if err != nil {
+		return fmt.Errorf("node: members: %w", err)
+	}
+	n.members = members
+	if d := n.entrance.metaDescriptor(); d != nil {
+		n.router.Update(d) // as it was when this node last heard of it
 	}
 	if n.parts.Link == nil {
 		n.carry(nil)
@@ -44,8 +48,8 @@ func (n *Node) openPeers() error {
 // member is this node as others are to see it.
 func (n *Node) member() cluster.Member {
 	return cluster.Member{
-		NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation, Listen: n.Addr(), HTTP: n.HTTPAddr(),
-		Zone: n.cfg.Labels["zone"],
+		NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation, Zone: n.cfg.Labels["zone"],
+		Listen: n.entrance.at.Listen, Peer: n.entrance.at.Peer, Gossip: n.entrance.at.Gossip, HTTP: n.entrance.at.Http,
 	}
 }
 

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/version"
@@ -16,7 +19,6 @@ import (
 // servers are the node's listeners.
 type servers struct {
 	grpc   *rpc.Server
-	listen net.Listener
 	served chan error // the gRPC server's end
 	http   *httpd.Server
 }
@@ -24,39 +26,62 @@ type servers struct {
 // Version is the version of this build.
 func Version() string { return version.String() }
 
-// serve opens the listeners.
+// openHTTP opens the HTTP listener. Until the node serves, it says little more than that the process lives.
+func (n *Node) openHTTP() (err error) {
+	addr := n.cfg.HTTPAddr()
+	if addr == "" {
+		return nil
+	}
+	metrics := n.gatherer()
+	n.servers.http, err = httpd.Open(httpd.Options{
+		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Cluster: n.overview,
+		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+			if !n.serving.Load() {
+				return nil, nil
+			}
+			return metrics.Gather()
+		}),
+		Status: func(ctx context.Context) *pb.NodeStatusResponse {
+			if !n.serving.Load() {
+				return n.earlyStatus()
+			}
+			status, _ := n.status(ctx) // what could be gathered in time
+			return status
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("node: listen for HTTP: %w", err)
+	}
+	return nil
+}
+
+// serve begins to serve clients.
 func (n *Node) serve(ctx context.Context) error {
-	s := &servers{}
-	n.servers = s
-	var err error
-	if n.cfg.Listen != "" {
+	l, err := n.entrance.takeOver()
+	if err != nil {
+		return err
+	}
+	if l != nil {
 		// So that latest knows without asking for each: timestamps of the oracle's last life are below this one.
 		if _, err = n.client.Timestamp(ctx); err != nil {
 			return fmt.Errorf("node: the oracle gives no timestamp: %w", err)
 		}
-		if s.listen, err = net.Listen("tcp", n.cfg.Listen); err != nil {
-			return fmt.Errorf("node: listen for clients: %w", err)
+		s, cfg := n.servers, rpc.ServerConfig{Logger: n.cfg.Logger, Latest: n.latest, Register: n.entrance.register}
+		if n.entrance.files != nil {
+			cfg.TLS = n.entrance.files.Server(certs.Node, certs.Client)
 		}
-		s.grpc, s.served = rpc.NewServer(n.transport(), rpc.ServerConfig{Logger: n.cfg.Logger, Latest: n.latest}), make(chan error, 1)
-		go func() { s.served <- s.grpc.Serve(s.listen) }() // joined by close
+		s.grpc, s.served = rpc.NewServer(n.transport(), cfg), make(chan error, 1)
+		go func() { s.served <- s.grpc.Serve(l) }() // joined by close
 	}
-	if addr := n.cfg.HTTPAddr(); addr != "" {
-		s.http, err = httpd.Open(httpd.Options{
-			Addr: addr, Metrics: n.gatherer(), Logger: n.cfg.Logger, Ready: n.ready, Cluster: n.overview,
-			Status: func(ctx context.Context) *pb.NodeStatusResponse {
-				status, _ := n.status(ctx) // what could be gathered in time
-				return status
-			},
-		})
-		if err != nil {
-			return fmt.Errorf("node: listen for HTTP: %w", err)
-		}
-	}
+	n.serving.Store(true)
 	return nil
 }
 
 // overview is what the page shows of the cluster: what could be gathered in time.
 func (n *Node) overview(ctx context.Context) ([]*pb.ObserverState, []*pb.Table) {
+	if !n.serving.Load() {
+		return nil, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	observers, _ := n.transport().Observers(ctx)
@@ -64,7 +89,10 @@ func (n *Node) overview(ctx context.Context) ([]*pb.ObserverState, []*pb.Table) 
 	return observers, tables
 }
 
-var errStopping = errors.New("node: stopping")
+var (
+	errStarting = errors.New("node: starting, or waiting to join a cluster")
+	errStopping = errors.New("node: stopping")
+)
 
 // ready is nil while the node serves.
 func (n *Node) ready(context.Context) error {
@@ -73,18 +101,18 @@ func (n *Node) ready(context.Context) error {
 	if n.closed {
 		return errStopping
 	}
+	if !n.serving.Load() {
+		return errStarting
+	}
 	return errors.Join(n.host.failure(), n.store.WriteBlocked())
 }
 
 // Addr is the address that serves remote clients; empty if there is none.
 func (n *Node) Addr() string {
-	if n.servers == nil || n.servers.grpc == nil {
+	if !n.serving.Load() || n.servers.grpc == nil {
 		return ""
 	}
-	if n.cfg.Advertise != "" {
-		return n.cfg.Advertise
-	}
-	return n.servers.listen.Addr().String()
+	return n.entrance.at.Listen
 }
 
 // HTTPAddr is the address of the HTTP listener; empty if there is none.
