@@ -30,6 +30,7 @@ var properties = []property{
 	{tag: "forget_attempts", pkg: "actors/observer", test: "^TestAttemptsSurviveTheProcess$", assertion: "first run of the second process has attempt 0, want 1"},
 	{tag: "early_collect", pkg: "actors/collector", test: "^TestNothingCollectedBeforeConfirmation$", assertion: "EARLY-COLLECT: .*"},
 	{tag: "ignore_holds", pkg: "actors/collector", test: "^TestHolds$", assertion: "IGNORED-HOLD: .*"},
+	{tag: "move_unfenced", pkg: "actors/placement", test: "^TestUnfenced$", assertion: "MOVE-UNFENCED: .*"},
 	{tag: "export_early_ack", pkg: "examples/webindex/export", test: "^TestAcknowledgedIsDurable$", assertion: "assertion acknowledged-export-is-durable"},
 	{tag: "load_gap", pkg: "internal/cli", test: "^TestProgressHasNoGaps$", assertion: "LOAD-GAP: .*"},
 	{tag: "no_sync", pkg: "test/crash", test: "^TestPowerLossLosesNothingAcknowledged$", assertion: "acknowledged cells of [0-9]+ transactions are gone|no such table|node did not come up|bank: the accounts hold"},

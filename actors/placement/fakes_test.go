@@ -1,0 +1,407 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+var (
+	errCrash   = errors.New("crash")
+	errRefused = errors.New("refused")
+)
+
+// lastIndex is what a replica has when it has caught up.
+const lastIndex = 10_000
+
+// world is all that placement talks to: nodes that live or do not, tablets whose replicas change by the rules, and meta's
+// records. It can fail at its n-th operation, before or after carrying it out, and after that until it is told otherwise:
+// the one that placement ran in is dead.
+type world struct {
+	t       *testing.T
+	mu      sync.Mutex
+	now     int64 // oracle time in milliseconds
+	records map[uint64]*wire.NodeRecord
+	alive   map[uint64]bool
+	silent  map[uint64]bool // alive, but gossip does not know it
+	tablets []*fakeTablet
+	orders  []*pb.MoveTabletRequest
+	target  int
+
+	ops, failAt int
+	after       bool
+	sent        []string
+	linger      int // for how many looks a joint configuration lasts
+	slow        int // how many looks a learner takes to catch up
+}
+
+type fakeTablet struct {
+	d          *pb.TabletDescriptor
+	leader     uint64
+	size, load uint64
+	match      map[uint64]uint64
+	joint      int // looks until the joint configuration is left
+	next       *pb.TabletDescriptor
+}
+
+func newWorld(t *testing.T, nodes int, zones ...string) *world {
+	w := &world{t: t, now: 1_000_000, records: map[uint64]*wire.NodeRecord{}, alive: map[uint64]bool{}, silent: map[uint64]bool{}, target: 3, slow: 1}
+	for i := range nodes {
+		zone := ""
+		if len(zones) > 0 {
+			zone = zones[i%len(zones)]
+		}
+		w.join(uint64(i)+1, zone)
+	}
+	return w
+}
+
+func (w *world) join(id uint64, zone string) {
+	w.alive[id] = true
+	w.records[id] = &wire.NodeRecord{NodeId: id, Incarnation: 1, State: pb.NodeState_NODE_STATE_ACTIVE, Labels: map[string]string{"zone": zone}}
+}
+
+// add appends a tablet with voters on the nodes; the first leads.
+func (w *world) add(voters ...uint64) *fakeTablet {
+	f := &fakeTablet{leader: voters[0], match: map[uint64]uint64{}}
+	f.d = &pb.TabletDescriptor{TabletId: uint64(len(w.tablets)) + 1, Epoch: 1, NextReplicaId: 1, EndUnbounded: true}
+	if n := len(w.tablets); n > 0 {
+		at := uint32(mvcc.FirstUserTable) + uint32(n)
+		last := w.tablets[n-1].d
+		last.EndUnbounded, last.EndTable, f.d.StartTable = false, at, at
+	}
+	for _, v := range voters {
+		f.grow(v, false)
+		f.match[v] = lastIndex
+	}
+	w.tablets = append(w.tablets, f)
+	return f
+}
+
+func (f *fakeTablet) grow(node uint64, learner bool) {
+	f.d.Replicas = append(f.d.Replicas, &pb.Replica{ReplicaId: f.d.NextReplicaId, NodeId: node, Learner: learner})
+	f.d.NextReplicaId++
+}
+
+func (f *fakeTablet) on() (voters, learners []uint64) {
+	for _, r := range f.d.Replicas {
+		if r.Learner {
+			learners = append(learners, r.NodeId)
+		} else {
+			voters = append(voters, r.NodeId)
+		}
+	}
+	return voters, learners
+}
+
+// op counts an operation; done tells it how to end.
+func (w *world) op() (done func() error, err error) {
+	w.ops++
+	if w.failAt != 0 && (w.ops > w.failAt || w.ops == w.failAt && !w.after) {
+		return nil, errCrash
+	}
+	crash := w.ops == w.failAt
+	return func() error {
+		if crash {
+			return errCrash
+		}
+		return nil
+	}, nil
+}
+
+// restart lets the next one live.
+func (w *world) restart() { w.failAt = 0 }
+
+// Nodes implements Meta.
+func (w *world) Nodes(context.Context) (out []*wire.NodeRecord, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done, err := w.op()
+	if err != nil {
+		return nil, err
+	}
+	for id := uint64(1); len(out) < len(w.records); id++ {
+		if r := w.records[id]; r != nil {
+			out = append(out, proto.CloneOf(r))
+		}
+	}
+	return out, done()
+}
+
+// Tablets implements Meta.
+func (w *world) Tablets(context.Context) (out []*pb.TabletDescriptor, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done, err := w.op()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range w.tablets {
+		out = append(out, proto.CloneOf(f.d))
+	}
+	return out, done()
+}
+
+// MoveOrders implements Meta.
+func (w *world) MoveOrders(context.Context) (out []*pb.MoveTabletRequest, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done, err := w.op()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(w.orders), done()
+}
+
+// EndMove implements Meta.
+func (w *world) EndMove(_ context.Context, o *pb.MoveTabletRequest) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done, err := w.op()
+	if err != nil {
+		return err
+	}
+	w.orders = slices.DeleteFunc(w.orders, func(p *pb.MoveTabletRequest) bool { return proto.Equal(o, p) })
+	return done()
+}
+
+// SetNodeState implements Meta.
+func (w *world) SetNodeState(_ context.Context, id uint64, to pb.NodeState, from ...pb.NodeState) (*wire.NodeRecord, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done, err := w.op()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range w.tablets {
+		if wire.ReplicaOn(f.d, id) != nil {
+			w.t.Errorf("node %d becomes %v and holds a replica of tablet %d", id, to, f.d.TabletId)
+		}
+	}
+	if r := w.records[id]; slices.Contains(from, r.State) {
+		r.State = to
+	}
+	return proto.CloneOf(w.records[id]), done()
+}
+
+// SetNodeGone implements Meta.
+func (w *world) SetNodeGone(_ context.Context, id, incarnation, since uint64) (*wire.NodeRecord, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done, err := w.op()
+	if err != nil {
+		return nil, err
+	}
+	r := w.records[id]
+	if r.Incarnation == incarnation {
+		r.GoneSince = since
+		if since == 0 && r.State == pb.NodeState_NODE_STATE_GONE {
+			r.State = pb.NodeState_NODE_STATE_ACTIVE
+		}
+	}
+	return proto.CloneOf(r), done()
+}
+
+// Alive implements Cluster.
+func (w *world) Alive() (out []uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, is := range w.alive {
+		if is && !w.silent[id] {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Timestamp implements Cluster.
+func (w *world) Timestamp(context.Context) (mvcc.Timestamp, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done, err := w.op()
+	if err != nil {
+		return 0, err
+	}
+	w.now++
+	return mvcc.TimestampAt(w.now), done()
+}
+
+// Statuses implements Cluster; time passes by it: learners catch up, joint configurations are left, voters elect.
+func (w *world) Statuses(context.Context) (out []*pb.StatusResponse, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done, err := w.op()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range w.tablets {
+		w.pass(f)
+		if f.leader == 0 {
+			continue
+		}
+		s := &pb.StatusResponse{Tablet: proto.CloneOf(f.d), Leader: true, Term: 1, NodeId: f.leader, LastIndex: lastIndex, SizeBytes: f.size, Load: f.load}
+		for _, r := range f.d.Replicas {
+			s.Replicas = append(s.Replicas, &pb.ReplicaProgress{Replica: r, Match: f.match[r.NodeId], Active: w.alive[r.NodeId], Snapshot: f.match[r.NodeId] == 0})
+		}
+		out = append(out, s)
+	}
+	return out, done()
+}
+
+func (w *world) pass(f *fakeTablet) {
+	voters, learners := f.on()
+	for _, n := range learners {
+		if w.alive[n] {
+			f.match[n] = min(lastIndex, f.match[n]+uint64(lastIndex/w.slow))
+		}
+	}
+	if f.next != nil && f.joint <= 0 {
+		f.d, f.next = f.next, nil
+		voters, _ = f.on()
+	}
+	f.joint--
+	live := slices.DeleteFunc(slices.Clone(voters), func(n uint64) bool { return !w.alive[n] })
+	switch {
+	case len(live) <= len(voters)/2:
+		f.leader = 0
+	case !slices.Contains(live, f.leader):
+		f.leader = live[0]
+	}
+}
+
+// Send implements Cluster.
+func (w *world) Send(_ context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done, err := w.op()
+	if err != nil {
+		return nil, err
+	}
+	f := w.tablets[tablet-1]
+	if req.Epoch != 0 && req.Epoch != f.d.Epoch {
+		return nil, fmt.Errorf("%w: epoch %d, not %d", errRefused, f.d.Epoch, req.Epoch)
+	}
+	if op := req.GetTransferLeader(); op != nil {
+		if err := w.transfer(f, op.NodeId); err != nil {
+			return nil, err
+		}
+		return &pb.TabletResponse{}, done()
+	}
+	if err := w.change(f, req.GetChangeReplicas().Changes); err != nil {
+		return nil, err
+	}
+	return &pb.TabletResponse{}, done()
+}
+
+func (w *world) transfer(f *fakeTablet, to uint64) error {
+	w.sent = append(w.sent, fmt.Sprintf("%d lead %d", f.d.TabletId, to))
+	voters, _ := f.on()
+	if !slices.Contains(voters, to) || !w.alive[to] || f.leader == 0 {
+		return fmt.Errorf("%w: node %d can't lead", errRefused, to)
+	}
+	if f.leader == to {
+		w.t.Errorf("tablet %d: node %d leads, and is to lead", f.d.TabletId, to)
+	}
+	f.leader = to
+	return nil
+}
+
+// change does what a tablet does, and checks what placement answers for.
+func (w *world) change(f *fakeTablet, list []*pb.ReplicaChange) error {
+	if f.next != nil || f.leader == 0 {
+		return fmt.Errorf("%w: no leader, or another change is under way", errRefused)
+	}
+	before := proto.CloneOf(f.d)
+	after := &fakeTablet{d: proto.CloneOf(f.d), match: f.match}
+	for _, c := range list {
+		w.sent = append(w.sent, fmt.Sprintf("%d %v %d", f.d.TabletId, c.Kind, c.NodeId))
+		r := wire.ReplicaOn(after.d, c.NodeId)
+		switch c.Kind {
+		case pb.ReplicaChange_KIND_ADD_LEARNER:
+			if r != nil {
+				return fmt.Errorf("%w: two replicas on node %d", errRefused, c.NodeId)
+			}
+			after.grow(c.NodeId, true)
+			continue
+		case pb.ReplicaChange_KIND_REMOVE:
+			if r == nil || !r.Learner {
+				return fmt.Errorf("%w: no learner on node %d", errRefused, c.NodeId)
+			}
+			after.d.Replicas = slices.DeleteFunc(after.d.Replicas, func(o *pb.Replica) bool { return o == r })
+			delete(f.match, c.NodeId)
+			continue
+		}
+		if promote := c.Kind == pb.ReplicaChange_KIND_PROMOTE; r == nil || r.Learner != promote {
+			return fmt.Errorf("%w: %v on node %d", errRefused, c.Kind, c.NodeId)
+		}
+		r.Learner = !r.Learner
+	}
+	if err := w.check(f, after); err != nil {
+		return err
+	}
+	after.d.Epoch++
+	f.d = after.d
+	if w.linger > 0 && len(list) > 1 {
+		w.stayJoint(f, before)
+	}
+	return nil
+}
+
+// stayJoint shows the configuration between the two for a while.
+func (w *world) stayJoint(f *fakeTablet, before *pb.TabletDescriptor) {
+	f.next, f.joint = f.d, w.linger
+	f.d = proto.CloneOf(f.d)
+	f.next.Epoch++
+	for _, r := range f.d.Replicas {
+		old := wire.ReplicaOn(before, r.NodeId)
+		switch {
+		case old == nil || old.Learner == r.Learner:
+		case old.Learner:
+			r.Incoming = true
+		default:
+			r.Learner, r.Outgoing = false, true
+		}
+	}
+}
+
+// check is what all of this is for: nothing is taken away that is needed.
+func (w *world) check(f, after *fakeTablet) error {
+	w.t.Helper()
+	was, _ := f.on()
+	voters, _ := after.on()
+	live := func(nodes []uint64) (n int) {
+		for _, v := range nodes {
+			if w.alive[v] {
+				n++
+			}
+		}
+		return n
+	}
+	if live(was) <= len(was)/2 {
+		return fmt.Errorf("%w: no quorum", errRefused)
+	}
+	if live(voters) <= len(voters)/2 {
+		w.t.Errorf("QUORUM: tablet %d goes from voters %v to %v, of which %d live", f.d.TabletId, was, voters, live(voters))
+	}
+	if len(voters) < min(w.target, oddFloor(len(was))) {
+		w.t.Errorf("MOVE-UNFENCED: tablet %d goes from voters %v to %v, and ought to have %d", f.d.TabletId, was, voters, w.target)
+	}
+	for _, v := range voters {
+		if !slices.Contains(was, v) && f.match[v]+maxLag < lastIndex {
+			w.t.Errorf("EARLY-VOTER: tablet %d: node %d is to vote, and has %d of %d entries", f.d.TabletId, v, f.match[v], lastIndex)
+		}
+	}
+	if !slices.Contains(voters, f.leader) {
+		w.t.Errorf("tablet %d: its leader, on node %d, is to be no voter of %v", f.d.TabletId, f.leader, voters)
+	}
+	return nil
+}

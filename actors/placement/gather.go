@@ -1,0 +1,125 @@
+package placement
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// gather is the state as it is now, what is durable first; it also records in meta which nodes have gone and come back.
+func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	defer cancel()
+	records, err := w.cfg.Meta.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tablets, err := w.cfg.Meta.Tablets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	orders, err := w.cfg.Meta.MoveOrders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ts, err := w.cfg.Cluster.Timestamp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	statuses, err := w.cfg.Cluster.Statuses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &State{Replicas: w.cfg.Replicas, MaxChanging: w.cfg.MaxChanging, MaxIncoming: w.cfg.MaxIncoming, Orders: orders}
+	s.Tablets = w.tablets(now, tablets, statuses)
+	heard := heardOf(s.Tablets)
+	for _, id := range w.cfg.Cluster.Alive() {
+		heard[id] = true
+	}
+	for _, r := range records {
+		if r, err = w.seen(ctx, r, heard[r.NodeId], ts); err != nil {
+			return nil, err
+		}
+		s.Nodes = append(s.Nodes, Node{
+			ID: r.NodeId, Zone: r.Labels["zone"], State: r.State, Alive: heard[r.NodeId],
+			Gone: r.GoneSince != 0 && mvcc.Timestamp(r.GoneSince).Millis()+w.cfg.GoneAfter.Milliseconds() <= ts.Millis(),
+		})
+	}
+	return s, nil
+}
+
+// seen records since when a node has not been heard of, in oracle time (invariant 3).
+func (w *work) seen(ctx context.Context, r *wire.NodeRecord, heard bool, now mvcc.Timestamp) (*wire.NodeRecord, error) {
+	since := uint64(0)
+	switch {
+	case heard && r.GoneSince == 0 && r.State != pb.NodeState_NODE_STATE_GONE, !heard && r.GoneSince != 0:
+		return r, nil
+	case !heard:
+		since = uint64(now)
+	}
+	r, err := w.cfg.Meta.SetNodeGone(ctx, r.NodeId, r.Incarnation, since)
+	if err != nil {
+		return nil, fmt.Errorf("placement: record that a node has gone or come back: %w", err)
+	}
+	return r, nil
+}
+
+// heardOf are the nodes that a tablet's leader has heard of lately. One that sleeps does not know.
+func heardOf(tablets []Tablet) map[uint64]bool {
+	heard := map[uint64]bool{}
+	for _, t := range tablets {
+		if t.Status == nil || t.Status.Quiescent {
+			continue
+		}
+		heard[t.leader()] = true
+		for _, p := range t.Status.Replicas {
+			if p.Active {
+				heard[p.GetReplica().GetNodeId()] = true
+			}
+		}
+	}
+	return heard
+}
+
+// tablets joins the map with what leaders say, which is newer; meta comes first. Of two that take themselves for the leader
+// the one with the later term is believed.
+func (w *work) tablets(now time.Time, descriptors []*pb.TabletDescriptor, statuses []*pb.StatusResponse) []Tablet {
+	leading := map[uint64]*pb.StatusResponse{}
+	for _, s := range statuses {
+		id := s.GetTablet().GetTabletId()
+		if s.GetLeader() && (leading[id] == nil || leading[id].Term < s.Term) {
+			leading[id] = s
+		}
+	}
+	byID := map[uint64]*pb.TabletDescriptor{}
+	for _, d := range descriptors {
+		byID[d.TabletId] = d
+	}
+	for id, s := range leading {
+		if byID[id] == nil || byID[id].Epoch < s.Tablet.Epoch {
+			byID[id] = s.Tablet // a split, or a change, that the map does not have yet
+		}
+	}
+	out := make([]Tablet, 0, len(byID))
+	for id, d := range byID {
+		t := Tablet{D: d, Status: leading[id], Meta: wire.StartOf(d) == wire.Position{}}
+		if t.Status != nil && t.Status.Tablet.Epoch < d.Epoch {
+			t.Status = nil // not the leader any more, or it has not applied what the map has
+		}
+		t.Load, t.Resting = w.memory.look(now, id, t.Status)
+		out = append(out, t)
+	}
+	slices.SortFunc(out, func(a, b Tablet) int {
+		if wire.StartOf(a.D).Less(wire.StartOf(b.D)) {
+			return -1
+		}
+		return 1
+	})
+	w.memory.forget(byID)
+	return out
+}

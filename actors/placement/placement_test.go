@@ -1,0 +1,523 @@
+package placement
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/leaktest"
+)
+
+func newTest(t *testing.T, w *world) *work {
+	t.Helper()
+	cfg, err := Config{Meta: w, Cluster: w, Replicas: w.target, Rest: 1}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newWork(cfg)
+}
+
+var start = time.Unix(1, 0)
+
+// turns lets placement turn until it has nothing to do for some turns. It returns how often.
+func (w *world) turns(p *work) (n int) {
+	w.t.Helper()
+	for quiet := 0; quiet < 4; n++ {
+		if n > 3000 {
+			w.t.Fatalf("it does not come to rest: %v", w.sent[max(0, len(w.sent)-30):])
+		}
+		before := len(w.sent)
+		p.turn(context.Background(), start.Add(time.Duration(n)*time.Minute))
+		if quiet++; len(w.sent) > before {
+			quiet = 0
+		}
+	}
+	return n
+}
+
+// spread is how many replicas and leaders each node has.
+func (w *world) spread() (replicas, leaders map[uint64]int) {
+	replicas, leaders = map[uint64]int{}, map[uint64]int{}
+	for _, f := range w.tablets {
+		for _, r := range f.d.Replicas {
+			replicas[r.NodeId]++
+		}
+		leaders[f.leader]++
+	}
+	return replicas, leaders
+}
+
+// checkVoters: each tablet has so many voters, all on live nodes that may hold them, no learner, and no two in one zone
+// that need not be.
+func (w *world) checkVoters(want int) {
+	w.t.Helper()
+	zones := map[string]int{}
+	for _, r := range w.records {
+		if w.alive[r.NodeId] && r.State == pb.NodeState_NODE_STATE_ACTIVE {
+			zones[r.Labels["zone"]]++
+		}
+	}
+	for _, f := range w.tablets {
+		voters, learners := f.on()
+		if len(voters) != want || len(learners) > 0 || f.next != nil {
+			w.t.Errorf("tablet %d: voters %v, learners %v, want %d voters", f.d.TabletId, voters, learners, want)
+		}
+		in := map[string]int{}
+		for _, v := range voters {
+			if !w.alive[v] || w.records[v].State != pb.NodeState_NODE_STATE_ACTIVE {
+				w.t.Errorf("tablet %d: a voter on node %d, which is %v", f.d.TabletId, v, w.records[v].State)
+			}
+			in[w.records[v].Labels["zone"]]++
+		}
+		for zone, n := range in {
+			for other, have := range zones {
+				if in[other]+1 < n && in[other] < have {
+					w.t.Errorf("tablet %d: %d voters in zone %s, %d in %s", f.d.TabletId, n, zone, in[other], other)
+				}
+			}
+		}
+	}
+}
+
+// checkEven: nodes are within a fifth of the mean, or one from what would be even.
+func (w *world) checkEven(what string, on map[uint64]int, but uint64) {
+	w.t.Helper()
+	sum, nodes := 0, 0
+	for id, r := range w.records {
+		if w.alive[id] && r.State == pb.NodeState_NODE_STATE_ACTIVE {
+			sum, nodes = sum+on[id], nodes+1
+		}
+	}
+	mean := float64(sum) / float64(nodes)
+	for id, r := range w.records {
+		off := max(float64(on[id])-math.Ceil(mean), math.Floor(mean)-float64(on[id]))
+		if id != but && w.alive[id] && r.State == pb.NodeState_NODE_STATE_ACTIVE && off > max(1, mean/5) {
+			w.t.Errorf("%s: node %d has %d of a mean of %.2f: %v", what, id, on[id], mean, on)
+		}
+	}
+}
+
+// TestGrows: one node, then three, then five: the number of replicas follows by itself, and then they are spread.
+func TestGrows(t *testing.T) {
+	w := newWorld(t, 1)
+	for range 20 {
+		w.add(1)
+	}
+	p := newTest(t, w)
+	if n := w.turns(p); len(w.sent) > 0 {
+		t.Fatalf("one node, %d turns: %v", n, w.sent)
+	}
+	w.join(2, "")
+	w.turns(p)
+	w.checkVoters(1)
+	w.join(3, "")
+	w.turns(p)
+	w.checkVoters(3)
+	if s := p.status.get(); s.Target != 3 || s.UnderReplicated != 0 || s.Changing != 0 || s.Moves < 40 {
+		t.Errorf("status %v", s)
+	}
+	w.join(4, "")
+	w.join(5, "")
+	w.turns(p)
+	w.checkVoters(3)
+	replicas, leaders := w.spread()
+	w.checkEven("replicas", replicas, 0)
+	w.checkEven("leaders", leaders, 0)
+	if w.tablets[0].leader != 1 {
+		t.Errorf("meta's leader has moved to node %d for balance", w.tablets[0].leader)
+	}
+}
+
+// TestOneMove is a move in full: learner, exchange, removal, and no more.
+func TestOneMove(t *testing.T) {
+	w := newWorld(t, 4)
+	w.linger, w.slow = 2, 3
+	w.add(1, 2, 3)
+	w.orders = []*pb.MoveTabletRequest{{TabletId: 1, FromNode: 1, ToNode: 4}}
+	w.turns(newTest(t, w))
+	want := "1 KIND_ADD_LEARNER 4,1 lead 2,1 KIND_PROMOTE 4,1 KIND_DEMOTE 1,1 KIND_REMOVE 1"
+	if got := strings.Join(w.sent, ","); got != want {
+		t.Errorf("sent %s\nwant %s", got, want)
+	}
+	if len(w.orders) > 0 {
+		t.Errorf("the order stays: %v", w.orders)
+	}
+}
+
+// TestOneVoterMoves: a tablet of one voter moves with its leader, which votes beside its successor for a moment.
+func TestOneVoterMoves(t *testing.T) {
+	w := newWorld(t, 2)
+	w.add(1)
+	w.records[1].State = pb.NodeState_NODE_STATE_DRAINING
+	w.turns(newTest(t, w))
+	want := "1 KIND_ADD_LEARNER 2,1 KIND_PROMOTE 2,1 lead 2,1 KIND_DEMOTE 1,1 KIND_REMOVE 1"
+	if got := strings.Join(w.sent, ","); got != want || w.records[1].State != pb.NodeState_NODE_STATE_DRAINED {
+		t.Errorf("node 1 is %v; sent %s\nwant %s", w.records[1].State, got, want)
+	}
+}
+
+// TestUnfenced: placement on a node that does not lead meta any more wakes up with a plan that another has overtaken. Of
+// five voters each takes two others away; one voter would be left.
+func TestUnfenced(t *testing.T) {
+	w := newWorld(t, 5)
+	f := w.add(1, 2, 3, 4, 5)
+	other := w.add(4, 5, 3)
+	old, successor := newTest(t, w), newTest(t, w)
+	s, err := old.gather(t.Context(), start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := Make(s)
+	other.d.Replicas, other.leader = nil, 1
+	for _, n := range []uint64{1, 2, 3} {
+		other.grow(n, false)
+		other.match[n] = lastIndex
+	}
+	other.d.Epoch++
+	f.leader = 4
+	successor.turn(t.Context(), start)
+	voters, _ := f.on()
+	if len(voters) != 3 {
+		t.Fatalf("voters %v", voters)
+	}
+	_ = old.execute(t.Context(), start, plan.Steps) // refused
+	if voters, _ := f.on(); len(voters) != 3 {
+		t.Errorf("MOVE-UNFENCED: voters %v", voters)
+	}
+}
+
+// TestGoneOnlyByOracleTime: replicas of a node that gossip misses stay until its record says that it has been gone for long
+// enough; one that a tablet's leader hears of is not gone.
+func TestGoneOnlyByOracleTime(t *testing.T) {
+	w := newWorld(t, 4)
+	for range 3 {
+		w.add(1, 2, 3)
+	}
+	w.silent[3] = true
+	p := newTest(t, w)
+	w.turns(p) // balance, perhaps
+	if w.records[3].GoneSince != 0 {
+		t.Error("a node is gone that tablets hear of")
+	}
+	w.silent[3], w.alive[3] = false, false
+	w.sent = nil
+	p.turn(t.Context(), start)
+	w.now += p.cfg.GoneAfter.Milliseconds() - 1000
+	p = newTest(t, w) // meta's leader has changed meanwhile
+	w.turns(p)
+	for _, s := range w.sent {
+		if strings.Contains(s, "REMOVE 3") || strings.Contains(s, "DEMOTE 3") {
+			t.Fatalf("before its time: %v", w.sent)
+		}
+	}
+	if w.records[3].GoneSince == 0 {
+		t.Fatal("nothing is recorded")
+	}
+	w.now += 2000
+	w.turns(p)
+	w.checkVoters(3)
+	if w.records[3].State != pb.NodeState_NODE_STATE_GONE {
+		t.Errorf("node 3 is %v", w.records[3].State)
+	}
+	w.alive[3] = true
+	w.turns(p)
+	if w.records[3].State != pb.NodeState_NODE_STATE_ACTIVE {
+		t.Errorf("back again, node 3 is %v", w.records[3].State)
+	}
+}
+
+// TestNoNodeInItsPlace: a tablet keeps voters that are gone rather than become smaller.
+func TestNoNodeInItsPlace(t *testing.T) {
+	w := newWorld(t, 3)
+	w.add(1, 2, 3)
+	w.alive[3] = false
+	p := newTest(t, w)
+	p.turn(t.Context(), start)
+	w.now += 2 * p.cfg.GoneAfter.Milliseconds()
+	w.turns(p)
+	s := p.status.get()
+	if len(w.sent) > 0 || s.UnderReplicated != 0 && s.Target == 3 || len(s.Blocked) != 1 {
+		t.Errorf("sent %v, status %v", w.sent, s)
+	}
+	w.join(4, "")
+	w.turns(p)
+	w.checkVoters(3)
+}
+
+// TestDrain: leaders go first, then replicas; then the node is drained. Without another node it waits and says why.
+func TestDrain(t *testing.T) {
+	w := newWorld(t, 3)
+	for range 5 {
+		w.add(1, 2, 3)
+	}
+	p := newTest(t, w)
+	w.turns(p)
+	w.records[1].State = pb.NodeState_NODE_STATE_DRAINING
+	w.turns(p)
+	if _, leaders := w.spread(); leaders[1] > 0 {
+		t.Errorf("node 1 drains and leads: %v", leaders)
+	}
+	if why := p.status.blocked(1); !strings.Contains(why, "ought to have 3") || w.records[1].State != pb.NodeState_NODE_STATE_DRAINING {
+		t.Errorf("a third of three nodes: %v, %q", w.records[1].State, why)
+	}
+	w.join(4, "")
+	w.turns(p)
+	w.checkVoters(3)
+	if w.records[1].State != pb.NodeState_NODE_STATE_DRAINED || p.status.blocked(1) != "" {
+		t.Errorf("node 1 is %v, %q", w.records[1].State, p.status.blocked(1))
+	}
+	w.records[1].State = pb.NodeState_NODE_STATE_ACTIVE // undone
+	w.turns(p)
+	replicas, _ := w.spread()
+	w.checkEven("replicas", replicas, 0)
+}
+
+// TestHalfDrained: a drain that is taken back in the middle leaves nothing half done.
+func TestHalfDrained(t *testing.T) {
+	for n := range 12 {
+		w := newWorld(t, 4)
+		w.linger = 1
+		for range 4 {
+			w.add(1, 2, 3)
+		}
+		p := newTest(t, w)
+		w.records[1].State = pb.NodeState_NODE_STATE_DRAINING
+		for i := range n {
+			p.turn(t.Context(), start.Add(time.Duration(i)*time.Minute))
+		}
+		w.records[1].State = pb.NodeState_NODE_STATE_ACTIVE
+		w.turns(p)
+		w.checkVoters(3)
+	}
+}
+
+// TestZones: each of three zones has one voter of three, and two of five at most; the loss of any leaves a quorum.
+func TestZones(t *testing.T) {
+	for _, replicas := range []int{3, 5} {
+		w := newWorld(t, 6, "a", "a", "b", "b", "c", "c")
+		w.target = replicas
+		for range 8 {
+			w.add(1, 2, 3)
+		}
+		w.turns(newTest(t, w))
+		w.checkVoters(replicas)
+		for _, f := range w.tablets {
+			in := map[string]int{}
+			voters, _ := f.on()
+			for _, v := range voters {
+				in[w.records[v].Labels["zone"]]++
+			}
+			for zone, n := range in {
+				if n > replicas/2 {
+					t.Errorf("tablet %d of %d voters has no quorum without zone %s: %v", f.d.TabletId, replicas, zone, in)
+				}
+			}
+		}
+	}
+}
+
+// TestImpossibleOrders: orders that can't be carried out any more end; one for a node that is away for a moment waits.
+func TestImpossibleOrders(t *testing.T) {
+	w := newWorld(t, 5)
+	w.add(1, 2, 3)
+	w.add(1, 2, 3)
+	w.add(1, 2, 3)
+	w.records[4].State = pb.NodeState_NODE_STATE_DRAINED
+	w.alive[5] = false
+	w.orders = []*pb.MoveTabletRequest{
+		{TabletId: 1, FromNode: 1, ToNode: 4},      // drained meanwhile
+		{TabletId: 2, FromNode: 1, ToNode: 5},      // away
+		{TabletId: 3, ToNode: 4, Leader: true},     // no voter any more
+		{TabletId: 9, FromNode: 1, ToNode: 2},      // no tablet
+		{TabletId: 1, FromNode: 4, ToNode: 5},      // neither is there
+		{TabletId: 1, ToNode: 1_000, Leader: true}, // no node
+	}
+	p := newTest(t, w)
+	w.turns(p)
+	if len(w.orders) != 1 || w.orders[0].TabletId != 2 {
+		t.Errorf("orders %v", w.orders)
+	}
+	if b := fmt.Sprint(p.status.get().Blocked); !strings.Contains(b, "node 5 is not alive") {
+		t.Errorf("blocked: %s", b)
+	}
+	w.alive[5] = true
+	w.turns(p)
+	if voters, _ := w.tablets[1].on(); len(w.orders) != 0 || !slices.Contains(voters, 5) || slices.Contains(voters, 1) {
+		t.Errorf("orders %v, voters %v", w.orders, voters)
+	}
+	w.orders = []*pb.MoveTabletRequest{{TabletId: 3, ToNode: 2, Leader: true}}
+	w.sent, w.tablets[2].leader = nil, 1
+	w.turns(p)
+	if len(w.orders) != 0 || len(w.sent) == 0 || w.sent[0] != "3 lead 2" {
+		t.Errorf("orders %v, sent %v", w.orders, w.sent)
+	}
+}
+
+// TestSpawn: the actor turns by itself and when it is told to look, and ends with Stop.
+func TestSpawn(t *testing.T) {
+	leaktest.Check(t)
+	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
+	defer system.Shutdown()
+	w := newWorld(t, 3)
+	w.add(1)
+	p, err := Spawn(system, Config{Meta: w, Cluster: w, Busy: time.Millisecond, Interval: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for p.Status().Moves < 2 {
+		p.Look()
+		if ctx.Err() != nil {
+			t.Fatalf("status %v", p.Status())
+		}
+	}
+	if err := p.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if p.Blocked(1) != "" {
+		t.Error("something is blocked")
+	}
+	for _, cfg := range []Config{{}, {Meta: w, Cluster: w, Replicas: 2}, {Meta: w, Cluster: w, Replicas: 7}} {
+		if _, err := Spawn(system, cfg); err == nil {
+			t.Errorf("started with %+v", cfg)
+		}
+	}
+}
+
+// TestRandom: random clusters come to rest with everything where it ought to be, whatever dies on the way. SEEDS says how
+// many.
+func TestRandom(t *testing.T) {
+	seeds := uint64(500)
+	if n, err := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64); err == nil {
+		seeds = n
+	}
+	for seed := range seeds {
+		if t.Failed() {
+			return
+		}
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { random(t, seed) })
+	}
+}
+
+func random(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	zones := [][]string{nil, {"a", "b", "c"}, {"a", "a", "b"}}[rng.IntN(3)]
+	w := newWorld(t, 1+rng.IntN(8), zones...)
+	nodes := len(w.records)
+	w.target, w.linger, w.slow = []int{1, 3, 5}[rng.IntN(3)], rng.IntN(3), 1+rng.IntN(3)
+	for range 1 + rng.IntN(30) {
+		voters := []uint64{}
+		for _, n := range rng.Perm(nodes)[:oddFloor(1+rng.IntN(min(nodes, 5)))] {
+			voters = append(voters, uint64(n)+1)
+		}
+		f := w.add(voters...)
+		f.size, f.load = rng.Uint64N(200<<20), rng.Uint64N(5000)
+	}
+	p := newTest(t, w)
+	for i := range rng.IntN(30) {
+		w.disturb(rng, nodes)
+		p.turn(t.Context(), start.Add(time.Duration(i)*time.Second))
+		if w.failAt != 0 && w.ops >= w.failAt {
+			w.restart()
+			p = newTest(t, w)
+		}
+	}
+	for id := range w.alive {
+		w.alive[id], w.silent[id] = true, false
+	}
+	w.restart()
+	turns := w.turns(p)
+	holders := 0
+	for _, r := range w.records {
+		if r.State == pb.NodeState_NODE_STATE_ACTIVE {
+			holders++
+		}
+	}
+	want := oddFloor(min(w.target, holders))
+	t.Logf("%d nodes, %d tablets, %d replicas: %d turns, %d operations", nodes, len(w.tablets), want, turns, len(w.sent))
+	for _, r := range w.records {
+		if r.State == pb.NodeState_NODE_STATE_DRAINING {
+			return // some could not be moved away
+		}
+	}
+	shrunk := slices.ContainsFunc(w.tablets, func(f *fakeTablet) bool { v, _ := f.on(); return len(v) > want })
+	if shrunk {
+		return // there were more nodes once
+	}
+	w.checkVoters(want)
+	if zones == nil {
+		replicas, leaders := w.spread()
+		w.checkEven("replicas", replicas, 0)
+		w.checkEven("leaders", leaders, w.tablets[0].leader)
+	}
+}
+
+// disturb has something happen to a node, or placement die at one of its next operations.
+func (w *world) disturb(rng *rand.Rand, nodes int) {
+	id := uint64(rng.IntN(nodes)) + 1
+	switch rng.IntN(12) {
+	case 0:
+		w.alive[id] = false
+	case 1, 2:
+		w.alive[id] = true
+	case 3:
+		w.silent[id] = !w.silent[id]
+	case 4:
+		w.now += int64(rng.IntN(400_000))
+	case 5:
+		if w.records[id].State == pb.NodeState_NODE_STATE_ACTIVE && rng.IntN(2) == 0 {
+			w.records[id].State = pb.NodeState_NODE_STATE_DRAINING
+		}
+	case 6:
+		if s := w.records[id].State; s == pb.NodeState_NODE_STATE_DRAINING || s == pb.NodeState_NODE_STATE_DRAINED {
+			w.records[id].State = pb.NodeState_NODE_STATE_ACTIVE
+		}
+	case 7, 8:
+		w.failAt, w.after = w.ops+1+rng.IntN(20), rng.IntN(2) == 0
+	case 9:
+		f := w.tablets[rng.IntN(len(w.tablets))]
+		w.orders = append(w.orders, &pb.MoveTabletRequest{TabletId: f.d.TabletId, FromNode: f.d.Replicas[0].NodeId, ToNode: id})
+	}
+}
+
+// TestCrashAnywhere: placement dies at any operation, before or after it took effect, of a drain, an order and an upgrade.
+// The next one finishes all of it.
+func TestCrashAnywhere(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		died := true
+		for failAt := 1; died && !t.Failed(); failAt++ {
+			w := newWorld(t, 5, "a", "b", "c")
+			w.add(1)
+			w.add(1, 2, 3)
+			w.add(1, 2, 3)
+			w.records[1].State = pb.NodeState_NODE_STATE_DRAINING
+			w.orders = []*pb.MoveTabletRequest{{TabletId: 3, FromNode: 2, ToNode: 5}}
+			w.failAt, w.after, w.linger, w.slow = failAt, after, 1, 2
+			p := newTest(t, w)
+			for i := 0; i < 40 && w.ops < failAt; i++ {
+				p.turn(t.Context(), start.Add(time.Duration(i)*time.Minute))
+			}
+			if died = w.ops >= failAt; !died && failAt < 60 {
+				t.Fatalf("everything was done in %d operations", failAt)
+			}
+			died = died && failAt < 150
+			w.restart()
+			w.turns(newTest(t, w))
+			w.checkVoters(3)
+			if w.records[1].State != pb.NodeState_NODE_STATE_DRAINED || len(w.orders) > 0 {
+				t.Errorf("died at %d (after: %v): node 1 is %v, orders %v", failAt, after, w.records[1].State, w.orders)
+			}
+		}
+	}
+}
