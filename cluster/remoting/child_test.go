@@ -1,0 +1,280 @@
+package remoting_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/cluster/remoting"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// The library starts once in a process, and what crashes it ends the process: nodes are processes here, made of the test
+// binary. The test tells them what to do over a pipe, a line at a time, and reads an answer for each line.
+
+const childVariable = "PERCOLATOR_REMOTING_CHILD"
+
+// childConfig is what a node is told when it starts.
+type childConfig struct {
+	Node, Incarnation uint64
+	Listen, Certs     string
+	MaxConnections    int
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(childVariable); text != "" {
+		if err := runChild(text, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// answers is the handler of a node: it answers with what it was asked.
+type answers struct{}
+
+func (answers) Request(_ uint64, _ time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
+	if chunk := req.GetSnapshot(); chunk != nil {
+		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: &wire.SnapshotAnswer{Next: uint64(len(chunk.GetHeader().GetState()))}}})
+		return
+	}
+	reply(&wire.PeerResponse{Body: &wire.PeerResponse_Honour{Honour: &wire.Honoured{Version: req.GetHonour().GetVersion()}}})
+}
+
+func (answers) Raft(*wire.RaftMessage) {}
+
+// runChild is a node. Commands: know NODE ADDR; ask NODE COUNT CALLERS; large NODE BYTES; down NODE INCARNATION; stats; quit.
+func runChild(text string, in io.Reader, out io.Writer) error {
+	var cfg childConfig
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		return err
+	}
+	var known sync.Map
+	rc := remoting.Config{
+		Listen: cfg.Listen, MaxConnections: cfg.MaxConnections, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Resolve: func(node uint64) (string, bool) {
+			addr, ok := known.Load(node)
+			if !ok {
+				return "", false
+			}
+			return addr.(string), true
+		},
+	}
+	if cfg.Certs != "" {
+		files, err := certs.Open(certs.NodeSource(cfg.Certs), nil)
+		if err != nil {
+			return err
+		}
+		rc.Files = files
+	}
+	link, err := remoting.Open(rc)
+	if err != nil {
+		return err
+	}
+	p := peer.New(link, peer.Self{ClusterID: "c", NodeID: cfg.Node, Incarnation: cfg.Incarnation}, answers{}, peer.Config{})
+	fmt.Fprintln(out, link.Addr())
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		var command string
+		var a, b uint64
+		var addr string
+		if strings.HasPrefix(lines.Text(), "know") {
+			fmt.Sscan(lines.Text(), &command, &a, &addr)
+			known.Store(a, addr)
+			fmt.Fprintln(out, "ok")
+			continue
+		}
+		var callers int
+		fmt.Sscan(lines.Text(), &command, &a, &b, &callers)
+		switch command {
+		case "ask":
+			fmt.Fprintln(out, askMany(p, a, int(b), callers))
+		case "large":
+			fmt.Fprintln(out, askLarge(p, a, int(b)))
+		case "down":
+			p.Down(a, b)
+			fmt.Fprintln(out, "ok")
+		case "stats":
+			all, err := json.Marshal(link.Stats())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(out, string(all))
+		case "quit":
+			begin := time.Now()
+			if err := p.Close(); err != nil {
+				return err
+			}
+			fmt.Fprintln(out, time.Since(begin))
+			return nil
+		}
+	}
+	return p.Close()
+}
+
+// askMany asks count questions by so many callers, and tells how long it took, or what was wrong.
+func askMany(p *peer.Peers, node uint64, count, callers int) string {
+	begin := time.Now()
+	var wg sync.WaitGroup
+	failed := make(chan error, callers)
+	for c := range callers {
+		wg.Go(func() {
+			for i := c; i < count; i += callers {
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				r, err := p.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{Version: uint64(i)}}})
+				cancel()
+				if err == nil && r.GetHonour().GetVersion() != uint64(i) {
+					err = fmt.Errorf("answer %v to %d", r, i)
+				}
+				if err != nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case err := <-failed:
+		return "error " + err.Error()
+	default:
+		return "ok " + time.Since(begin).String()
+	}
+}
+
+// askLarge sends so many bytes.
+func askLarge(p *peer.Peers, node uint64, size int) string {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	chunk := &wire.SnapshotChunk{Header: &wire.SnapshotHeader{State: make([]byte, size)}}
+	r, err := p.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}})
+	switch {
+	case err != nil:
+		return "error " + err.Error()
+	case r.GetSnapshot().GetNext() != uint64(size):
+		return fmt.Sprint("error ", r)
+	}
+	return "ok " + time.Since(begin).String()
+}
+
+// child is a node's process.
+type child struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Scanner
+	stderr *syncBuffer
+	addr   string
+	ended  bool
+}
+
+// syncBuffer is written by a process and read by a test.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func start(t *testing.T, cfg childConfig) *child {
+	t.Helper()
+	if cfg.Listen == "" {
+		cfg.Listen = "127.0.0.1:0"
+	}
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, cmd: exec.Command(os.Args[0]), stderr: &syncBuffer{}}
+	c.cmd.Env = append(os.Environ(), childVariable+"="+string(text))
+	c.cmd.Stderr = c.stderr
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.out = bufio.NewScanner(out)
+	t.Cleanup(func() {
+		if !c.ended {
+			c.kill()
+		}
+		if t.Failed() {
+			t.Logf("node %d said:\n%s", cfg.Node, c.stderr)
+		}
+	})
+	c.addr = c.read()
+	return c
+}
+
+// read is the next line; the test ends if the process has.
+func (c *child) read() string {
+	c.t.Helper()
+	if !c.out.Scan() {
+		c.t.Fatalf("the process has ended: %v\n%s", c.out.Err(), c.stderr)
+	}
+	return c.out.Text()
+}
+
+// tell gives a command and returns the answer.
+func (c *child) tell(format string, args ...any) string {
+	c.t.Helper()
+	if _, err := fmt.Fprintf(c.in, format+"\n", args...); err != nil {
+		c.t.Fatalf("%v\n%s", err, c.stderr)
+	}
+	return c.read()
+}
+
+// knows introduces nodes by number.
+func (c *child) knows(node uint64, addr string) { c.t.Helper(); c.tell("know %d %s", node, addr) }
+
+// asks expects a question to be answered.
+func (c *child) asks(node uint64) {
+	c.t.Helper()
+	if got := c.tell("ask %d 1 1", node); !strings.HasPrefix(got, "ok") {
+		c.t.Errorf("a proper node is not served: %s", got)
+	}
+}
+
+func (c *child) stats() (st remoting.Stats) {
+	c.t.Helper()
+	if err := json.Unmarshal([]byte(c.tell("stats")), &st); err != nil {
+		c.t.Fatal(err)
+	}
+	return st
+}
+
+// kill ends the process as kill -9 does.
+func (c *child) kill() {
+	c.ended = true
+	_ = c.cmd.Process.Kill() // it may have ended by itself
+	_ = c.cmd.Wait()
+}
