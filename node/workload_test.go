@@ -51,16 +51,9 @@ func TestWorkloads(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := workload.Load{Workers: 8, Duration: 2 * time.Second, Seed: 1}
-			for name, run := range map[string]func() error{
-				"bank":             func() error { return workload.Bank(ctx, db, l) },
-				"lost update":      func() error { return workload.LostUpdate(ctx, db, l) },
-				"long fork":        func() error { return workload.LongFork(ctx, db, l) },
-				"read your writes": func() error { return workload.ReadYourWrites(ctx, db, l) },
-				"stable snapshots": func() error { return workload.StableSnapshots(ctx, db, l) },
-				"list append":      func() error { return workload.ListAppend(ctx, db, l) },
-			} {
-				t.Run(name, func(t *testing.T) {
-					if err := run(); err != nil {
+			for _, w := range workload.All() {
+				t.Run(w.Name, func(t *testing.T) {
+					if err := w.Run(ctx, db, l); err != nil {
 						t.Error(err)
 					}
 				})

@@ -31,7 +31,14 @@ func TestEveryBugIsCaught(t *testing.T) {
 	}
 	for _, b := range oracleBugs {
 		t.Run(string(b), func(t *testing.T) {
-			mostly(t, n, func(seed uint64) error { return Oracle(runOracle(seed, b, 300), patience) })
+			mostly(t, n, func(seed uint64) error {
+				h := runOracle(seed, b, 300)
+				err := Oracle(h, patience)
+				if direct := sorted(h); (direct == nil) != (err == nil) {
+					t.Errorf("seed %d: %v, but sorted: %v", seed, err, direct)
+				}
+				return err
+			})
 		})
 	}
 }
@@ -112,8 +119,9 @@ func TestSmallHistories(t *testing.T) {
 		"around it":            {Stamp{First: 8, Count: 9, Call: 1, Return: 6}, false},
 		"none at all, in time": {Stamp{First: 15, Count: 0, Call: 5, Return: 6}, false},
 	} {
-		if err := Oracle([]Stamp{one, c.second}, patience); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
+		err, direct := Oracle([]Stamp{one, c.second}, patience), sorted([]Stamp{one, c.second})
+		if (err == nil) != c.ok || (direct == nil) != c.ok {
+			t.Errorf("%s: %v, %v", name, err, direct)
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package linear
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -30,15 +32,45 @@ var oracle = porcupine.Model{
 	},
 }
 
+// maxDecided is the most answers that Porcupine is asked about: its memory grows with their square.
+const maxDecided = 2000
+
 // Oracle checks that timestamps strictly increase in real-time order, and that none was given out twice. The error is as
-// that of Registers.
+// that of Registers. With more than maxDecided answers only the sort is asked, which is exact as well: the order of the
+// timestamps is the only one that can be.
 func Oracle(history []Stamp, patience time.Duration) error {
+	err := sorted(history)
+	if len(history) > maxDecided {
+		return err
+	}
 	ops := make([]porcupine.Operation, len(history))
 	for i, s := range history {
 		ops[i] = porcupine.Operation{ClientId: s.Client, Input: s, Call: s.Call, Return: s.Return}
 	}
-	if err := decide(oracle, ops, patience); err != nil {
-		return fmt.Errorf("oracle: %w", err)
+	if decided := decide(oracle, ops, patience); decided != nil {
+		return fmt.Errorf("oracle: %w", decided)
+	}
+	if err != nil {
+		return fmt.Errorf("%w (Porcupine finds an order)", err)
+	}
+	return nil
+}
+
+// sorted puts the answers in the order of their timestamps, and checks that none began after a later one had ended.
+func sorted(history []Stamp) error {
+	order := slices.Clone(history)
+	slices.SortFunc(order, func(a, b Stamp) int { return cmp.Compare(a.First, b.First) })
+	latest := -1 // of those before, the one that was asked for last
+	for i, s := range order {
+		switch {
+		case s.Count <= 0, i > 0 && s.First < order[i-1].First+uint64(order[i-1].Count):
+			return fmt.Errorf("oracle: %w: %v, and %v", ErrNotLinearizable, order[max(0, i-1)], s)
+		case latest >= 0 && s.Return < order[latest].Call:
+			return fmt.Errorf("oracle: %w: %v, and %v", ErrNotLinearizable, order[latest], s)
+		}
+		if latest < 0 || s.Call > order[latest].Call {
+			latest = i
+		}
 	}
 	return nil
 }

@@ -26,14 +26,19 @@ const (
 // and then decides whether the whole history was snapshot isolated (package sicheck). A third of them read a snapshot
 // only. It needs no retries: each attempt is in the history with the outcome that its client was told.
 func ListAppend(ctx context.Context, db *percolator.DB, l Load) error {
-	h := &appends{began: time.Now()}
-	err := l.run(ctx, func(ctx context.Context, _ int, rng *rand.Rand) error {
+	run, err := newRun(ctx, db)
+	if err != nil {
+		return err
+	}
+	h := &appends{run: "list" + run, began: time.Now()}
+	err = l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
+		db := l.db(db, worker)
 		if rng.IntN(3) == 0 {
 			return h.snapshot(ctx, db, rng)
 		}
 		return h.attempt(ctx, db, rng)
 	})
-	if readErr := h.readAll(ctx, db); err != nil || readErr != nil {
+	if readErr := patiently(ctx, func() error { return h.readAll(ctx, db) }); err != nil || readErr != nil {
 		return errors.Join(err, readErr)
 	}
 	found := sicheck.Check(h.txns)
@@ -45,6 +50,7 @@ func ListAppend(ctx context.Context, db *percolator.DB, l Load) error {
 
 // appends is the history under way.
 type appends struct {
+	run   string // tells this run's lists from those of others on the same repository
 	began time.Time
 	value atomic.Int64 // the last one appended
 
@@ -65,7 +71,7 @@ func (h *appends) add(t sicheck.Txn) {
 // list names one of the lists that are open now.
 func (h *appends) list(rng *rand.Rand) string {
 	generation := int(h.value.Load()) / (openLists * listLength)
-	return row("list", generation*openLists+rng.IntN(openLists))
+	return row(h.run, generation*openLists+rng.IntN(openLists))
 }
 
 // attempt runs one transaction, once.
@@ -89,12 +95,11 @@ func (h *appends) attempt(ctx context.Context, db *percolator.DB, rng *rand.Rand
 			tx.Set(key, value, encodeList(append(list, v)))
 		}
 	}
-	switch _, err = tx.Commit(ctx); {
-	case err == nil:
+	_, err = tx.Commit(ctx)
+	switch done, unknown := outcome(err); {
+	case done:
 		t.Outcome = sicheck.Committed
-	case errors.Is(err, percolator.ErrConflict), errors.Is(err, percolator.ErrLocked):
-		return nil
-	default: // whatever else it says: with a context that ends, not everybody knows
+	case unknown:
 		t.Outcome = sicheck.Unknown
 	}
 	return err

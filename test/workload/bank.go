@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync"
-	"time"
 
 	percolator "github.com/percolator-go/percolator"
 )
@@ -29,54 +27,6 @@ func Prepare(ctx context.Context, db *percolator.DB, tablets int) error {
 // row spreads numbered rows evenly over the table, so that neighbours lie in different tablets.
 func row(kind string, i int) string { return fmt.Sprintf("%02x/%s/%d", (i*37)%256, kind, i) }
 
-// Load is how much a workload does. It ends after Duration or when ctx does.
-type Load struct {
-	Workers  int
-	Duration time.Duration
-	Seed     uint64
-}
-
-// run has the workers repeat fn until the time is up; it joins their errors. Errors that only say "busy" end nothing.
-func (l Load) run(ctx context.Context, fn func(ctx context.Context, worker int, rng *rand.Rand) error) error {
-	ctx, cancel := context.WithTimeout(ctx, l.Duration)
-	defer cancel()
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex
-		errs []error
-	)
-	for w := range l.Workers {
-		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(l.Seed, uint64(w)))
-			for ctx.Err() == nil {
-				err := fn(ctx, w, rng)
-				if err == nil || ctx.Err() != nil || excused(err) {
-					continue
-				}
-				mu.Lock()
-				errs = append(errs, err)
-				mu.Unlock()
-				cancel()
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-// excused are errors that a workload meets under faults and contention; none of them breaks a promise.
-func excused(err error) bool {
-	for _, ok := range []error{
-		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown, percolator.ErrOverloaded,
-		percolator.ErrUnavailable, context.DeadlineExceeded, context.Canceled,
-	} {
-		if errors.Is(err, ok) {
-			return true
-		}
-	}
-	return false
-}
-
 // The bank: so many accounts, so much in each at first.
 const (
 	accounts = 20
@@ -97,6 +47,7 @@ func OpenBank(ctx context.Context, db *percolator.DB) error {
 // account that was checked is overdrawn.
 func Bank(ctx context.Context, db *percolator.DB, l Load) error {
 	err := l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
+		db := l.db(db, worker)
 		if worker%4 == 3 {
 			return CheckBank(ctx, db)
 		}
@@ -106,7 +57,7 @@ func Bank(ctx context.Context, db *percolator.DB, l Load) error {
 			return transfer(ctx, tx, row("bank", from), row("bank", to), amount)
 		}, percolator.Name("transfer"))
 	})
-	return errors.Join(err, CheckBank(ctx, db))
+	return errors.Join(err, patiently(ctx, func() error { return CheckBank(ctx, db) }))
 }
 
 func transfer(ctx context.Context, tx *percolator.Tx, from, to string, amount int) error {

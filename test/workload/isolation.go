@@ -18,15 +18,19 @@ func LostUpdate(ctx context.Context, db *percolator.DB, l Load) error {
 	const counters = 3
 	var acked, unknown [counters]atomic.Int64
 	before := [counters]int{}
+	read := func(i int) (n int, err error) {
+		err = patiently(ctx, func() error { n, err = settled(ctx, db, row("counter", i)); return err })
+		return n, err
+	}
 	for i := range counters {
-		n, err := settled(ctx, db, row("counter", i))
+		n, err := read(i)
 		if err != nil {
 			return err
 		}
 		before[i] = n
 	}
-	err := l.run(ctx, func(ctx context.Context, _ int, rng *rand.Rand) error {
-		i := rng.IntN(counters)
+	err := l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
+		i, db := rng.IntN(counters), l.db(db, worker)
 		err := db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 			n, err := number(ctx, tx, row("counter", i))
 			tx.Set(row("counter", i), value, strconv.AppendInt(nil, int64(n+1), 10))
@@ -35,13 +39,15 @@ func LostUpdate(ctx context.Context, db *percolator.DB, l Load) error {
 		switch {
 		case err == nil:
 			acked[i].Add(1)
-		case errors.Is(err, percolator.ErrCommitUnknown), ctx.Err() != nil:
-			unknown[i].Add(1)
+		default:
+			if _, maybe := outcome(err); maybe {
+				unknown[i].Add(1)
+			}
 		}
 		return err
 	})
 	for i := range counters {
-		n, readErr := settled(ctx, db, row("counter", i))
+		n, readErr := read(i)
 		if readErr != nil {
 			return errors.Join(err, readErr)
 		}
@@ -71,7 +77,7 @@ func LongFork(ctx context.Context, db *percolator.DB, l Load) error {
 	var round atomic.Int64
 	var onlyX, onlyY atomic.Pointer[seen]
 	return l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
-		n := int(round.Load())
+		n, db := int(round.Load()), l.db(db, worker)
 		x, y := row("fork-x", n), row("fork-y", n+11)
 		switch worker % 4 {
 		case 0, 1:
@@ -113,7 +119,7 @@ func LongFork(ctx context.Context, db *percolator.DB, l Load) error {
 // ReadYourWrites has each transaction read, scan and delete what it has just written.
 func ReadYourWrites(ctx context.Context, db *percolator.DB, l Load) error {
 	return l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
-		own := row("own", worker)
+		own, db := row("own", worker), l.db(db, worker)
 		want := strconv.Itoa(rng.IntN(1000))
 		return db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 			tx.Set(own, value, []byte(want))
@@ -153,6 +159,7 @@ func StableSnapshots(ctx context.Context, db *percolator.DB, l Load) error {
 	const cells = 40
 	var splits atomic.Int64
 	return l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
+		db := l.db(db, worker)
 		switch worker % 4 {
 		case 0, 1:
 			return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {

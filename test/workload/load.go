@@ -1,0 +1,180 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+)
+
+// Load is how much a workload does. It ends after Duration or when ctx does.
+type Load struct {
+	Workers  int
+	Duration time.Duration
+	Seed     uint64
+	// Pause is the longest rest of a worker between two operations; 0: none. Where time is virtual there must be one: it
+	// goes on only while all rest.
+	Pause time.Duration
+	// Others are more handles of the same repository: workers take turns with all. What is checked at the end is read through
+	// the workload's own.
+	Others []*percolator.DB
+	// Tally, if set, counts the operations.
+	Tally *Tally
+}
+
+// db is the worker's handle.
+func (l Load) db(own *percolator.DB, worker int) *percolator.DB {
+	if i := worker % (len(l.Others) + 1); i > 0 {
+		return l.Others[i-1]
+	}
+	return own
+}
+
+// run has the workers repeat fn until the time is up; it joins their errors. Errors that only say "busy" end nothing.
+func (l Load) run(ctx context.Context, fn func(ctx context.Context, worker int, rng *rand.Rand) error) error {
+	ctx, cancel := context.WithTimeout(ctx, l.Duration)
+	defer cancel()
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+	)
+	l.Tally.begin()
+	for w := range l.Workers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(l.Seed, uint64(w)))
+			for ctx.Err() == nil {
+				err := fn(ctx, w, rng)
+				l.Tally.count(err)
+				if err != nil && ctx.Err() == nil && !excused(err) {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+					cancel()
+				}
+				l.rest(ctx, rng)
+			}
+		})
+	}
+	wg.Wait()
+	l.Tally.end()
+	return errors.Join(errs...)
+}
+
+func (l Load) rest(ctx context.Context, rng *rand.Rand) {
+	if l.Pause <= 0 {
+		return
+	}
+	select {
+	case <-time.After(1 + time.Duration(rng.Int64N(int64(l.Pause)))):
+	case <-ctx.Done():
+	}
+}
+
+// excused are errors that a workload meets under faults and contention; none of them breaks a promise.
+func excused(err error) bool {
+	for _, ok := range []error{
+		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown, percolator.ErrOverloaded,
+		percolator.ErrUnavailable, context.DeadlineExceeded, context.Canceled,
+	} {
+		if errors.Is(err, ok) {
+			return true
+		}
+	}
+	return false
+}
+
+// outcome is what the error of a commit says: done, surely not done (neither), or unknown. With a context that ends, what
+// is no refusal says nothing.
+func outcome(err error) (done, unknown bool) {
+	refused := errors.Is(err, percolator.ErrConflict) || errors.Is(err, percolator.ErrLocked)
+	switch {
+	case err == nil:
+		return true, false
+	case refused && !errors.Is(err, percolator.ErrCommitUnknown):
+		return false, false
+	}
+	return false, true
+}
+
+// patiently repeats a read until it succeeds, breaks a promise, or ctx ends: the faults may not be over yet.
+func patiently(ctx context.Context, read func() error) error {
+	const pause = 100 * time.Millisecond
+	for {
+		err := read()
+		if err == nil || ctx.Err() != nil || !excused(err) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Tally counts what became of a workload's operations. Its methods may be used concurrently, and on nil, which counts
+// nothing.
+type Tally struct {
+	mu      sync.Mutex
+	figures Figures
+	last    time.Time // the last success, or the beginning
+}
+
+// Figures are what a Tally has counted.
+type Figures struct {
+	Done, Unknown, Failed int
+	// Gap is the longest time in which no operation of any worker was done.
+	Gap time.Duration
+}
+
+// Figures returns what has been counted so far.
+func (t *Tally) Figures() Figures {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.figures
+}
+
+func (t *Tally) begin() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = time.Now()
+}
+
+func (t *Tally) count(err error) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err == nil:
+		t.figures.Done++
+		t.gap()
+	case errors.Is(err, percolator.ErrCommitUnknown):
+		t.figures.Unknown++
+	default:
+		t.figures.Failed++
+	}
+}
+
+func (t *Tally) end() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gap()
+}
+
+// gap takes note of the time since the last success. Called with mu held.
+func (t *Tally) gap() {
+	now := time.Now()
+	t.figures.Gap = max(t.figures.Gap, now.Sub(t.last))
+	t.last = now
+}

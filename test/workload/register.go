@@ -1,0 +1,155 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/linear"
+)
+
+// How many registers are used at a time, and how many changes one gets before another takes its place: the time that
+// deciding takes grows with the operations on one register.
+const (
+	openRegisters  = 4
+	registerLength = 80
+	// patience bounds the decision about one register, or about the oracle.
+	patience = time.Minute
+)
+
+// Register has workers read, write and replace single cells, and then decides whether each was a linearizable register
+// (package linear): every transaction's timestamps are of its own time, so that a read that begins after a write's
+// acknowledgment sees it, whichever leader answers.
+func Register(ctx context.Context, db *percolator.DB, l Load) error {
+	h, err := newRegisters(ctx, db)
+	if err != nil {
+		return err
+	}
+	err = l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
+		db, row := l.db(db, worker), h.row(rng)
+		switch rng.IntN(4) {
+		case 0:
+			return h.write(ctx, db, worker, row)
+		case 1:
+			return h.swap(ctx, db, worker, row)
+		}
+		return h.read(ctx, db, worker, row)
+	})
+	for _, row := range h.rows() {
+		err = errors.Join(err, patiently(ctx, func() error { return h.read(ctx, db, l.Workers, row) }))
+	}
+	return errors.Join(err, wrap("register", linear.Registers(h.ops, patience)))
+}
+
+func wrap(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("workload: %s: %w", name, err)
+}
+
+// registers is the history under way.
+type registers struct {
+	run   string // tells this run's rows from those of others on the same repository
+	began time.Time
+	value atomic.Int64
+
+	mu  sync.Mutex
+	ops []linear.Op
+}
+
+func newRegisters(ctx context.Context, db *percolator.DB) (*registers, error) {
+	run, err := newRun(ctx, db)
+	return &registers{run: "register" + run, began: time.Now()}, err
+}
+
+// newRun names a run as nothing else in the repository is named.
+func newRun(ctx context.Context, db *percolator.DB) (name string, err error) {
+	err = patiently(ctx, func() error {
+		ts, err := db.Client().Timestamp(ctx)
+		name = strconv.FormatUint(uint64(ts), 36)
+		return err
+	})
+	return name, err
+}
+
+func (h *registers) now() int64 { return time.Since(h.began).Nanoseconds() }
+
+// row is one of the registers that are used now.
+func (h *registers) row(rng *rand.Rand) string {
+	generation := int(h.value.Load()) / (openRegisters * registerLength)
+	return row(h.run, generation*openRegisters+rng.IntN(openRegisters))
+}
+
+// rows are those that were used.
+func (h *registers) rows() (out []string) {
+	seen := map[string]bool{}
+	for _, op := range h.ops {
+		if !seen[op.Key] {
+			seen[op.Key] = true
+			out = append(out, op.Key)
+		}
+	}
+	return out
+}
+
+func (h *registers) add(op linear.Op) {
+	op.Return = h.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, op)
+}
+
+// read notes what a snapshot shows. A read that fails says nothing.
+func (h *registers) read(ctx context.Context, db *percolator.DB, worker int, row string) error {
+	op := linear.Op{Client: worker, Key: row, Call: h.now()}
+	n, err := settled(ctx, db, row)
+	if err != nil {
+		return err
+	}
+	op.Found = int64(n)
+	h.add(op)
+	return nil
+}
+
+// write puts a value, whatever is there. Conflicts are retried: none of the attempts before has written.
+func (h *registers) write(ctx context.Context, db *percolator.DB, worker int, row string) error {
+	op := linear.Op{Client: worker, Key: row, Kind: linear.Write, Value: h.value.Add(1), Call: h.now()}
+	err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set(row, value, strconv.AppendInt(nil, op.Value, 10))
+		return nil
+	}, percolator.Name("register write"))
+	done, unknown := outcome(err)
+	if op.Unknown = unknown; done || unknown {
+		h.add(op)
+	}
+	return err
+}
+
+// swap reads a value and puts another one in its place, in one attempt.
+func (h *registers) swap(ctx context.Context, db *percolator.DB, worker int, row string) error {
+	op := linear.Op{Client: worker, Key: row, Kind: linear.Swap, Call: h.now()}
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := number(ctx, tx, row)
+	if err != nil {
+		return errors.Join(err, tx.Rollback(ctx))
+	}
+	op.Found, op.Value = int64(n), h.value.Add(1)
+	tx.Set(row, value, strconv.AppendInt(nil, op.Value, 10))
+	_, err = tx.Commit(ctx)
+	done, unknown := outcome(err)
+	if op.Unknown = unknown; !done && !unknown {
+		op.Kind, op.Value = linear.Read, 0 // it was refused, but has read
+	}
+	h.add(op)
+	return err
+}

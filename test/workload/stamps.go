@@ -1,0 +1,43 @@
+package workload
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/linear"
+)
+
+// maxStamps bounds the history; what is asked for beyond it is not looked at.
+const maxStamps = 200_000
+
+// Oracle asks for timestamps, over as many clients as there are, and then decides whether they increased strictly in
+// real time, over any fail-over (design section 6). One client refuses a timestamp that is not above those it has seen:
+// give Load.Others.
+func Oracle(ctx context.Context, db *percolator.DB, l Load) error {
+	began := time.Now()
+	var (
+		mu     sync.Mutex
+		stamps []linear.Stamp
+	)
+	err := l.run(ctx, func(ctx context.Context, worker int, _ *rand.Rand) error {
+		s := linear.Stamp{Client: worker, Count: 1, Call: time.Since(began).Nanoseconds()}
+		ts, err := l.db(db, worker).Client().Timestamp(ctx)
+		if err != nil {
+			return err
+		}
+		s.First, s.Return = uint64(ts), time.Since(began).Nanoseconds()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(stamps) < maxStamps {
+			stamps = append(stamps, s)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return wrap("oracle", linear.Oracle(stamps, patience))
+}

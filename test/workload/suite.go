@@ -1,0 +1,29 @@
+package workload
+
+import (
+	"context"
+
+	percolator "github.com/percolator-go/percolator"
+)
+
+// Workload is one of those that need no more than a repository with their table (Prepare).
+type Workload struct {
+	Name string
+	Run  func(ctx context.Context, db *percolator.DB, l Load) error
+}
+
+// All are all of them. The bank's accounts must have been filled (OpenBank).
+func All() []Workload {
+	return []Workload{
+		{"bank", Bank},
+		{"list append", ListAppend},
+		{"register", Register},
+		{"set", Set},
+		{"monotonic", Monotonic},
+		{"oracle", Oracle},
+		{"lost update", LostUpdate},
+		{"long fork", LongFork},
+		{"read your writes", ReadYourWrites},
+		{"stable snapshots", StableSnapshots},
+	}
+}
