@@ -92,13 +92,13 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		var a, b uint64
 		var addr string
 		if strings.HasPrefix(lines.Text(), "know") {
-			fmt.Sscan(lines.Text(), &command, &a, &addr)
+			_, _ = fmt.Sscan(lines.Text(), &command, &a, &addr) // the test writes what is right
 			known.Store(a, addr)
 			fmt.Fprintln(out, "ok")
 			continue
 		}
 		var callers int
-		fmt.Sscan(lines.Text(), &command, &a, &b, &callers)
+		_, _ = fmt.Sscan(lines.Text(), &command, &a, &b, &callers) // few commands have all of them
 		switch command {
 		case "ask":
 			fmt.Fprintln(out, askMany(p, a, int(b), callers))
