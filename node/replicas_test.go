@@ -1,0 +1,523 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zeebo/xxh3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/actors/tablet"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+const thisNode = 20
+
+// owner is a node whose actors do nothing but remember what they were given.
+type owner struct {
+	t     *testing.T
+	store *store.Store
+	mu    sync.Mutex
+	runs  map[uint64]bool
+	got   map[uint64][]*wire.RaftMessage
+	meta  map[uint64]*pb.TabletDescriptor
+	news  *sync.Cond
+	asked int
+	hold  func() // called while a replica is stopped
+}
+
+func (o *owner) openReplica(id uint64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.runs[id] {
+		o.t.Errorf("tablet %d is opened while it runs", id)
+	}
+	if _, err := o.store.OpenLog(id); err != nil {
+		return err
+	}
+	o.runs[id] = true
+	o.news.Broadcast()
+	return nil
+}
+
+func (o *owner) stopReplica(id uint64) error {
+	o.mu.Lock()
+	hold := o.hold
+	o.runs[id] = false
+	o.mu.Unlock()
+	if hold != nil {
+		hold()
+	}
+	return nil
+}
+
+func (o *owner) deliver(id uint64, m *wire.RaftMessage) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.runs[id] {
+		o.t.Errorf("a message for tablet %d, which does not run", id)
+	}
+	o.got[id] = append(o.got[id], m)
+	o.news.Broadcast()
+}
+
+func (o *owner) described(_ context.Context, id uint64) (*pb.TabletDescriptor, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked++
+	if d := o.meta[id]; d != nil {
+		return d, nil
+	}
+	return nil, errors.New("meta does not answer")
+}
+
+// replicaRig is the replicas of a node over a store in memory.
+type replicaRig struct {
+	*replicas
+	t     *testing.T
+	owner *owner
+	store *store.Store
+}
+
+func newReplicaRig(t *testing.T, held ...*pb.TabletDescriptor) *replicaRig {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	st, err := store.Open(store.Options{InMemory: true, MemTableSize: 16 << 20, ReclaimInterval: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	system := actorkit.NewSystem(quiet)
+	logs := tablet.SpawnLog(system, st.LogWriter(), actorkit.BatchConfig{}, quiet)
+	b := &store.Batch{}
+	for _, d := range held {
+		tablet.Bootstrap(b, d)
+	}
+	if err := st.StateWriter().Commit([]*store.Batch{b}); err != nil {
+		t.Fatal(err)
+	}
+	o := &owner{
+		t: t, store: st, runs: map[uint64]bool{}, got: map[uint64][]*wire.RaftMessage{}, meta: map[uint64]*pb.TabletDescriptor{},
+	}
+	o.news = sync.NewCond(&o.mu)
+	r := &replicaRig{replicas: newReplicas(o, st, logs, thisNode, quiet), t: t, owner: o, store: st}
+	if err := r.Start(func([]uint64) {}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.Close()
+		if err := errors.Join(logs.Stop(), st.Close()); err != nil {
+			t.Error(err)
+		}
+		system.Shutdown()
+	})
+	return r
+}
+
+// of is tablet id with rows [start, end) of table 16, with replicas by id on this node, and one on another.
+func of(id, epoch uint64, start, end string, here ...uint64) *pb.TabletDescriptor {
+	d := &pb.TabletDescriptor{
+		TabletId: id, Epoch: epoch, StartTable: 16, StartRow: []byte(start), EndTable: 16, EndRow: []byte(end), NextReplicaId: 100,
+		Replicas: []*pb.Replica{{ReplicaId: 90, NodeId: 10}},
+	}
+	for _, replica := range here {
+		d.Replicas = append(d.Replicas, &pb.Replica{ReplicaId: replica, NodeId: thisNode})
+	}
+	return d
+}
+
+func message(d *pb.TabletDescriptor, to uint64) *wire.RaftMessage {
+	return &wire.RaftMessage{TabletId: d.TabletId, FromNode: 10, FromReplica: 90, ToNode: thisNode, ToReplica: to, Tablet: d}
+}
+
+// settle waits until no work is left.
+func (r *replicaRig) settle() {
+	r.t.Helper()
+	done := make(chan struct{})
+	for _, id := range []uint64{2, 3, 4, 5} {
+		r.do(id, func() { done <- struct{}{} })
+		<-done
+	}
+}
+
+func (r *replicaRig) replica(id uint64) uint64 {
+	r.t.Helper()
+	s, ok, err := tablet.StoredReplica(r.store, id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if !ok {
+		return 0
+	}
+	return s.ReplicaID
+}
+
+func (r *replicaRig) received(id uint64) int {
+	r.owner.mu.Lock()
+	defer r.owner.mu.Unlock()
+	return len(r.owner.got[id])
+}
+
+// The first message makes a replica, if the sender's descriptor has it here, nothing else holds its rows, and it was not
+// removed; only then does it reach it.
+func TestFirstContact(t *testing.T) {
+	r := newReplicaRig(t, of(2, 1, "a", "m", 1))
+	for _, c := range []struct {
+		name string
+		m    *wire.RaftMessage
+		want uint64
+	}{
+		{"no descriptor", &wire.RaftMessage{TabletId: 3, ToNode: thisNode, ToReplica: 5}, 0},
+		{"not listed", message(of(3, 4, "m", "z", 4), 5), 0},
+		{"another node", &wire.RaftMessage{TabletId: 3, ToNode: 10, ToReplica: 5, Tablet: of(3, 4, "m", "z", 5)}, 0},
+		{"overlaps", message(of(3, 4, "l", "z", 6), 6), 0},
+		{"fits", message(of(3, 4, "m", "z", 7), 7), 7},
+		{"a lower one", message(of(3, 4, "m", "z", 6), 6), 7},
+		{"a higher one", message(of(3, 6, "m", "z", 9), 9), 9},
+	} {
+		r.Deliver(c.m)
+		r.settle()
+		if got := r.replica(3); got != c.want {
+			t.Fatalf("%s: replica %d, want %d", c.name, got, c.want)
+		}
+	}
+	if n := r.received(3); n != 2 {
+		t.Errorf("%d messages were delivered, want 2", n)
+	}
+	r.Deliver(message(of(3, 6, "m", "z", 9), 9))
+	if n := r.received(3); n != 3 {
+		t.Errorf("%d messages were delivered, want 3", n)
+	}
+	r.Removed(3, 9)
+	r.settle()
+	for _, id := range []uint64{7, 9} {
+		r.Deliver(message(of(3, 6, "m", "z", id), id))
+		r.settle()
+		if got := r.replica(3); got != 0 {
+			t.Errorf("replica %d came back after its removal", got)
+		}
+	}
+	if held := r.Held(); !slices.Equal(held, []uint64{2}) {
+		t.Errorf("held are %v", held)
+	}
+}
+
+// A replica that waits to be split here keeps its other side away; the split opens that.
+func TestSplitComesLate(t *testing.T) {
+	r := newReplicaRig(t, of(2, 1, "a", "z", 1))
+	child := of(3, 2, "m", "z", 1)
+	r.Deliver(message(child, 1))
+	r.settle()
+	if r.replica(3) != 0 {
+		t.Fatal("a tablet was made whose rows wait to be split off here")
+	}
+	b := &store.Batch{}
+	tablet.Bootstrap(b, of(2, 2, "a", "m", 1))
+	tablet.Bootstrap(b, child)
+	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
+		t.Fatal(err)
+	}
+	r.SplitApplied(3)
+	r.settle()
+	r.Deliver(message(child, 1))
+	if n := r.received(3); n != 1 {
+		t.Fatalf("%d messages", n)
+	}
+}
+
+// A split that makes a tablet whose replica waited here for its first snapshot has it opened anew.
+func TestSplitOverWaiting(t *testing.T) {
+	r := newReplicaRig(t)
+	child := of(3, 2, "m", "z", 1)
+	r.Deliver(message(child, 1))
+	r.settle()
+	b := &store.Batch{}
+	tablet.Bootstrap(b, child)
+	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
+		t.Fatal(err)
+	}
+	r.SplitApplied(3) // the owner complains if it runs
+	r.settle()
+	if s, _, _ := tablet.StoredReplica(r.store, 3); s.Descriptor.GetEpoch() != 2 {
+		t.Fatalf("%v", s)
+	}
+}
+
+// The rows of a tablet that was removed from here before a split made it are cleared.
+func TestSplitOfRemoved(t *testing.T) {
+	r := newReplicaRig(t, of(2, 2, "a", "m", 1))
+	r.Removed(3, 1)
+	r.settle()
+	child := of(3, 2, "m", "z")
+	key := store.AppendKey(nil, mvcc.GroupWrite, mvcc.Cell{Table: 16, Row: "n", Column: "c"}, 0)
+	b := &store.Batch{}
+	b.Put(key, []byte("v"))
+	if err := tablet.PutClearing(b, child); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
+		t.Fatal(err)
+	}
+	r.Deliver(message(of(4, 1, "n", "o", 3), 3)) // its rows are still to be cleared
+	r.settle()
+	if r.replica(4) != 0 {
+		t.Fatal("a replica was made where rows are to be cleared")
+	}
+	r.SplitApplied(3)
+	r.settle()
+	snap := r.store.Snap()
+	defer snap.Close()
+	if _, ok, err := snap.Get(key); ok || err != nil {
+		t.Fatalf("the row is still there: %v", err)
+	}
+	if stored, err := tablet.StoredReplicas(r.store); len(stored) != 1 || err != nil {
+		t.Fatalf("%v %v", stored, err)
+	}
+}
+
+// A replica that has missed its removal is destroyed once meta's record of a later epoch does not list it, and not before.
+func TestMissedRemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicaRig(t, of(2, 5, "a", "m", 1), of(3, 5, "m", "z", 1))
+		r.owner.mu.Lock()
+		r.owner.meta[2] = of(2, 5, "a", "m", 7) // of the same epoch: cannot be
+		r.owner.meta[3] = of(3, 6, "m", "z", 1)
+		r.owner.mu.Unlock()
+		<-time.After(2 * quietFor)
+		synctest.Wait()
+		if r.replica(2) != 1 || r.replica(3) != 1 {
+			t.Fatalf("replicas %d and %d", r.replica(2), r.replica(3))
+		}
+		r.owner.mu.Lock()
+		if r.owner.asked == 0 {
+			t.Error("meta was not asked")
+		}
+		r.owner.meta[3] = of(3, 7, "m", "z", 7)
+		r.owner.mu.Unlock()
+		<-time.After(2 * askAgain)
+		synctest.Wait()
+		if r.replica(2) != 1 || r.replica(3) != 0 {
+			t.Fatalf("replicas %d and %d", r.replica(2), r.replica(3))
+		}
+	})
+}
+
+// snapshotOf makes the pieces of a snapshot as the sender does, with so many entries each.
+func snapshotOf(t *testing.T, d *pb.TabletDescriptor, replica, index uint64, entries []*wire.Effect, each int) (out []*wire.SnapshotChunk) {
+	t.Helper()
+	must := func(m proto.Message) []byte {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	conf := &raftpb.ConfState{Voters: []uint64{90}, Learners: []uint64{replica}}
+	header := &wire.SnapshotHeader{
+		Message: must(&raftpb.Message{
+			Type: raftpb.MsgSnap.Enum(), To: &replica, From: proto.Uint64(90),
+			Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &index, Term: proto.Uint64(6), ConfState: conf}},
+		}),
+		State: must(&wire.TabletState{Tablet: d, Catalogue: &pb.Catalogue{}, ConfState: must(conf)}), Index: index, Term: 6,
+	}
+	total := xxh3.New()
+	for len(entries) > 0 || len(out) == 0 {
+		n := min(each, len(entries))
+		c := &wire.SnapshotChunk{
+			TabletId: d.TabletId, ToReplica: replica, Id: fmt.Sprint("s", index), Sequence: uint64(len(out)), Header: header, Entries: entries[:n],
+			Last: n == len(entries),
+		}
+		header, entries = nil, entries[n:]
+		piece := xxh3.New()
+		for _, e := range c.Entries {
+			_, _ = piece.Write(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(len(e.Key))), uint64(len(e.Value))))
+			_, _ = piece.Write(slices.Concat(e.Key, e.Value))
+		}
+		c.Checksum = piece.Sum64()
+		_, _ = total.Write(binary.BigEndian.AppendUint64(nil, c.Checksum))
+		if c.Last {
+			c.Total = total.Sum64()
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func rowsBetween(start, n int) (out []*wire.Effect) {
+	for i := range n {
+		c := mvcc.Cell{Table: 16, Row: fmt.Sprintf("m%03d", start+i), Column: "c"}
+		out = append(out, &wire.Effect{Key: store.AppendKey(nil, mvcc.GroupWrite, c, 0), Value: []byte("v")})
+	}
+	return out
+}
+
+// send has a piece taken and returns the answer.
+func (r *replicaRig) send(c *wire.SnapshotChunk) *wire.SnapshotAnswer {
+	r.t.Helper()
+	answers := make(chan *wire.SnapshotAnswer, 1)
+	r.Chunk(c, func(a *wire.SnapshotAnswer) { answers <- a })
+	select {
+	case a := <-answers:
+		return a
+	case <-time.After(20 * time.Second):
+		r.t.Fatal("no answer to a piece")
+		return nil
+	}
+}
+
+func (r *replicaRig) rows() (n int) {
+	r.t.Helper()
+	snap := r.store.Snap()
+	defer snap.Close()
+	if err := snap.Cursor(store.Rows{Table: 16}).Each(func(_, _ []byte) bool { n++; return true }); err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
+// A replica waits for its snapshot, gets it piece by piece, some twice, and goes on from it.
+func TestSnapshotIntoReplica(t *testing.T) {
+	r := newReplicaRig(t, of(2, 1, "a", "m", 1))
+	d := of(3, 4, "m", "z", 7)
+	r.Deliver(message(d, 7))
+	r.settle()
+	pieces := snapshotOf(t, d, 7, 40, rowsBetween(0, 10), 3)
+	for i, c := range pieces {
+		for range 2 {
+			a := r.send(c)
+			if a.Refused != "" || a.Installed != c.Last || (!c.Last && a.Next != uint64(i+1)) {
+				t.Fatalf("piece %d is answered with %v", i, a)
+			}
+		}
+	}
+	r.settle()
+	if n := r.rows(); n != 10 {
+		t.Fatalf("%d rows", n)
+	}
+	if s, _, _ := tablet.StoredReplica(r.store, 3); s.Descriptor.GetEpoch() != 4 || s.ReplicaID != 7 {
+		t.Fatalf("%v", s)
+	}
+	r.Deliver(message(d, 7))
+	if n := r.received(3); n != 2 {
+		t.Fatalf("%d messages", n)
+	}
+	// An older one is not needed any more, and a newer one replaces all.
+	if a := r.send(snapshotOf(t, d, 7, 39, rowsBetween(0, 3), 3)[0]); !a.Installed {
+		t.Fatalf("an older snapshot: %v", a)
+	}
+	r.settle()
+	for _, c := range snapshotOf(t, d, 7, 50, rowsBetween(8, 4), 3) {
+		if a := r.send(c); a.Refused != "" {
+			t.Fatalf("a newer snapshot: %v", a)
+		}
+	}
+	if n := r.rows(); n != 4 {
+		t.Fatalf("%d rows after the second", n)
+	}
+}
+
+// A snapshot whose rows somebody else here holds, or will hold, is refused; so is one for a replica that is not here, and
+// pieces out of order. Nothing is left of them.
+func TestSnapshotNotTaken(t *testing.T) {
+	r := newReplicaRig(t, of(2, 1, "a", "m", 1))
+	three, four := of(3, 4, "m", "z", 7), of(4, 4, "p", "z", 8)
+	r.Deliver(message(three, 7))
+	r.settle()
+	r.Deliver(message(four, 8)) // neither of them has rows yet
+	r.settle()
+	if r.replica(3) != 7 || r.replica(4) != 8 {
+		t.Fatal("the replicas were not made")
+	}
+	refused := func(name string, c *wire.SnapshotChunk) {
+		t.Helper()
+		if a := r.send(c); a.Refused == "" {
+			t.Errorf("%s: %v", name, a)
+		}
+		r.settle()
+	}
+	refused("a replica that is not here", snapshotOf(t, of(3, 4, "m", "z", 6), 6, 40, nil, 3)[0])
+	refused("rows of another", snapshotOf(t, of(3, 4, "l", "z", 7), 7, 40, nil, 3)[0])
+	pieces := snapshotOf(t, three, 7, 40, rowsBetween(0, 10), 3)
+	refused("the middle", pieces[1])
+	if a := r.send(pieces[0]); a.Next != 1 {
+		t.Fatal(a)
+	}
+	refused("rows of one under way", snapshotOf(t, four, 8, 40, nil, 3)[0])
+	refused("another one for the same", snapshotOf(t, three, 7, 41, nil, 3)[0])
+	refused("a piece too far", pieces[2])
+	refused("after it was given up", pieces[1])
+	snap := r.store.Snap()
+	defer snap.Close()
+	if ids, err := snap.StagedTablets(); len(ids) > 0 || err != nil {
+		t.Errorf("staged entries of %v are left: %v", ids, err)
+	}
+	if n := r.rows(); n != 0 {
+		t.Errorf("%d rows", n)
+	}
+	if a := r.send(snapshotOf(t, four, 8, 40, nil, 3)[0]); !a.Installed {
+		t.Errorf("the rows are free, but: %v", a)
+	}
+}
+
+// A snapshot whose sender falls silent is given up, and its rows are free again.
+func TestSnapshotGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicaRig(t)
+		d := of(3, 4, "m", "z", 7)
+		r.Deliver(message(d, 7))
+		r.settle()
+		if a := r.send(snapshotOf(t, d, 7, 40, rowsBetween(0, 10), 3)[0]); a.Next != 1 {
+			t.Fatal(a)
+		}
+		<-time.After(2 * arrivalIdle)
+		synctest.Wait()
+		snap := r.store.Snap()
+		defer snap.Close()
+		if ids, err := snap.StagedTablets(); len(ids) > 0 || err != nil {
+			t.Errorf("staged entries of %v are left: %v", ids, err)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.arrivals)+len(r.reserved) > 0 {
+			t.Errorf("%d arrivals, %d ranges reserved", len(r.arrivals), len(r.reserved))
+		}
+	})
+}
+
+// While a snapshot is brought into force nothing is delivered, and a replica removed meanwhile is gone afterwards.
+func TestRemovedWhileInstalling(t *testing.T) {
+	r := newReplicaRig(t)
+	d := of(3, 4, "m", "z", 7)
+	r.Deliver(message(d, 7))
+	r.settle()
+	before := r.received(3)
+	r.owner.mu.Lock()
+	once := sync.Once{}
+	r.owner.hold = func() {
+		once.Do(func() {
+			r.Deliver(message(d, 7)) // the owner complains if it gets it
+			r.Removed(3, 7)
+		})
+	}
+	r.owner.mu.Unlock()
+	pieces := snapshotOf(t, d, 7, 40, rowsBetween(0, 10), 30)
+	if a := r.send(pieces[0]); !a.Installed {
+		t.Fatal(a)
+	}
+	r.settle()
+	if r.replica(3) != 0 || r.rows() != 0 || r.received(3) != before {
+		t.Fatalf("replica %d, %d rows, %d messages", r.replica(3), r.rows(), r.received(3)-before)
+	}
+}

@@ -1,0 +1,264 @@
+package node
+
+import (
+	"errors"
+	"time"
+
+	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// What arrives at once, and how long a sender may be silent.
+const (
+	maxArrivals  = 4
+	arrivalIdle  = time.Minute
+	arrivalStale = 5 * time.Second // after which another snapshot may take its place
+	maxReplies   = 4
+)
+
+// arrival is a snapshot that is arriving. Its fields are guarded by mu of replicas; snapshot is used by who has set busy.
+type arrival struct {
+	id       string
+	snapshot *tablet.Arrival // nil: the first piece is being looked at
+	busy     bool            // a piece is being taken, or the whole installed
+	piece    uint64          // the piece that is being taken
+	replies  []func(*wire.SnapshotAnswer)
+	last     time.Time
+	ending   bool // what is staged is being dropped
+}
+
+var errNotBegun = errors.New("node: this snapshot has not begun here, or was given up")
+
+func refusal(err error) *wire.SnapshotAnswer { return &wire.SnapshotAnswer{Refused: err.Error()} }
+
+// Chunk takes a piece of a snapshot. reply is called once, on any goroutine: when the piece is staged, and after the last one
+// when the snapshot is in force. A piece that comes twice is answered twice.
+func (r *replicas) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
+	if answer := r.chunk(c, reply); answer != nil {
+		reply(answer)
+	}
+}
+
+// chunk returns an answer that is there at once, or nil.
+func (r *replicas) chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) *wire.SnapshotAnswer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, a := time.Now(), r.arrivals[c.TabletId]
+	switch {
+	case r.closed:
+		return refusal(errBusy)
+	case a == nil && r.arrived[c.TabletId] == c.Id:
+		return &wire.SnapshotAnswer{Installed: true}
+	case a == nil || a.id != c.Id:
+		return r.beginLocked(a, c, reply, now)
+	case a.ending:
+		return refusal(errNotBegun)
+	case a.busy && c.Sequence == a.piece:
+		if len(a.replies) < maxReplies {
+			a.replies = append(a.replies, reply)
+			return nil
+		}
+		return refusal(errBusy)
+	case !a.busy && c.Sequence+1 == a.snapshot.Next():
+		return &wire.SnapshotAnswer{Next: c.Sequence + 1}
+	case a.busy:
+		return refusal(errBusy)
+	}
+	a.busy, a.piece, a.last, a.replies = true, c.Sequence, now, append(a.replies, reply)
+	r.push(func() { r.take(c, a) })
+	return nil
+}
+
+// beginLocked makes place for a snapshot's first piece, and has it looked at.
+func (r *replicas) beginLocked(other *arrival, c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer), now time.Time) *wire.SnapshotAnswer {
+	h := r.held[c.TabletId]
+	switch {
+	case c.Sequence != 0 || c.Header == nil:
+		return refusal(errNotBegun)
+	case h == nil || h.id != c.ToReplica:
+		return refusal(errElsewhere)
+	case other != nil:
+		if !other.busy && !other.ending && now.Sub(other.last) > arrivalStale {
+			r.endLocked(c.TabletId, other)
+		}
+		return refusal(errBusy)
+	case len(r.arrivals) >= maxArrivals:
+		return refusal(errBusy)
+	}
+	a := &arrival{id: c.Id, busy: true, last: now, replies: []func(*wire.SnapshotAnswer){reply}}
+	r.arrivals[c.TabletId] = a
+	r.push(func() { r.begin(c, a) })
+	return nil
+}
+
+// begin looks at the first piece.
+func (r *replicas) begin(c *wire.SnapshotChunk, a *arrival) {
+	snapshot, err := tablet.NewArrival(r.store, r.logs, r.node, c)
+	if err != nil {
+		r.give(c.TabletId, a, refusal(err))
+		return
+	}
+	needed, err := needs(r.store, snapshot)
+	if err == nil && !needed {
+		r.give(c.TabletId, a, &wire.SnapshotAnswer{Installed: true})
+		return
+	}
+	if err == nil {
+		err = r.reserve(c.TabletId, snapshot.Descriptor(), false)
+	}
+	if err != nil {
+		r.give(c.TabletId, a, refusal(err))
+		return
+	}
+	if err := tablet.Unstage(r.store, r.logs, c.TabletId); err != nil { // of one that a crash, or a silence, has ended
+		r.fail(c.TabletId, a, err)
+		return
+	}
+	r.mu.Lock()
+	a.snapshot = snapshot
+	r.mu.Unlock()
+	r.take(c, a)
+}
+
+// needs reports whether the replica lacks what the snapshot holds. One that has its last entry does not: its leader only
+// does not know yet.
+func needs(st *store.Store, snapshot *tablet.Arrival) (bool, error) {
+	id := snapshot.Descriptor().TabletId
+	snap := st.Snap()
+	applied, ok, err := snap.Applied(id)
+	snap.Close()
+	switch {
+	case err != nil:
+		return false, err
+	case !ok:
+		return false, errElsewhere
+	case applied.Index >= snapshot.Index():
+		return false, nil
+	}
+	log, err := st.OpenLog(id)
+	if err != nil {
+		return false, err
+	}
+	term, err := log.Term(snapshot.Index())
+	return err != nil || term != snapshot.Term(), nil
+}
+
+// take stages a piece.
+func (r *replicas) take(c *wire.SnapshotChunk, a *arrival) {
+	err := a.snapshot.Take(c, func(err error) {
+		switch {
+		case err != nil:
+			r.fail(c.TabletId, a, err)
+		case a.snapshot.Whole():
+			r.do(c.TabletId, func() { r.install(c.TabletId, a) })
+		default:
+			r.answer(a, &wire.SnapshotAnswer{Next: c.Sequence + 1})
+		}
+	})
+	if err != nil {
+		r.fail(c.TabletId, a, err)
+	}
+}
+
+// answer tells who waits for the piece, and lets the next one come.
+func (r *replicas) answer(a *arrival, answer *wire.SnapshotAnswer) {
+	r.mu.Lock()
+	replies := a.replies
+	a.replies, a.busy, a.last = nil, false, time.Now()
+	r.mu.Unlock()
+	for _, reply := range replies {
+		reply(answer)
+	}
+}
+
+// give ends a snapshot that has staged nothing and reserved nothing.
+func (r *replicas) give(id uint64, a *arrival, answer *wire.SnapshotAnswer) {
+	r.mu.Lock()
+	delete(r.arrivals, id)
+	r.mu.Unlock()
+	r.answer(a, answer)
+}
+
+// fail gives a snapshot up, and tells the sender why.
+func (r *replicas) fail(id uint64, a *arrival, cause error) {
+	r.logger.Warn("a snapshot is not taken", "tablet", id, "snapshot", a.id, "reason", cause)
+	r.mu.Lock()
+	r.endLocked(id, a)
+	r.mu.Unlock()
+	r.answer(a, refusal(cause))
+}
+
+// endLocked has what is staged dropped, in the tablet's turn; until then no other snapshot for it begins.
+func (r *replicas) endLocked(id uint64, a *arrival) {
+	a.ending = true
+	r.doLocked(id, func() { r.drop(id) })
+}
+
+// drop ends an arrival: nothing of it is left in the store.
+func (r *replicas) drop(id uint64) {
+	if err := tablet.Unstage(r.store, r.logs, id); err != nil {
+		r.logger.Warn("a given up snapshot could not be dropped; the next start does it", "tablet", id, "error", err)
+	}
+	r.unreserve(id)
+	r.mu.Lock()
+	delete(r.arrivals, id)
+	r.mu.Unlock()
+}
+
+// dropIdle gives up what its sender has given up.
+func (r *replicas) dropIdle(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, a := range r.arrivals {
+		if !a.busy && !a.ending && now.Sub(a.last) > arrivalIdle {
+			r.endLocked(id, a)
+		}
+	}
+}
+
+// install brings a whole snapshot into force: the replica's actor is stopped, its state replaced, and a new actor opened on
+// it. The tablet is busy.
+func (r *replicas) install(id uint64, a *arrival) {
+	installed, err := r.replace(id, a.snapshot)
+	if err != nil {
+		r.fail(id, a, err)
+		return
+	}
+	if !installed { // it has caught up by itself meanwhile
+		r.drop(id)
+		r.answer(a, &wire.SnapshotAnswer{Installed: true})
+		return
+	}
+	r.unreserve(id)
+	r.mu.Lock()
+	delete(r.arrivals, id)
+	r.arrived[id] = a.id
+	r.mu.Unlock()
+	r.answer(a, &wire.SnapshotAnswer{Installed: true})
+}
+
+// replace stops the replica, installs, and opens it again; false if it needs the snapshot no more.
+func (r *replicas) replace(id uint64, snapshot *tablet.Arrival) (bool, error) {
+	r.mu.Lock()
+	have := r.held[id].id
+	r.mu.Unlock()
+	if have != snapshot.Replica() {
+		return false, errElsewhere
+	}
+	if err := r.stop(id); err != nil {
+		return false, err
+	}
+	before, ok, err := tablet.StoredReplica(r.store, id)
+	if err != nil || !ok {
+		return false, errors.Join(errElsewhere, err)
+	}
+	needed, err := needs(r.store, snapshot)
+	if err == nil && needed {
+		err = snapshot.Install(before.Descriptor)
+	}
+	if err != nil { // the store has failed: whatever is there now, the next start goes on from it
+		return false, err
+	}
+	return needed, r.open(id, have)
+}
