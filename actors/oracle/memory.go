@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -46,6 +47,8 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 	switch {
 	case term < m.term: // its leader has been replaced, and timestamps were given out since
 		return 0, errStale
+	case term > m.term && broken.KeepMemory && m.term != 0:
+		m.term = term
 	case term > m.term:
 		m.takeOver(term, mark)
 	}
@@ -90,6 +93,9 @@ func (m *memory) takeOver(term uint64, mark mvcc.Timestamp) {
 	now := m.clock()
 	m.term, m.mark = term, mark
 	m.last = mark
+	if broken.ReuseTimestamps {
+		m.last, mark = 0, 0
+	}
 	m.base = max(mark+1, mvcc.TimestampAt(now.UnixMilli()))
 	m.tookAt = now
 }

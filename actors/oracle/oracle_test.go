@@ -325,3 +325,54 @@ func TestNoLeaderNoTimestamp(t *testing.T) {
 		t.Error("a request for too many was served")
 	}
 }
+
+// ask is take that says when there is none.
+func ask(o *Oracle, n uint32) (mvcc.Timestamp, error) {
+	r, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: n}, false)
+	return mvcc.Timestamp(r.GetFirst()), err
+}
+
+// TestFailOver: two nodes' oracles over one meta tablet, of which one leads at a time; one clock is a minute ahead of the
+// other's. What is given out grows from leader to leader. Catches broken_reuse_timestamps.
+func TestFailOver(t *testing.T) {
+	ahead, behind := &fakeMeta{term: 1}, &fakeMeta{err: errors.New("not the leader")}
+	clockA, clockB := at(2026), at(2026)
+	clockA.move(time.Minute)
+	a, b := start(t, ahead, clockA), start(t, behind, clockB)
+	last := take(t, a, 1000) + 999
+	if ts, err := ask(b, 1); err == nil {
+		t.Fatalf("%d from a node that does not lead", ts)
+	}
+	for term := uint64(2); term < 6; term++ {
+		from, to, now := ahead, behind, b
+		if term%2 == 1 {
+			from, to, now = behind, ahead, a
+		}
+		var mark uint64
+		from.change(func() { mark, from.err = from.mark, errors.New("another leads") })
+		to.change(func() { to.mark, to.term, to.err = mark, term, nil })
+		first := take(t, now, 1000)
+		if first <= last {
+			t.Fatalf("REUSED-TIMESTAMPS: term %d begins at %d, and %d was given out before", term, first, last)
+		}
+		last = first + 999
+	}
+}
+
+// TestMemoryGoesWithTheTerm: an oracle loses the leadership and has it again; what another gave out meanwhile it knows from
+// the mark alone. Catches broken_keep_memory.
+func TestMemoryGoesWithTheTerm(t *testing.T) {
+	meta := &fakeMeta{term: 1}
+	c := at(2026)
+	o := start(t, meta, c)
+	take(t, o, 10)
+	// Another leader of term 2 has raised the mark, and given out up to it.
+	var given mvcc.Timestamp
+	meta.change(func() {
+		meta.mark += uint64(mvcc.TimestampAt(3000))
+		meta.term, given = 3, mvcc.Timestamp(meta.mark)
+	})
+	if first := take(t, o, 1); first <= given {
+		t.Errorf("KEPT-MEMORY: %d in term 3, and term 2 may have given out all up to %d", first, given)
+	}
+}

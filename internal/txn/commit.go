@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -170,6 +171,9 @@ func (c *Client) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Tim
 			default: // below the safepoint nothing may be inferred
 				err = fmt.Errorf("rollback answered %v", res.Status)
 			}
+		}
+		if broken.RerunUnknown {
+			return 0, nil
 		}
 		return 0, fmt.Errorf("%w: %w; settling it failed: %w", ErrCommitUnknown, cause, err)
 	}
