@@ -164,17 +164,17 @@ func (p *planner) zone(node uint64) string {
 // place, it is to get there; if not, it goes. Moves that were begun together are looked at one after the other, as if those
 // before had been made: at least one goes on.
 func (p *planner) purpose(g *target) []uint64 {
-	goal, least := g.goal, change{}
+	goal, least, found := g.goal, change{}, false
 	for _, l := range g.fresh {
-		if !p.nodes[l].takes() {
+		if !p.nodes[l].takes() || g.order != nil && l == g.order.FromNode {
 			continue
 		}
 		for _, v := range g.voters {
 			if g.Meta && v == g.leader() {
 				continue // that would move placement itself, and the oracle
 			}
-			if c := p.swap(g.Tablet, g.voters, v, l); c.better(finishGain) && c.less(least) {
-				least, goal = c, append(without(g.voters, v), l)
+			if c := p.swap(g.Tablet, g.voters, v, l); c.better(finishGain) && (!found || c.less(least)) {
+				least, found, goal = c, true, append(without(g.voters, v), l)
 			}
 		}
 	}

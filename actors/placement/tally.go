@@ -56,9 +56,11 @@ type change struct {
 	uneven float64 // sum over nodes of squares of number, size and load, each divided by its mean
 }
 
+// rounding is what sums of the same figures in another order differ by.
+const rounding = 1e-9
+
 // better reports whether the change is an improvement by at least the gain.
 func (c change) better(gain float64) bool {
-	const rounding = 1e-9
 	switch {
 	case c.zones != 0:
 		return c.zones < 0
@@ -75,8 +77,8 @@ func (c change) less(d change) bool {
 	if c.zones != d.zones {
 		return c.zones < d.zones
 	}
-	if c.excess != d.excess {
-		return c.excess < d.excess
+	if more := c.excess - d.excess; max(more, -more) > rounding {
+		return more < 0
 	}
 	return c.uneven < d.uneven
 }
