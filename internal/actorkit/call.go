@@ -3,6 +3,7 @@ package actorkit
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -67,10 +68,11 @@ func (c *Call[Q, A]) Dead() { c.Fail(ErrStopped) }
 // Port is how others reach an actor that takes Call[Q, A]: it bounds admission (QueueLimit), so the actor's mailbox
 // is bounded although protoactor's is not. A Port may be used by any number of goroutines.
 type Port[Q, A any] struct {
-	system *actor.ActorSystem
-	pid    *actor.PID
-	limit  int64
-	queued atomic.Int64
+	system  *actor.ActorSystem
+	pid     *actor.PID
+	limit   int64
+	queued  atomic.Int64
+	answers sync.Pool // of chan Result[A], of calls that were answered
 
 	size     func(Q) int // nil: requests are small
 	maxBytes int64
@@ -106,16 +108,27 @@ func (p *Port[Q, A]) Tell(req Q, deadline time.Time, bypass bool, then func(Resu
 
 // Ask sends the request and waits for the answer or the end of ctx. After ctx has ended the outcome is unknown.
 func (p *Port[Q, A]) Ask(ctx context.Context, req Q, bypass bool) (A, error) {
-	c := &Call[Q, A]{Req: req, Bypass: bypass, answer: make(chan Result[A], 1)}
+	answer, _ := p.answers.Get().(chan Result[A])
+	if answer == nil {
+		answer = make(chan Result[A], 1)
+	}
+	c := &Call[Q, A]{Req: req, Bypass: bypass, answer: answer}
 	c.Deadline, _ = ctx.Deadline()
 	var none A
 	if err := p.send(c); err != nil {
 		return none, err
 	}
-	select {
-	case r := <-c.answer:
+	ended := ctx.Done()
+	if ended == nil { // a plain wait costs less
+		r := <-answer
+		p.answers.Put(answer)
 		return r.Value, r.Err
-	case <-ctx.Done():
+	}
+	select {
+	case r := <-answer:
+		p.answers.Put(answer) // there was one answer, and there will be no other
+		return r.Value, r.Err
+	case <-ended:
 		return none, ctx.Err()
 	}
 }

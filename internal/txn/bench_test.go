@@ -17,13 +17,15 @@ import (
 // agreeable answers every mutation with success at once: what is measured is the coordinator alone.
 type agreeable struct {
 	*txntest.Process
-	last atomic.Uint64
+	last  atomic.Uint64
+	value []byte
 }
 
 func (a *agreeable) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	switch req.Op.(type) {
 	case *pb.TabletRequest_Get:
-		return &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{Results: make([]*pb.ReadResult, 1)}}}, nil
+		found := &pb.ReadResult{Found: true, Value: a.value}
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{Results: []*pb.ReadResult{found}, At: a.last.Add(1)}}}, nil
 	default:
 		res := &pb.MutationResult{CommitTs: a.last.Add(1)}
 		return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: res}}, nil
@@ -74,4 +76,26 @@ func benchmarkRun(b *testing.B, cells, callers int) {
 		})
 	}
 	wg.Wait()
+}
+
+// BenchmarkReadOne measures transactions that read one cell.
+func BenchmarkReadOne(b *testing.B) {
+	cluster := txntest.New()
+	cluster.AddTable("t", "m")
+	a := &agreeable{Process: cluster.Process(1, 1)}
+	a.last.Store(uint64(mvcc.TimestampAt(time.Now().UnixMilli())))
+	c := txn.NewClient(a, txn.Config{})
+	defer c.Close()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := c.Run(context.Background(), txn.Options{}, func(ctx context.Context, t *txn.Txn) error {
+				_, _, err := t.Get(ctx, key("a"))
+				return err
+			}); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
 }

@@ -3,6 +3,7 @@ package txn
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -24,6 +25,7 @@ const (
 
 // prefetcher learns, for each transaction name and column, which other columns of the row are read after it.
 type prefetcher struct {
+	some     atomic.Bool // there have been patterns; until then nobody need wait for mu
 	mu       sync.Mutex
 	patterns map[patternKey]*pattern
 }
@@ -46,6 +48,9 @@ func (p *prefetcher) init() { p.patterns = make(map[patternKey]*pattern) }
 
 // predict returns the columns to ask for together with the key's, which is read first of its row.
 func (p *prefetcher) predict(k patternKey) []string {
+	if !p.some.Load() {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.patterns[k]
@@ -76,6 +81,7 @@ func (p *prefetcher) learn(name string, r *tracedRow) {
 		}
 		known = &pattern{}
 		p.patterns[k] = known
+		p.some.Store(true)
 	}
 	// What was read later counts whether it was guessed or not: a guess that is right keeps its score up.
 	for _, column := range r.later {

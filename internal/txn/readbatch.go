@@ -25,6 +25,7 @@ type readBatch struct {
 	results []mvcc.ReadResult // one a cell
 	need    int               // of cells: those after are guesses, not worth waiting for
 	origin  []int             // of each cell, its place in the caller's order
+	wait    patience          // with its attempts
 	opens   *reader           // this batch is its first read, and takes its timestamp; nil: it has one
 
 	cellRoom   [1]mvcc.Cell
@@ -58,18 +59,18 @@ func compareCells(a, b mvcc.Cell) int { return a.Compare(b) }
 // part is b's cells lo to hi.
 func (b *readBatch) part(lo, hi int) *readBatch {
 	need := max(0, min(b.need, hi)-lo)
-	return &readBatch{cells: b.cells[lo:hi], results: b.results[lo:hi], need: need}
+	return &readBatch{cells: b.cells[lo:hi], results: b.results[lo:hi], need: need, wait: b.wait}
 }
 
 // readAll fills in the results, with one message per tablet in parallel. It waits for locks, or resolves them. At 0 the
 // tablet takes the timestamp, and b.opens gets it.
 func (c *Client) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
-	var wait patience
-	return c.readTablets(ctx, at, b, &wait)
+	b.wait = patience{}
+	return c.readTablets(ctx, at, b)
 }
 
 // readTablets cuts the batch along the tablet map. A batch that is all in one tablet, as most are, is read here.
-func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatch, wait *patience) error {
+func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	var parts []*readBatch
 	for lo := 0; lo < len(b.cells); {
 		d, err := c.locate(ctx, posOf(b.cells[lo]))
@@ -81,7 +82,7 @@ func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatc
 			hi++
 		}
 		if lo == 0 && hi == len(b.cells) {
-			return c.readTablet(ctx, d, at, b, wait)
+			return c.readTablet(ctx, d, at, b)
 		}
 		parts = append(parts, b.part(lo, hi))
 		lo = hi
@@ -94,17 +95,16 @@ func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatc
 		b.gotTimestamp(at)
 	}
 	return parallel(len(parts), func(i int) error {
-		own := *wait
-		return c.readTablets(ctx, at, parts[i], &own)
+		return c.readTablets(ctx, at, parts[i])
 	})
 }
 
 // readTablet reads cells that d is believed to hold.
-func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc.Timestamp, b *readBatch, wait *patience) error {
-	c.stats.reads.Add(1)
-	c.stats.readCells.Add(uint64(len(b.cells)))
+func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc.Timestamp, b *readBatch) error {
 	floor := c.oracle.seen()
 	resp, v, err := c.try(ctx, d, b.request(at))
+	c.stats.reads.Add(1) // here, next to the others: the line that they are in need be fetched once
+	c.stats.readCells.Add(uint64(len(b.cells)))
 	if v == answered && at == 0 {
 		taken := mvcc.Timestamp(resp.GetGet().GetAt())
 		if err = c.oracle.accept(taken, taken, floor); err != nil {
@@ -119,10 +119,10 @@ func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	case refused, busy:
 		return err
 	default: // reading is idempotent: an unknown outcome is none
-		if err := wait.again(ctx, c, v, err); err != nil {
+		if err := b.wait.again(ctx, c, v, err); err != nil {
 			return err
 		}
-		return c.readTablets(ctx, at, b, wait)
+		return c.readTablets(ctx, at, b)
 	}
 	// Fewer results than cells: the answer would have grown too large for a message.
 	results := resp.GetGet().GetResults()

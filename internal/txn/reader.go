@@ -27,6 +27,18 @@ type reader struct {
 	opening opening
 	cache   readCache
 	guesses prefetchLog
+	taken   bool // room is, or was, some read's own
+	room    readBatch
+}
+
+// batch is room for a read: the reader's own for its first, so that a transaction that reads one cell allocates nothing for
+// it. It is not used again: a message whose answer nobody waits for any more may still be looked at. The caller holds mu.
+func (r *reader) batch() *readBatch {
+	if r.taken {
+		return &readBatch{}
+	}
+	r.taken = true
+	return &r.room
 }
 
 // read returns what is in each cell at the snapshot. Values are shared with the cache: copy before handing out.
@@ -73,9 +85,11 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 		return out, nil
 	}
 	guessed := r.guesses.note(r, cell)
+	b := r.batch()
+	at, claimed := r.tryClaim()
 	r.mu.Unlock()
 
-	b := &readBatch{need: 1}
+	b.need = 1
 	b.cells, b.results = append(b.cellRoom[:0], cell), b.resultRoom[:1]
 	for _, column := range guessed {
 		b.cells = append(b.cells, mvcc.Cell{Table: cell.Table, Row: cell.Row, Column: column})
@@ -84,7 +98,13 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 		b.results = make([]mvcc.ReadResult, len(b.cells))
 		r.c.stats.prefetchAsked.Add(uint64(len(guessed)))
 	}
-	if err := r.readBatch(ctx, b); err != nil {
+	var err error
+	if claimed {
+		err = r.readClaimed(ctx, at, b)
+	} else {
+		err = r.readBatch(ctx, b)
+	}
+	if err != nil {
 		return mvcc.ReadResult{}, err
 	}
 	r.mu.Lock()

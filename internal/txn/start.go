@@ -30,12 +30,12 @@ func (r *reader) begun() mvcc.Timestamp {
 func (r *reader) claim(ctx context.Context) (mvcc.Timestamp, error) {
 	for {
 		r.mu.Lock()
-		at, o := r.at, &r.opening
-		if at != 0 || !o.taking {
-			o.taking = at == 0
+		at, claimed := r.tryClaim()
+		if claimed {
 			r.mu.Unlock()
 			return at, nil
 		}
+		o := &r.opening
 		if o.taken == nil {
 			o.taken = make(chan struct{})
 		}
@@ -47,6 +47,15 @@ func (r *reader) claim(ctx context.Context) (mvcc.Timestamp, error) {
 			return 0, ctx.Err()
 		}
 	}
+}
+
+// tryClaim is claim without waiting; claimed is false if there is something to wait for. The caller holds mu.
+func (r *reader) tryClaim() (at mvcc.Timestamp, claimed bool) {
+	if r.at == 0 && r.opening.taking {
+		return 0, false
+	}
+	r.opening.taking = r.at == 0
+	return r.at, true
 }
 
 // opened ends what claim has begun: with the timestamp, or with 0 if there was none, and then the next may try.
@@ -77,11 +86,16 @@ func (r *reader) readBatch(ctx context.Context, b *readBatch) error {
 	if err != nil {
 		return err
 	}
+	return r.readClaimed(ctx, at, b)
+}
+
+// readClaimed is readBatch with what claim has given.
+func (r *reader) readClaimed(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	if at != 0 {
 		return r.c.readAll(ctx, at, b)
 	}
 	b.opens = r
-	err = r.c.readAll(ctx, 0, b)
+	err := r.c.readAll(ctx, 0, b)
 	if b.opens != nil { // the read has failed before it had one
 		r.opened(0)
 	}
