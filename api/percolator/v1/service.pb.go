@@ -2087,14 +2087,15 @@ func (x *HistoryStatus) GetOldestHold() uint64 {
 // Where replicas are and ought to be, as the node that leads meta sees it.
 type PlacementStatus struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Target          uint32                 `protobuf:"varint,1,opt,name=target,proto3" json:"target,omitempty"`                                          // replicas of each tablet: as configured, or fewer as long as there are too few nodes
-	UnderReplicated uint32                 `protobuf:"varint,2,opt,name=under_replicated,json=underReplicated,proto3" json:"under_replicated,omitempty"` // tablets with fewer voters on live nodes than that
-	Changing        uint32                 `protobuf:"varint,3,opt,name=changing,proto3" json:"changing,omitempty"`                                      // tablets whose replicas are being changed
-	Orders          uint32                 `protobuf:"varint,4,opt,name=orders,proto3" json:"orders,omitempty"`                                          // moves that an operator has ordered and that are not done
-	Moves           uint64                 `protobuf:"varint,5,opt,name=moves,proto3" json:"moves,omitempty"`                                            // replicas that were moved or added, since this node leads meta
-	Transfers       uint64                 `protobuf:"varint,6,opt,name=transfers,proto3" json:"transfers,omitempty"`                                    // leaders that were moved, likewise
-	Failures        uint64                 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`                                      // steps that failed and are repeated, likewise
-	Blocked         []string               `protobuf:"bytes,8,rep,name=blocked,proto3" json:"blocked,omitempty"`                                         // what does not go on, and why; a few
+	Target          uint32                 `protobuf:"varint,1,opt,name=target,proto3" json:"target,omitempty"`                                                                                                           // replicas of each tablet: as configured, or fewer as long as there are too few nodes
+	UnderReplicated uint32                 `protobuf:"varint,2,opt,name=under_replicated,json=underReplicated,proto3" json:"under_replicated,omitempty"`                                                                  // tablets with fewer voters on live nodes than that
+	Changing        uint32                 `protobuf:"varint,3,opt,name=changing,proto3" json:"changing,omitempty"`                                                                                                       // tablets whose replicas are being changed
+	Orders          uint32                 `protobuf:"varint,4,opt,name=orders,proto3" json:"orders,omitempty"`                                                                                                           // moves that an operator has ordered and that are not done
+	Moves           uint64                 `protobuf:"varint,5,opt,name=moves,proto3" json:"moves,omitempty"`                                                                                                             // replicas that were moved or added, since this node leads meta
+	Transfers       uint64                 `protobuf:"varint,6,opt,name=transfers,proto3" json:"transfers,omitempty"`                                                                                                     // leaders that were moved, likewise
+	Failures        uint64                 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`                                                                                                       // steps that failed and are repeated, likewise
+	Blocked         []string               `protobuf:"bytes,8,rep,name=blocked,proto3" json:"blocked,omitempty"`                                                                                                          // what does not go on, and why; a few
+	BlockedNodes    map[uint64]string      `protobuf:"bytes,9,rep,name=blocked_nodes,json=blockedNodes,proto3" json:"blocked_nodes,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // nodes that drain and can't go on with it, and why
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2181,6 +2182,13 @@ func (x *PlacementStatus) GetFailures() uint64 {
 func (x *PlacementStatus) GetBlocked() []string {
 	if x != nil {
 		return x.Blocked
+	}
+	return nil
+}
+
+func (x *PlacementStatus) GetBlockedNodes() map[uint64]string {
+	if x != nil {
+		return x.BlockedNodes
 	}
 	return nil
 }
@@ -2964,7 +2972,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\tcollected\x18\x05 \x01(\x04R\tcollected\x12\x14\n" +
 	"\x05holds\x18\x06 \x01(\rR\x05holds\x12\x1f\n" +
 	"\voldest_hold\x18\a \x01(\x04R\n" +
-	"oldestHold\"\xf2\x01\n" +
+	"oldestHold\"\x8a\x03\n" +
 	"\x0fPlacementStatus\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\rR\x06target\x12)\n" +
 	"\x10under_replicated\x18\x02 \x01(\rR\x0funderReplicated\x12\x1a\n" +
@@ -2973,7 +2981,11 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x05moves\x18\x05 \x01(\x04R\x05moves\x12\x1c\n" +
 	"\ttransfers\x18\x06 \x01(\x04R\ttransfers\x12\x1a\n" +
 	"\bfailures\x18\a \x01(\x04R\bfailures\x12\x18\n" +
-	"\ablocked\x18\b \x03(\tR\ablocked\"\xac\x04\n" +
+	"\ablocked\x18\b \x03(\tR\ablocked\x12U\n" +
+	"\rblocked_nodes\x18\t \x03(\v20.percolator.v1.PlacementStatus.BlockedNodesEntryR\fblockedNodes\x1a?\n" +
+	"\x11BlockedNodesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xac\x04\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
@@ -3061,7 +3073,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
 	(*Operation)(nil),               // 1: percolator.v1.Operation
@@ -3108,86 +3120,88 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*VerifyTabletRequest)(nil),     // 42: percolator.v1.VerifyTabletRequest
 	(*VerifyTabletResponse)(nil),    // 43: percolator.v1.VerifyTabletResponse
 	(*ReplicaChecksum)(nil),         // 44: percolator.v1.ReplicaChecksum
-	nil,                             // 45: percolator.v1.Node.LabelsEntry
-	(*TabletRequest)(nil),           // 46: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),          // 47: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),        // 48: percolator.v1.TabletDescriptor
-	(*Worker)(nil),                  // 49: percolator.v1.Worker
-	(*StatusResponse)(nil),          // 50: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),            // 51: percolator.v1.ObserverInfo
-	(NodeState)(0),                  // 52: percolator.v1.NodeState
-	(*ChecksumResponse)(nil),        // 53: percolator.v1.ChecksumResponse
-	(*Catalogue)(nil),               // 54: percolator.v1.Catalogue
-	(*SplitResponse)(nil),           // 55: percolator.v1.SplitResponse
+	nil,                             // 45: percolator.v1.PlacementStatus.BlockedNodesEntry
+	nil,                             // 46: percolator.v1.Node.LabelsEntry
+	(*TabletRequest)(nil),           // 47: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),          // 48: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),        // 49: percolator.v1.TabletDescriptor
+	(*Worker)(nil),                  // 50: percolator.v1.Worker
+	(*StatusResponse)(nil),          // 51: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),            // 52: percolator.v1.ObserverInfo
+	(NodeState)(0),                  // 53: percolator.v1.NodeState
+	(*ChecksumResponse)(nil),        // 54: percolator.v1.ChecksumResponse
+	(*Catalogue)(nil),               // 55: percolator.v1.Catalogue
+	(*SplitResponse)(nil),           // 56: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	46, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	47, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	1,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	47, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	48, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	3,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	48, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	49, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	9,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	49, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	50, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	50, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	51, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
 	32, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
 	33, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
 	34, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	24, // 12: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	51, // 13: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	52, // 13: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
 	32, // 14: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
 	29, // 15: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	51, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	52, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
 	0,  // 17: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
 	29, // 18: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	45, // 19: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	52, // 20: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	35, // 21: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	35, // 22: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	48, // 23: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	44, // 24: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	53, // 25: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	2,  // 26: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	5,  // 27: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	7,  // 28: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 29: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 30: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 31: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 32: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 33: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 34: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 35: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	22, // 36: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	25, // 37: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	27, // 38: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
-	30, // 39: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	36, // 40: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
-	38, // 41: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	40, // 42: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	42, // 43: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	4,  // 44: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	6,  // 45: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	8,  // 46: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 47: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 48: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 49: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	54, // 50: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 51: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	55, // 52: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 53: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	23, // 54: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	26, // 55: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	28, // 56: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
-	31, // 57: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	37, // 58: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
-	39, // 59: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	41, // 60: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	43, // 61: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	44, // [44:62] is the sub-list for method output_type
-	26, // [26:44] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	45, // 19: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	46, // 20: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	53, // 21: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	35, // 22: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	35, // 23: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	49, // 24: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	44, // 25: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	54, // 26: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	2,  // 27: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	5,  // 28: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	7,  // 29: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 30: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 31: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 32: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 33: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 34: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 35: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 36: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	22, // 37: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	25, // 38: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	27, // 39: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
+	30, // 40: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	36, // 41: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
+	38, // 42: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	40, // 43: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	42, // 44: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	4,  // 45: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	6,  // 46: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	8,  // 47: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 48: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 49: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 50: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	55, // 51: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 52: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	56, // 53: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 54: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	23, // 55: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	26, // 56: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	28, // 57: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
+	31, // 58: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	37, // 59: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
+	39, // 60: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	41, // 61: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	43, // 62: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	45, // [45:63] is the sub-list for method output_type
+	27, // [27:45] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3203,7 +3217,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
