@@ -120,7 +120,7 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 		id   string
 		cmds []*cobra.Command
 	}{
-		{"node", []*cobra.Command{r.startCommand(), r.devCommand(), r.statusCommand()}},
+		{"node", []*cobra.Command{r.startCommand(), r.devCommand(), r.certCommand(), r.statusCommand()}},
 		{"cells", []*cobra.Command{r.tableCommand(), r.getCommand(), r.setCommand(), r.deleteCommand(), r.scanCommand(),
 			r.loadCommand(), r.exportCommand()}},
 		{"look", []*cobra.Command{r.historyCommand(), r.whyCommand(), r.tabletCommand(), r.observerCommand(), r.notifyCommand(),

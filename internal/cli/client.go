@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
@@ -28,6 +30,7 @@ type timeoutFlag = time.Duration
 type clientFlags struct {
 	addrs         []string
 	insecure      bool
+	certs         string // a folder of them
 	cert, key, ca string
 }
 
@@ -36,6 +39,7 @@ func (r *run) withClient(cmd *cobra.Command) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&r.client.addrs, "addr", []string{config.DefaultListen}, "--listen addresses of nodes; the first that answers serves")
 	flags.BoolVar(&r.client.insecure, "insecure", false, "talk plain text to addresses that are not this machine's")
+	flags.StringVar(&r.client.certs, "certs", "", "folder with ca.crt, client.crt and client.key, or a node's folder")
 	flags.StringVar(&r.client.cert, "cert", "", "PEM file with this client's certificate")
 	flags.StringVar(&r.client.key, "key", "", "PEM file with its key")
 	flags.StringVar(&r.client.ca, "ca", "", "PEM file with the authority that signed the nodes' certificates")
@@ -146,28 +150,42 @@ func (r *run) cutShort(ctx context.Context, err error) error {
 func (r *run) clientConfig(cmd *cobra.Command) (rpc.ClientConfig, error) {
 	c := r.client
 	cfg := rpc.ClientConfig{Insecure: c.insecure, CertFile: c.cert, KeyFile: c.key, CAFile: c.ca}
-	if len(c.addrs) == 0 {
+	files := c.cert != "" || c.key != "" || c.ca != ""
+	switch {
+	case len(c.addrs) == 0:
 		return cfg, usagef(cmd, "--addr names no address")
-	}
-	if c.cert != "" || c.key != "" || c.ca != "" {
-		if c.insecure {
-			return cfg, usagef(cmd, "--insecure and certificates exclude each other")
-		}
-		if c.cert == "" || c.key == "" || c.ca == "" {
-			return cfg, usagef(cmd, "--cert, --key and --ca go together")
-		}
-		return cfg, nil
-	}
-	if c.insecure {
+	case c.insecure && (files || c.certs != ""):
+		return cfg, usagef(cmd, "--insecure and certificates exclude each other")
+	case c.certs != "" && files:
+		return cfg, usagef(cmd, "--certs names a folder, --cert, --key and --ca name files: give one or the other")
+	case c.certs != "":
+		return folderConfig(c.certs), nil
+	case files && (c.cert == "" || c.key == "" || c.ca == ""):
+		return cfg, usagef(cmd, "--cert, --key and --ca go together")
+	case files, c.insecure:
 		return cfg, nil
 	}
 	for _, addr := range c.addrs {
 		if !config.IsLoopback(addr) {
-			return cfg, usagef(cmd, "%s is not this machine: give --cert, --key and --ca, or --insecure for plain text", addr)
+			return cfg, usagef(cmd, "%s is not this machine: give --certs, or --insecure for plain text", addr)
 		}
 	}
 	cfg.Insecure = true
 	return cfg, nil
+}
+
+// folderConfig uses a client's files in a folder; where there is no client's certificate, a node's, which may do more.
+func folderConfig(dir string) rpc.ClientConfig {
+	s := certs.ClientSource(dir)
+	if node := certs.NodeSource(dir); !exists(s.Cert) && exists(node.Cert) {
+		s = node
+	}
+	return rpc.ClientConfig{CertFile: s.Cert, KeyFile: s.Key, CAFile: s.CA}
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 // pause waits, unless ctx ends first.

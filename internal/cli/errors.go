@@ -130,6 +130,8 @@ func (r *run) classify(err error) (code int, hint string) {
 		return ExitFailed, ""
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
 		return ExitUnavailable, "is the node up? `" + r.Name + " status` asks it; --timeout waits longer"
+	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "tls: "):
+		return ExitUnavailable, fmt.Sprintf("the node and this command do not accept each other's certificates: `%s cert show` looks at --certs", r.Name)
 	case errors.Is(err, percolator.ErrUnavailable), status.Code(rootCause(err)) == codes.Unavailable:
 		return ExitUnavailable, fmt.Sprintf("start a node (`%s start --dir D --insecure`) or name one with --addr", r.Name)
 	case errors.Is(err, percolator.ErrOverloaded):
@@ -149,7 +151,7 @@ func (r *run) classify(err error) (code int, hint string) {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return ExitFailed, "another process listens there: stop it, or give --listen (and --http) another port; port 0 picks free ones"
 	case errors.Is(err, percolator.ErrPermission):
-		return ExitFailed, "use a certificate that this node accepts (--cert, --key, --ca)"
+		return ExitFailed, "use a certificate that this node accepts (--certs)"
 	}
 	return serverCode(err), ""
 }
