@@ -30,7 +30,7 @@ same --join, they begin one cluster together. A node that has been started befor
 Nodes show each other certificates (--certs; "cert" makes them), or talk in plain text on loopback addresses (--insecure).`,
 		Example: r.example("start --dir data --insecure", "start --dir data2 --insecure --listen 127.0.0.1:7900 --join 127.0.0.1:7800",
 			"start --dir data --certs certs --listen 10.0.0.1:7800 --join 10.0.0.1,10.0.0.2,10.0.0.3 --expect 3 --labels zone=a"),
-		Args:    noArgs,
+		Args: noArgs,
 	}
 	flags := cmd.Flags()
 	n.register(flags)
@@ -43,6 +43,7 @@ Nodes show each other certificates (--certs; "cert" makes them), or talk in plai
 	flags.StringVar(&n.cfg.Certs, "certs", "", "folder of the node's certificates and gossip keys")
 	flags.BoolVar(&n.cfg.Insecure, "insecure", false, "serve plain text, on loopback addresses only")
 	flags.BoolVar(&n.cfg.InsecureForce, "insecure-force", false, "lift --insecure's restriction to loopback addresses")
+	flags.BoolVar(&n.cfg.InsecureHTTP, "insecure-http", false, "with --certs: serve HTTP, which is plain text, where others reach it")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if n.cfg.InsecureForce {
 			n.cfg.Insecure = true

@@ -15,7 +15,14 @@ const (
 )
 
 // HTTPAddr is where the HTTP listener binds: HTTP with AutoHTTP worked out; empty means none.
-func (c *Config) HTTPAddr() string { return c.besideListen(c.HTTP, httpOffset) }
+// With Certs it is this machine's unless InsecureHTTP is set: HTTP is plain text.
+func (c *Config) HTTPAddr() string {
+	addr := c.besideListen(c.HTTP, httpOffset)
+	if _, port, err := net.SplitHostPort(addr); err == nil && c.HTTP == AutoHTTP && c.Certs != "" && !c.InsecureHTTP && !IsLoopback(addr) {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return addr
+}
 
 // PeerAddr is where other nodes reach this one: Peer with AutoPort worked out; empty means that there are none.
 func (c *Config) PeerAddr() string { return c.besideListen(c.Peer, peerOffset) }

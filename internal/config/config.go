@@ -43,6 +43,8 @@ type Config struct {
 	Insecure bool
 	// InsecureForce lifts Insecure's restriction to loopback addresses.
 	InsecureForce bool
+	// InsecureHTTP lets a node with Certs serve HTTP, which is plain text for everybody, on an address that others reach.
+	InsecureHTTP bool
 	// Logger receives the node's log; nil discards it.
 	Logger *slog.Logger
 	// History is how long old versions stay readable. Every observer's deadline must be shorter (invariant 11 of

@@ -59,6 +59,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"neither", func(c *config.Config) { c.Insecure = false }, "Insecure", config.ErrUnprotected},
 		{"open to all", func(c *config.Config) { c.Listen, c.HTTP = ":7800", "" }, "Listen", config.ErrUnprotected},
 		{"http open to all", func(c *config.Config) { c.HTTP = "0.0.0.0:80" }, "HTTP", config.ErrUnprotected},
+		{"http open to all beside certificates", func(c *config.Config) { c.Certs, c.Insecure, c.HTTP = "c", false, "0.0.0.0:80" }, "HTTP", config.ErrUnprotected},
 		{"long label", func(c *config.Config) { c.Labels = map[string]string{"zone": strings.Repeat("a", 65)} }, "Labels", nil},
 		{"history", func(c *config.Config) { c.History = time.Millisecond }, "History", nil},
 		{"collection", func(c *config.Config) { c.Collection.Interval = -1 }, "Collection.Interval", nil},
@@ -146,6 +147,18 @@ func TestAutoPorts(t *testing.T) {
 		if cfg.PeerAddr() != tc.peer || cfg.GossipAddr() != tc.gossip {
 			t.Errorf("Listen %q: %q and %q", tc.listen, cfg.PeerAddr(), cfg.GossipAddr())
 		}
+	}
+}
+
+func TestHTTPBesideCertificates(t *testing.T) {
+	cfg := sound()
+	cfg.Certs, cfg.Insecure, cfg.Listen = "c", false, "10.0.0.1:7800"
+	if err := cfg.Validate(); err != nil || cfg.HTTPAddr() != "127.0.0.1:7803" {
+		t.Errorf("%s, %v", cfg.HTTPAddr(), err)
+	}
+	cfg.InsecureHTTP = true
+	if err := cfg.Validate(); err != nil || cfg.HTTPAddr() != "10.0.0.1:7803" {
+		t.Errorf("%s, %v", cfg.HTTPAddr(), err)
 	}
 }
 

@@ -163,6 +163,11 @@ func (c *Config) checkProtection(k *checker) {
 		k.add("Certs", "certificates and Insecure are both given", "leave one of them out")
 		return
 	case c.Certs != "":
+		addr := c.HTTPAddr()
+		if _, err := portOf(addr); err == nil && !c.InsecureHTTP && !IsLoopback(addr) {
+			k.addKind(ErrUnprotected, "HTTP", addr+" is not a loopback address, and HTTP is plain text for everybody",
+				"use 127.0.0.1, or set InsecureHTTP (--insecure-http) if the network is trusted")
+		}
 		return
 	case !c.Insecure:
 		k.addKind(ErrUnprotected, "Insecure", "neither Certs nor Insecure is set",
