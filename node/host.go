@@ -145,6 +145,15 @@ func (h *host) Leading(d *pb.TabletDescriptor) {
 	}
 }
 
+// Following implements tablet.Host.
+func (h *host) Following(id, node uint64) { h.n.router.Led(id, node) }
+
+// Changed implements tablet.Host.
+func (h *host) Changed(d *pb.TabletDescriptor) { h.n.router.Update(d) }
+
+// Removed implements tablet.Host: the replica is destroyed.
+func (h *host) Removed(uint64) {}
+
 // SendRaft implements tablet.Host.
 func (h *host) SendRaft(m *wire.RaftMessage) {
 	if h.n.peers != nil {
@@ -218,6 +227,7 @@ func (h *host) setHint(hint func([]mvcc.Cell)) {
 func (n *Node) spawnTablet(id uint64) error {
 	port, err := tablet.Spawn(n.system, n.store, n.logs, n.readers, id, n.host, tablet.Config{
 		Batch: n.cfg.Batch.Tablet, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Dispatcher: n.turns, Alone: n.alone(id),
+		NodeID: n.identity.NodeID, Ticker: n.ticker,
 	})
 	if err != nil {
 		return err

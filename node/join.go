@@ -90,7 +90,7 @@ func (n *Node) join(ctx context.Context) error {
 	n.servers = &servers{}
 	bootstrap := func(b *store.Batch, node uint64) {
 		for _, d := range cluster.FirstTablets(node) {
-			tablet.Bootstrap(b, d)
+			tablet.Bootstrap(b, d, d.Replicas[0].ReplicaId)
 		}
 	}
 	if err := n.openHTTP(); err != nil {

@@ -44,6 +44,7 @@ type Node struct {
 	system   *actor.ActorSystem
 	logs     *tablet.LogActor
 	readers  *tablet.ReadPool
+	ticker   *tablet.Ticker
 	router   *cluster.Router
 	members  cluster.Members
 	unwatch  func()      // ends the watch of members; nil: there is none
@@ -120,6 +121,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.turns = actorkit.NewDispatcher(keptGoroutines())
 	n.logs = tablet.SpawnLog(n.system, n.store.LogWriter(), n.cfg.Batch.Log, n.cfg.Logger, actorkit.On(n.turns))
 	n.readers = tablet.NewReadPool(readWorkers())
+	n.ticker = tablet.NewTicker(n.system, tablet.DefaultTick)
 	n.host = newHost(n)
 	if err := n.openPeers(); err != nil {
 		return err
@@ -246,6 +248,9 @@ func (n *Node) stop() error {
 	}
 	for _, id := range n.router.Held() {
 		add(n.stopTablet(id))
+	}
+	if n.ticker != nil {
+		n.ticker.Close()
 	}
 	if n.logs != nil {
 		add(n.logs.Stop())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
@@ -194,7 +195,11 @@ func (h *peerHandler) lockd(deadline time.Time, req *wire.LockdRequest, reply fu
 }
 
 // receiveRaft hands a message to the replica that it is for.
-func (n *Node) receiveRaft(*wire.RaftMessage) {}
+func (n *Node) receiveRaft(m *wire.RaftMessage) {
+	if port := n.router.Port(m.GetTabletId()); port != nil {
+		tablet.Receive(n.system, port.PID(), m)
+	}
+}
 
 // receiveSnapshot hands a piece of a snapshot to the replica that it is for.
 func (n *Node) receiveSnapshot(_ uint64, _ time.Time, _ *wire.SnapshotChunk, reply func(*wire.PeerResponse)) {

@@ -112,7 +112,7 @@ func TestReopenDoesNotWaitForMeta(t *testing.T) {
 	n.panics(cluster.MetaTablet) // once too often
 	until(t, "meta has stopped", func() bool { return n.host.failure() != nil })
 	child := &store.Batch{}
-	tablet.Bootstrap(child, &pb.TabletDescriptor{TabletId: 99, Epoch: 1, StartTable: 1 << 30, EndTable: 1 << 30, EndRow: []byte("x")})
+	tablet.Bootstrap(child, &pb.TabletDescriptor{TabletId: 99, Epoch: 1, StartTable: 1 << 30, EndTable: 1 << 30, EndRow: []byte("x")}, 1)
 	if err := n.store.StateWriter().Commit([]*store.Batch{child}); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,9 @@ import (
 	"log/slog"
 	"time"
 
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -58,7 +61,24 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		Reads: t.counters.reads, Mutations: t.counters.mutations, Batches: t.counters.batches, Proposals: t.counters.proposals,
 		SizeBytes: t.size(req.GetMeasureAbove()), Load: t.loads.perSecond(time.Now(), t.counters.reads+t.counters.mutations),
 		SizeKey: wire.Bytes(t.sizing.half), LoadKey: wire.Bytes(t.loads.half()),
+		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.nodeOfLeader(), Quiescent: t.asleep, Replicas: t.progress(),
 	}}}
+}
+
+// progress is how far this leader has brought each replica.
+func (t *Tablet) progress() []*pb.ReplicaProgress {
+	if !t.elected || t.failed != nil {
+		return nil
+	}
+	out := make([]*pb.ReplicaProgress, 0, len(t.nodes))
+	t.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		if r := replicaOf(t.descriptor, id); r != nil {
+			out = append(out, &pb.ReplicaProgress{
+				Replica: r, Match: p.Match, Active: id == t.replica || t.active(id), Snapshot: p.State == tracker.StateSnapshot,
+			})
+		}
+	})
+	return out
 }
 
 // raftLogger gives Raft's words to slog. Raft's own chatter is for debugging; its panics are broken invariants.

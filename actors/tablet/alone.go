@@ -25,18 +25,11 @@ func (t *Tablet) sayAlone() {
 	if t.cfg.Alone == nil {
 		return
 	}
-	if !t.leading || t.failed != nil || !t.singleVoter() {
+	if !t.leading || t.failed != nil || !t.single {
 		t.cfg.Alone.said.Store(nil)
 		return
 	}
 	if l := t.cfg.Alone.said.Load(); l == nil || l.term != t.term || l.mark != t.mark {
 		t.cfg.Alone.said.Store(&leadership{term: t.term, mark: t.mark})
 	}
-}
-
-// singleVoter: this replica is the only one that can be elected.
-func (t *Tablet) singleVoter() bool {
-	voters := t.node.Status().Config.Voters
-	_, own := voters[0][replicaID]
-	return own && len(voters[0]) == 1 && len(voters[1]) == 0
 }

@@ -49,7 +49,8 @@ func TestAloneSaysNothingAmongSeveral(t *testing.T) {
 	if meta.sayAlone(); !said(meta) {
 		t.Error("the only voter says nothing")
 	}
-	meta.node.ApplyConfChange(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: proto.Uint64(2)})
+	meta.conf = meta.node.ApplyConfChange(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: proto.Uint64(2)})
+	meta.members()
 	if meta.sayAlone(); said(meta) {
 		t.Error("one of two voters says that it leads")
 	}

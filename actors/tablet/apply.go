@@ -3,7 +3,6 @@ package tablet
 import (
 	"fmt"
 
-	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
@@ -21,6 +20,7 @@ type applied struct {
 	dropped     bool      // evaluated under another epoch
 	split       *wire.Split
 	checksum    uint64
+	changed     *pb.TabletDescriptor // by a change of the replicas
 	responses   []*raftpb.Message
 	err         error
 }
@@ -45,10 +45,18 @@ func (t *Tablet) apply(m *raftpb.Message) {
 func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	batch := &store.Batch{}
 	batch.SetLazy()
-	if e.GetType() == raftpb.EntryNormal && len(e.Data) > 0 {
-		if err := t.applyCommand(batch, a, e); err != nil {
-			return err
-		}
+	var err error
+	switch {
+	case e.GetType() != raftpb.EntryNormal:
+		err = t.applyConfChange(a, e)
+	case len(e.Data) > 0:
+		err = t.applyCommand(batch, a, e)
+	case a.term == t.term && t.matched < len(t.inflight): // raft has put this in the place of a change that it refused
+		a.proposal, a.dropped = t.inflight[t.matched], true
+		t.matched++
+	}
+	if err != nil {
+		return err
 	}
 	t.index, t.entryTerm = a.index, a.term
 	if t.stateChanged {
@@ -78,13 +86,12 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 // applyCommand adds one command's effects to the batch. A command of this leadership is still in memory: it is the next
 // one in flight.
 func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) error {
-	command := &wire.Command{}
-	if t.matched < len(t.inflight) && a.term == t.term {
-		a.proposal = t.inflight[t.matched]
-		command = a.proposal.command
-		t.matched++
-	} else if err := proto.Unmarshal(e.Data, command); err != nil {
-		return fmt.Errorf("entry %d of tablet %d cannot be read: %w", a.index, t.id, err)
+	command := t.match(a)
+	if command == nil {
+		command = &wire.Command{}
+		if err := proto.Unmarshal(e.Data, command); err != nil {
+			return fmt.Errorf("entry %d of tablet %d cannot be read: %w", a.index, t.id, err)
+		}
 	}
 	if command.Epoch != t.descriptor.Epoch {
 		a.dropped = true
@@ -101,7 +108,7 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 	switch {
 	case command.Split != nil:
 		a.split = command.Split
-		t.applySplit(batch, command.Split)
+		return t.applySplit(batch, command.Split)
 	case command.Catalogue != nil:
 		if command.Catalogue.Version > t.appliedCatalogue.version() {
 			t.appliedCatalogue = newCatalogue(command.Catalogue)
@@ -121,13 +128,24 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 	return nil
 }
 
+// match is the command of an entry that this leadership has proposed: entries of a term come in the order in which its
+// leader has proposed them. nil: it is another's.
+func (t *Tablet) match(a *applied) *wire.Command {
+	if t.matched >= len(t.inflight) || a.term != t.term {
+		return nil
+	}
+	a.proposal = t.inflight[t.matched]
+	t.matched++
+	return a.proposal.command
+}
+
 // onApplied makes effects count: locks enter and leave memory, answers go out, and what waited for them goes on.
 func (t *Tablet) onApplied(m *applied) {
 	if m.err != nil {
 		t.fail(m.err)
 		return
 	}
-	t.visible = m.index
+	t.visible, t.visibleTerm = m.index, m.term
 	t.step(m.responses)
 	if m.split != nil {
 		t.splitVisible(m.split)
@@ -135,7 +153,7 @@ func (t *Tablet) onApplied(m *applied) {
 	var dirty []mvcc.Cell
 	if p := m.proposal; p != nil && len(t.inflight) > 0 && t.inflight[0] == p {
 		if m.dropped {
-			t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split meanwhile; try again", t.id))
+			t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed meanwhile; try again", t.id))
 		} else {
 			dirty = t.finish(p)
 		}
@@ -143,11 +161,13 @@ func (t *Tablet) onApplied(m *applied) {
 		t.matched--
 		if m.dropped {
 			t.restore()
+			t.loseExclusive(p)
 		}
 	}
-	if !t.leading && m.term == t.term && t.node.BasicStatus().RaftState == raft.StateLeader {
-		t.lead()
+	if m.changed != nil {
+		t.changeVisible(m.changed)
 	}
+	t.tryLead()
 	t.sayAlone() // the mark may have been raised
 	if len(dirty) > 0 {
 		t.host.Hint(dirty)
@@ -191,19 +211,25 @@ func (t *Tablet) unlock(c mvcc.Cell) {
 	}
 }
 
+// tryLead begins to serve if this replica is elected and an entry of its own term is applied and visible.
+func (t *Tablet) tryLead() {
+	if !t.leading && t.elected && t.failed == nil && t.caughtUp(t.visible) {
+		t.lead()
+	}
+}
+
+// caughtUp reports whether everything up to the index is visible, and an entry of the term with it: then everything is that
+// earlier leaders have acknowledged.
+func (t *Tablet) caughtUp(index uint64) bool {
+	return (index <= t.visible && t.visibleTerm == t.term) || broken.UnappliedLead
+}
+
 // lead begins to serve: an entry of the own term is visible, so all earlier leaders' writes are. The lock group is loaded
 // into memory first.
 func (t *Tablet) lead() {
-	snap := t.store.Snap()
-	defer snap.Close()
-	for _, span := range tableSpans(t.descriptor) {
-		for l, err := range snap.DiskLocks(span) {
-			if err != nil {
-				t.fail(err)
-				return
-			}
-			t.locks.put(l.Cell, l.Lock)
-		}
+	if err := t.loadLocks(); err != nil {
+		t.fail(err)
+		return
 	}
 	t.leading = true
 	t.collection = newCollection()
@@ -211,4 +237,23 @@ func (t *Tablet) lead() {
 	t.servedTerm.Store(t.term)
 	t.sayAlone()
 	t.host.Leading(t.descriptor)
+	t.goOnChanging()
+}
+
+// loadLocks brings the lock group into memory.
+func (t *Tablet) loadLocks() error {
+	if broken.SplitLosesLocks && t.visible == store.InitialIndex+1 {
+		return nil
+	}
+	snap := t.store.Snap()
+	defer snap.Close()
+	for _, span := range tableSpans(t.descriptor) {
+		for l, err := range snap.DiskLocks(span) {
+			if err != nil {
+				return err
+			}
+			t.locks.put(l.Cell, l.Lock)
+		}
+	}
+	return nil
 }

@@ -119,8 +119,8 @@ func newPipelinedRig(tb testing.TB, o store.Options, pipeline int) *rig {
 		tb.Fatal(err)
 	}
 	b := &store.Batch{}
-	Bootstrap(b, &pb.TabletDescriptor{TabletId: 1, Epoch: 1, EndTable: 16})
-	Bootstrap(b, &pb.TabletDescriptor{TabletId: 2, Epoch: 1, StartTable: 16, EndUnbounded: true})
+	Bootstrap(b, &pb.TabletDescriptor{TabletId: 1, Epoch: 1, EndTable: 16}, 1)
+	Bootstrap(b, &pb.TabletDescriptor{TabletId: 2, Epoch: 1, StartTable: 16, EndUnbounded: true}, 1)
 	if err := st.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		tb.Fatal(err)
 	}
@@ -204,3 +204,7 @@ func getOf(at mvcc.Timestamp, rows ...string) *pb.TabletRequest {
 }
 
 func (r *rig) SendRaft(m *wire.RaftMessage) { r.tb.Errorf("a message for another replica: %v", m) }
+
+func (r *rig) Following(uint64, uint64)     {}
+func (r *rig) Changed(*pb.TabletDescriptor) {}
+func (r *rig) Removed(id uint64)            { r.tb.Errorf("tablet %d removed", id) }

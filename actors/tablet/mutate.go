@@ -24,8 +24,8 @@ func (t *Tablet) mutate(calls []*Call) {
 	if len(calls) == 0 {
 		return
 	}
-	if t.split != nil {
-		t.split.deferred = append(t.split.deferred, calls...)
+	if t.exclusive != nil {
+		t.exclusive.deferred = append(t.exclusive.deferred, calls...)
 		return
 	}
 	snap := t.store.Snap()
@@ -34,14 +34,14 @@ func (t *Tablet) mutate(calls []*Call) {
 	for i, call := range calls {
 		t.counters.mutations++
 		e.one(call)
-		if t.split != nil { // the rest waits for it
-			t.split.deferred = append(t.split.deferred, calls[i+1:]...)
+		if t.exclusive != nil { // the rest waits for it
+			t.exclusive.deferred = append(t.exclusive.deferred, calls[i+1:]...)
 			break
 		}
 	}
 	t.propose(e.proposal)
 	t.askTimestamps(e.granting)
-	t.trySplit()
+	t.tryExclusive()
 }
 
 // one evaluates one operation.
@@ -78,6 +78,12 @@ func (e *evaluation) one(call *Call) {
 		return
 	case *pb.TabletRequest_Checksum:
 		e.beginChecksum(call)
+		return
+	case *pb.TabletRequest_ChangeReplicas:
+		e.beginChange(call, op.ChangeReplicas)
+		return
+	case *pb.TabletRequest_TransferLeader:
+		e.beginTransfer(call, op.TransferLeader)
 		return
 	default:
 		result, muts, err = e.rule(call.Req)
@@ -238,6 +244,9 @@ func (t *Tablet) onSweep() {
 	t.parked = slices.DeleteFunc(t.parked, expired)
 	t.parkedReads = slices.DeleteFunc(t.parkedReads, expired)
 	// Last: what it lets go on may wait again.
+	if t.giveUpReads(now) {
+		t.armSweep()
+	}
 	if t.giveUpGrants(now) || len(t.parked)+len(t.parkedReads) > 0 {
 		t.armSweep()
 	}

@@ -201,6 +201,6 @@ func (t *Tablet) settle() {
 		t.counters.batches++
 		t.mutateHeld()
 	}
-	t.trySplit()
+	t.tryExclusive()
 	t.ready()
 }

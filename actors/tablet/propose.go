@@ -1,6 +1,7 @@
 package tablet
 
 import (
+	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -21,7 +22,8 @@ type proposal struct {
 	bytes   int
 	entries int // in the store: a long value takes several
 
-	collects bool // a step of collection
+	collects bool                 // a step of collection
+	conf     *raftpb.ConfChangeV2 // a change of the replicas: the command is its context
 }
 
 type reply struct {
@@ -116,7 +118,8 @@ func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
 
 func (p *proposal) empty() bool {
 	c := p.command
-	return len(c.Effects) == 0 && c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 && c.Safepoint == 0 && c.Checksum == 0
+	return len(c.Effects) == 0 && c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 && c.Safepoint == 0 &&
+		c.Replicas == nil && c.Checksum == 0
 }
 
 // propose hands the proposal to Raft in the turn of its evaluation; false if Raft did not take it. One without effects
@@ -138,16 +141,26 @@ func (t *Tablet) propose(p *proposal) bool {
 	if err == nil {
 		var data []byte
 		if data, err = proto.Marshal(p.command); err == nil {
-			err = t.node.Propose(data)
+			err = t.hand(p, data)
 		}
 	}
 	if err != nil {
 		t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again", t.id, err))
 		return false
 	}
+	t.wake()
 	t.counters.proposals++
 	t.inflight = append(t.inflight, p)
 	return true
+}
+
+// hand gives Raft the proposal, as an entry or as a change of the configuration with it as context.
+func (t *Tablet) hand(p *proposal, data []byte) error {
+	if p.conf == nil {
+		return t.node.Propose(data)
+	}
+	p.conf.Context = data
+	return t.node.ProposeConfChange(p.conf)
 }
 
 func (p *proposal) deliver() {
@@ -178,12 +191,15 @@ func (t *Tablet) stepDown(cause error) {
 		t.sayAlone()
 	}
 	t.servedTerm.Store(0)
+	if cause != errLost {
+		t.dropTransfer()
+	}
 	unknown := failure(pb.Error_CODE_UNKNOWN, "tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)
 	for _, p := range t.inflight {
 		t.lose(p, unknown)
 	}
 	t.inflight = nil
-	refused := failure(pb.Error_CODE_NOT_LEADER, "tablet %d is not led from here: %v", t.id, cause)
+	refused := t.notLeader("tablet %d is not led from here: %v", t.id, cause)
 	for _, o := range t.onePhase {
 		for _, call := range o.calls {
 			call.Reply(refused)
@@ -193,8 +209,15 @@ func (t *Tablet) stepDown(cause error) {
 	for _, b := range t.pendingReads {
 		waiting = append(waiting, b.calls)
 	}
-	if t.split != nil {
-		waiting = append(waiting, t.split.deferred, []*Call{t.split.call})
+	if x := t.exclusive; x != nil {
+		waiting = append(waiting, x.deferred)
+		switch {
+		case x.call == nil || (x.heir != 0 && t.transfer != nil): // a handing over is answered when it is known who leads
+		case x.proposed || (x.change != nil && len(x.change.steps) == 0):
+			x.call.Reply(unknown)
+		default:
+			x.call.Reply(refused)
+		}
 	}
 	for _, calls := range waiting {
 		for _, call := range calls {
@@ -202,7 +225,7 @@ func (t *Tablet) stepDown(cause error) {
 		}
 	}
 	t.held, t.firstReads = nil, nil
-	t.parked, t.parkedReads, t.pendingReads, t.split, t.matched = nil, nil, nil, nil, 0
+	t.parked, t.parkedReads, t.pendingReads, t.exclusive, t.matched = nil, nil, nil, nil, 0
 	t.onePhase = map[mvcc.Timestamp]*onePhase{}
 	t.releases++
 	t.overlay, t.locks, t.notify = newOverlay(), newLockTable(), newNotifyIndex()

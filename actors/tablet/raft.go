@@ -1,8 +1,12 @@
 package tablet
 
 import (
+	"errors"
+
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // appended comes back from the log actor: the entries and the HardState are synced.
@@ -22,12 +26,7 @@ func (t *Tablet) ready() {
 	}
 	for t.failed == nil && t.node.HasReady() {
 		rd := t.node.Ready()
-		if rd.HardState != nil {
-			t.term = rd.HardState.GetTerm()
-		}
-		if rd.SoftState != nil && rd.SoftState.RaftState != raft.StateLeader && t.leading {
-			t.stepDown(errLost)
-		}
+		t.onState(&rd)
 		for _, rs := range rd.ReadStates {
 			t.onReadState(rs)
 		}
@@ -37,8 +36,36 @@ func (t *Tablet) ready() {
 				t.append(m)
 			case raft.LocalApplyThread:
 				t.apply(m)
+			default:
+				t.transmit(m)
 			}
 		}
+	}
+}
+
+// onState takes note of term and leader. A leader that is one no more, or in another term, steps down before anything else
+// of the Ready is looked at.
+func (t *Tablet) onState(rd *raft.Ready) {
+	if rd.HardState != nil && rd.HardState.GetTerm() != t.term {
+		t.term = rd.HardState.GetTerm()
+		t.asked = 0
+	}
+	if rd.SoftState == nil {
+		if t.leading && t.servedTerm.Load() != t.term {
+			t.stepDown(errLost)
+		}
+		return
+	}
+	t.elected = rd.SoftState.RaftState == raft.StateLeader
+	if t.leading && (!t.elected || t.servedTerm.Load() != t.term) {
+		t.stepDown(errLost)
+	}
+	if rd.SoftState.Lead != t.leader {
+		t.leader = rd.SoftState.Lead
+		t.onLeader()
+	}
+	if t.elected {
+		t.tryLead()
 	}
 }
 
@@ -51,6 +78,7 @@ func (t *Tablet) append(m *raftpb.Message) {
 	}
 	for _, e := range a.entries {
 		t.logSizes.append(e.GetIndex(), len(e.Data))
+		t.last = e.GetIndex()
 	}
 	batches := t.log.AppendSplit(a.entries, a.hard, t.store.MaxBatchBytes()-entryReserve)
 	last := batches[len(batches)-1]
@@ -76,6 +104,11 @@ func (t *Tablet) onAppended(m *appended) {
 		return
 	}
 	t.log.Appended(m.entries, m.hard)
+	if broken.EarlyAck {
+		for _, p := range t.inflight {
+			p.deliver()
+		}
+	}
 	if m.truncated > 0 {
 		t.log.Truncated(m.truncated)
 	}
@@ -83,13 +116,15 @@ func (t *Tablet) onAppended(m *appended) {
 	t.ready()
 }
 
-// step gives Raft the answers that are for this replica.
+// step gives Raft the answers that are for this replica, and sends the others to theirs: what they rest on is durable now.
 func (t *Tablet) step(responses []*raftpb.Message) {
 	for _, r := range responses {
-		if r.GetTo() != replicaID {
-			continue // other replicas come with the cluster
+		if r.GetTo() != t.replica {
+			t.transmit(r)
+			continue
 		}
-		if err := t.node.Step(r); err != nil {
+		// A replica that is not of its group any more acknowledges nothing, not even to itself.
+		if err := t.node.Step(r); err != nil && !errors.Is(err, raft.ErrStepPeerNotFound) {
 			t.fail(err)
 			return
 		}

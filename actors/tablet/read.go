@@ -3,6 +3,8 @@ package tablet
 import (
 	"encoding/binary"
 	"iter"
+	"slices"
+	"time"
 
 	"go.etcd.io/raft/v3"
 
@@ -16,6 +18,8 @@ import (
 type readBatch struct {
 	id    uint64 // the ReadIndex context, never used again
 	index uint64 // 0: not known yet
+	epoch uint64 // the calls were checked under it
+	until time.Time
 	calls []*Call
 	snap  *store.Snap // only in the broken build that opens it too early
 }
@@ -40,12 +44,38 @@ func (t *Tablet) read(calls []*Call) {
 	}
 	t.counters.reads += uint64(len(calls))
 	t.readCounter++
-	b := &readBatch{id: t.readCounter, calls: calls}
+	b := &readBatch{id: t.readCounter, epoch: t.descriptor.Epoch, calls: calls}
 	if broken.EarlyTxn {
 		b.snap = t.store.Snap()
 	}
 	t.pendingReads = append(t.pendingReads, b)
+	if broken.NoReadIndex {
+		b.index = 1
+		t.dispatchReads()
+		return
+	}
+	t.asked++
 	t.node.ReadIndex(binary.BigEndian.AppendUint64(nil, b.id))
+	if !t.single { // the others are asked, and asked again with every heartbeat
+		t.wake()
+		b.until = time.Now().Add(t.cfg.MaxWait)
+		t.armSweep()
+	}
+}
+
+// giveUpReads ends the waits for a ReadIndex that have run out, and reports whether others wait.
+func (t *Tablet) giveUpReads(now time.Time) (waiting bool) {
+	t.pendingReads = slices.DeleteFunc(t.pendingReads, func(b *readBatch) bool {
+		if b.until.IsZero() || now.Before(b.until) {
+			waiting = waiting || !b.until.IsZero()
+			return false
+		}
+		for _, call := range b.calls {
+			call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d: its replicas did not confirm its leadership within %v", t.id, t.cfg.MaxWait))
+		}
+		return true
+	})
+	return waiting
 }
 
 // onReadState notes the index of a ReadIndex that has returned.
@@ -63,7 +93,7 @@ func (t *Tablet) onReadState(rs raft.ReadState) {
 func (t *Tablet) dispatchReads() {
 	kept := t.pendingReads[:0]
 	for _, b := range t.pendingReads {
-		if b.index == 0 || b.index > t.visible {
+		if b.index == 0 || !t.caughtUp(b.index) {
 			kept = append(kept, b)
 			continue
 		}
@@ -76,6 +106,9 @@ func (t *Tablet) dispatchReads() {
 // dispatch captures what the reads of a batch are answered from and gives them to the read workers. The order matters
 // (design section 5): the term, the epoch and the lock view first, then, on the worker, the Badger Txn.
 func (t *Tablet) dispatch(b *readBatch) {
+	if b.epoch != t.descriptor.Epoch { // range and replicas have changed while the others were asked
+		b.calls = t.stillOurs(b.calls)
+	}
 	reads := b.calls[:0] // the batch is the tablet's own
 	for _, call := range b.calls {
 		if _, ok := call.Req.Op.(*pb.TabletRequest_Mark); ok {
@@ -111,7 +144,7 @@ func (t *Tablet) onBlockedReads(m *blockedReads) {
 	}
 	if !t.leading {
 		for _, call := range m.calls {
-			call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d is not led from here", t.id))
+			call.Reply(t.refusedBy())
 		}
 		return
 	}

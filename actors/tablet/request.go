@@ -120,7 +120,7 @@ func (t *Tablet) checkRequest(req *pb.TabletRequest) *pb.TabletResponse {
 	case *pb.TabletRequest_Collect:
 		c.collect(op.Collect)
 	case *pb.TabletRequest_RawScan, *pb.TabletRequest_Walk, *pb.TabletRequest_Pending, *pb.TabletRequest_SetCatalogue,
-		*pb.TabletRequest_Checksum:
+		*pb.TabletRequest_ChangeReplicas, *pb.TabletRequest_TransferLeader, *pb.TabletRequest_Checksum:
 	default:
 		return failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)
 	}

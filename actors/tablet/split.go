@@ -9,14 +9,6 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// splitting is a split that drains or is in flight; new mutations wait for it.
-type splitting struct {
-	call     *Call
-	request  *pb.SplitRequest
-	proposed bool
-	deferred []*Call
-}
-
 // splitAt checks a split's place: inside this tablet, and not the meta tablet's.
 func (c *check) splitAt(r *pb.SplitRequest) {
 	switch {
@@ -38,32 +30,19 @@ func (e *evaluation) beginSplit(call *Call, r *pb.SplitRequest) {
 		e.proposal.answer(call, &pb.TabletResponse{Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Right: e.descriptor}}})
 		return
 	}
-	e.split = &splitting{call: call, request: r}
+	e.exclude(&exclusive{call: call, split: r})
 }
 
-// trySplit proposes the waiting split once its drain is over: no proposal and no reservation is left.
-func (t *Tablet) trySplit() {
-	s := t.split
-	if s == nil || s.proposed || len(t.inflight) > 0 || len(t.onePhase) > 0 {
-		return
-	}
-	s.proposed = true
-	left, right := splitDescriptor(t.descriptor, s.request)
+// proposeSplit proposes the split whose drain is over.
+func (t *Tablet) proposeSplit(x *exclusive) {
+	x.proposed = true
+	left, right := splitDescriptor(t.descriptor, x.split)
 	p := t.newProposal()
 	p.command.Split = &wire.Split{Left: left, Right: right}
-	p.answer(s.call, &pb.TabletResponse{Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Left: left, Right: right}}})
+	p.answer(x.call, &pb.TabletResponse{Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Left: left, Right: right}}})
 	if !t.propose(p) {
-		t.endSplit()
+		t.endExclusive()
 	}
-	t.ready()
-}
-
-// endSplit lets the mutations that waited for the split be evaluated again, under the range there is now.
-func (t *Tablet) endSplit() {
-	for _, call := range t.split.deferred {
-		t.park(call)
-	}
-	t.split = nil
 }
 
 func splitDescriptor(d *pb.TabletDescriptor, r *pb.SplitRequest) (left, right *pb.TabletDescriptor) {
@@ -77,17 +56,40 @@ func splitDescriptor(d *pb.TabletDescriptor, r *pb.SplitRequest) (left, right *p
 }
 
 // applySplit writes both descriptors, and a log for the new tablet, in the Txn of the entry. The new tablet inherits the
-// catalogue, the bound and the safepoint; no data is copied.
-func (t *Tablet) applySplit(b *store.Batch, s *wire.Split) {
+// replicas, with their ids, the catalogue, the bound and the safepoint; no data is copied.
+func (t *Tablet) applySplit(b *store.Batch, s *wire.Split) error {
 	t.descriptor, t.sibling = s.Left, s.Right
 	t.stateChanged = true
+	t.members()
+	if there, err := t.childThere(b, s.Right); there || err != nil {
+		return err
+	}
 	child := state{
-		descriptor: s.Right, appliedCatalogue: t.appliedCatalogue, appliedBound: t.appliedBound, appliedSafepoint: t.appliedSafepoint,
-		index: store.InitialIndex, entryTerm: store.InitialTerm,
+		replica: t.replica, conf: t.conf, descriptor: s.Right, appliedCatalogue: t.appliedCatalogue,
+		appliedBound: t.appliedBound, appliedSafepoint: t.appliedSafepoint, index: store.InitialIndex, entryTerm: store.InitialTerm,
 	}
 	child.put(b, s.Right.TabletId)
 	b.PutApplied(s.Right.TabletId, store.Applied{Index: child.index, Term: child.entryTerm, Epoch: s.Right.Epoch})
-	store.InitialLog(b, s.Right.TabletId, child.index, child.entryTerm)
+	store.InitialLog(b, s.Right.TabletId, child.index, child.entryTerm) // a vote that was given already stays
+	return nil
+}
+
+// childThere reports whether the new tablet's replica is not to be made: it has come by a snapshot, or a later one waits for
+// one, or it was removed before it came to be; then its rows are to be cleared.
+func (t *Tablet) childThere(b *store.Batch, right *pb.TabletDescriptor) (bool, error) {
+	snap := t.store.Snap()
+	defer snap.Close()
+	if next, err := NextReplica(snap, right.TabletId); err != nil {
+		return false, err
+	} else if next > t.replica {
+		return true, PutClearing(b, right)
+	}
+	data, ok, err := snap.TabletState(right.TabletId)
+	if !ok || err != nil {
+		return false, err
+	}
+	r, err := readReplica(right.TabletId, data)
+	return r.Descriptor.GetEpoch() > 0 || r.ReplicaID > t.replica, err
 }
 
 // splitVisible lets the new tablet start and takes its locks out of this one's memory.
@@ -105,9 +107,12 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 	t.collection = newCollection()
 	t.sizing, t.loads = t.sizing.halved(), loads{}
 	t.beginPass()
+	if t.elected && t.cfg.Ticker != nil {
+		t.cfg.Ticker.hurry(s.Right.TabletId) // the others have heard from this leader last: it need not wait for them
+	}
 	t.host.SplitApplied(s.Left, s.Right)
-	if t.split != nil {
-		t.endSplit()
+	if x := t.exclusive; x != nil && x.split != nil {
+		t.endExclusive()
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 // MetaTabletID is the tablet that holds the cluster's own tables and the oracle's mark.
 const MetaTabletID = 1
 
-// replicaID is this replica's id in its Raft group; on one node every group has the one voter.
-const replicaID = 1
+// firstReplica is the id of the first replica of a new tablet, and of the only one of stores from before there were several.
+const firstReplica = 1
 
 var (
 	errLost    = errors.New("another leader was elected")
@@ -27,6 +27,8 @@ var (
 
 // state is the tablet's replicated figures (design section 3, last row of the table).
 type state struct {
+	replica          uint64            // this one's id in the group: the store's own, not replicated
+	conf             *raftpb.ConfState // as of index
 	descriptor       *pb.TabletDescriptor
 	sibling          *pb.TabletDescriptor // the right side of the last split here: heals maps; not replicated
 	appliedCatalogue *catalogue
@@ -44,8 +46,13 @@ type state struct {
 func (s *state) put(b *store.Batch, id uint64) {
 	m := &wire.TabletState{
 		Tablet: s.descriptor, Bound: uint64(s.appliedBound), Safepoint: uint64(s.appliedSafepoint),
-		Catalogue: s.appliedCatalogue.message, OracleMark: s.mark,
+		Catalogue: s.appliedCatalogue.message, OracleMark: s.mark, ReplicaId: s.replica,
 	}
+	conf, err := proto.Marshal(s.conf)
+	if err != nil {
+		panic(fmt.Sprintf("tablet: own configuration cannot be marshalled: %v", err))
+	}
+	m.ConfState = conf
 	data, err := proto.Marshal(m)
 	if err != nil {
 		panic(fmt.Sprintf("tablet: own state cannot be marshalled: %v", err)) // a broken invariant: all fields are ours
@@ -55,9 +62,13 @@ func (s *state) put(b *store.Batch, id uint64) {
 
 func (t *Tablet) putState(b *store.Batch) { t.state.put(b, t.id) }
 
-// Bootstrap adds the state of a new cluster's tablet with one voter to the batch.
-func Bootstrap(b *store.Batch, d *pb.TabletDescriptor) {
-	s := state{descriptor: d, appliedCatalogue: newCatalogue(&pb.Catalogue{})}
+// Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names the group's members; one that names
+// none has this one as its only voter.
+func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
+	s := state{replica: replica, conf: confOf(d), descriptor: d, appliedCatalogue: newCatalogue(&pb.Catalogue{})}
+	if len(d.GetReplicas()) == 0 {
+		s.conf.Voters = []uint64{replica}
+	}
 	s.put(b, d.TabletId)
 	b.PutApplied(d.TabletId, store.Applied{Index: store.InitialIndex, Term: store.InitialTerm, Epoch: d.Epoch})
 	store.InitialLog(b, d.TabletId, store.InitialIndex, store.InitialTerm)
@@ -72,7 +83,7 @@ func (t *Tablet) open() error {
 	if err != nil {
 		return err
 	}
-	log.SetConfState(&raftpb.ConfState{Voters: []uint64{replicaID}})
+	log.SetConfState(t.conf)
 	log.SetSnapshot(t.snapshotMetadata)
 	t.log = log
 	first, err := log.FirstIndex()
@@ -80,15 +91,30 @@ func (t *Tablet) open() error {
 		return err
 	}
 	t.truncated = first - 1
+	if t.last, err = log.LastIndex(); err != nil {
+		return err
+	}
+	hard, _, err := log.InitialState()
+	if err != nil {
+		return err
+	}
+	t.term = hard.GetTerm()
+	t.members()
 	t.node, err = raft.NewRawNode(&raft.Config{
-		ID: replicaID, ElectionTick: 10, HeartbeatTick: 2, Storage: log, Applied: t.index,
-		AsyncStorageWrites: true, PreVote: true, CheckQuorum: true, DisableProposalForwarding: true,
-		MaxSizePerMsg: 1 << 20, MaxCommittedSizePerReady: maxProposalBytes, MaxInflightMsgs: 256,
-		MaxUncommittedEntriesSize: 256 << 20,
-		Logger:                    raftLogger{t.cfg.Logger.With("tablet", t.id)},
+		ID: t.replica, ElectionTick: electionTicks, HeartbeatTick: heartbeatTicks, Storage: log, Applied: t.index,
+		AsyncStorageWrites: true, PreVote: true, CheckQuorum: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
+		MaxSizePerMsg: maxMessageBytes, MaxCommittedSizePerReady: maxProposalBytes,
+		MaxInflightMsgs: maxInflightMessages, MaxInflightBytes: t.cfg.MaxInflight, MaxUncommittedEntriesSize: t.cfg.MaxUncommitted,
+		Logger: raftLogger{t.cfg.Logger.With("tablet", t.id)},
 	})
 	return err
 }
+
+// Bounds of what is under way between the replicas of a tablet. A message holds one entry at least, however long.
+const (
+	maxMessageBytes     = 1 << 20
+	maxInflightMessages = 256
+)
 
 func (t *Tablet) load() error {
 	snap := t.store.Snap()
@@ -108,8 +134,13 @@ func (t *Tablet) load() error {
 	if err := proto.Unmarshal(data, m); err != nil {
 		return fmt.Errorf("stored state cannot be read: %w", err)
 	}
+	replica, conf, err := identity(m)
+	if err != nil {
+		return err
+	}
 	catalogue := newCatalogue(m.Catalogue)
 	t.state = state{
+		replica: replica, conf: conf,
 		descriptor: m.Tablet, appliedCatalogue: catalogue, catalogue: catalogue,
 		bound: mvcc.Timestamp(m.Bound), safepoint: mvcc.Timestamp(m.Safepoint), mark: m.OracleMark,
 		appliedBound: mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
@@ -118,4 +149,17 @@ func (t *Tablet) load() error {
 	t.visible = a.Index
 	t.seenSafepoint.Store(m.Safepoint)
 	return nil
+}
+
+// identity is which replica a stored state is of, and the group's configuration. A state without either is from before
+// there were several replicas.
+func identity(m *wire.TabletState) (replica uint64, conf *raftpb.ConfState, err error) {
+	if m.ReplicaId == 0 && len(m.ConfState) == 0 {
+		return firstReplica, &raftpb.ConfState{Voters: []uint64{firstReplica}}, nil
+	}
+	conf = &raftpb.ConfState{}
+	if err := proto.Unmarshal(m.ConfState, conf); err != nil {
+		return 0, nil, fmt.Errorf("stored configuration cannot be read: %w", err)
+	}
+	return max(m.ReplicaId, firstReplica), conf, nil
 }

@@ -39,6 +39,12 @@ type Host interface {
 	Failed(tablet uint64, err error)
 	// Leading: this replica leads the tablet and serves it, with this descriptor.
 	Leading(d *pb.TabletDescriptor)
+	// Following: this replica has learnt which node leads the tablet; 0: it knows of none now.
+	Following(tablet, node uint64)
+	// Changed: the tablet's replicas have changed, here; this is the descriptor now. Every replica says so.
+	Changed(d *pb.TabletDescriptor)
+	// Removed: the replica is not of its tablet's group any more, and has stopped. It is to be destroyed.
+	Removed(tablet uint64)
 	// SendRaft hands over a message for a replica on another node. It may be lost.
 	SendRaft(m *wire.RaftMessage)
 }
@@ -53,6 +59,13 @@ type Config struct {
 	// Indexed is how many entries of the notify group, and of the intent group, are kept in memory for each observed
 	// column; default DefaultIndexed. A column with more is counted only, and walked on disk, until it is worked off.
 	Indexed int
+	// NodeID is the node that the replica is on.
+	NodeID uint64
+	// Ticker is the node's. Without it only a group of one replica works.
+	Ticker *Ticker
+	// MaxUncommitted bounds the bytes of entries that are proposed and not yet applied: beyond it proposals are refused;
+	// default DefaultMaxUncommitted. MaxInflight bounds those on their way to one replica; default DefaultMaxInflight.
+	MaxUncommitted, MaxInflight uint64
 	// Dispatcher runs the tablet's turns; nil: the library's own.
 	Dispatcher *actorkit.Dispatcher
 	// Alone is where the meta tablet says that it leads as its group's only voter; nil: nowhere.
@@ -66,6 +79,12 @@ type Config struct {
 
 // DefaultPipeline is the default of Config.Pipeline.
 const DefaultPipeline = 1
+
+// Defaults of Config.MaxUncommitted and MaxInflight: some of the largest batches (8 MiB).
+const (
+	DefaultMaxUncommitted = 128 << 20
+	DefaultMaxInflight    = 32 << 20
+)
 
 // DefaultIndexed is the default of Config.Indexed: some 10 MB of memory for a full column.
 const DefaultIndexed = 32 << 10
@@ -87,8 +106,29 @@ type Tablet struct {
 	// Replicated figures, as of the last entry handed to the log actor for applying.
 	state
 	// visible is the highest index whose effects can be read from the store.
-	visible uint64
+	visible, visibleTerm uint64
+	last                 uint64 // of raft's log, as handed to the log actor
 
+	// The group.
+	nodes  map[uint64]uint64 // by replica, as of the descriptor
+	single bool              // this replica is the only one that can be elected ...
+	solo   bool              // ... and there is no other at all
+	leader uint64            // the replica that leads, as far as is known
+	heard  map[uint64]hearing
+	asked  uint64 // ReadIndexes in this term
+	mute   bool   // a follower that goes to rest does not answer
+	clock  uint64 // ticks so far
+	beat   *beat  // nil: there is no ticker
+	asleep bool   // not ticked
+	still  int    // ticks since this leader had something to do
+	lonely int    // ticks without a leader
+	// hurried is for how many ticks more this replica asks for votes at every tick.
+	hurried   int
+	exclusive *exclusive
+	transfer  *transferring
+	removed   bool
+
+	elected    bool          // leads, as raft has it
 	leading    bool          // leads, and an entry of the own term is visible
 	term       uint64        // the term of raft's state
 	servedTerm atomic.Uint64 // term while leading, else 0; read workers look at it
@@ -117,7 +157,6 @@ type Tablet struct {
 	stamping     bool                         // one request for such timestamps is under way
 	pendingReads []*readBatch                 // waiting for their ReadIndex to be visible
 	readCounter  uint64
-	split        *splitting // a split is draining or in flight
 	sweeping     bool
 	inHand       []*Call // taken up in this turn: a panic must not leave them without an answer
 
@@ -130,6 +169,7 @@ type Tablet struct {
 
 type counters struct {
 	reads, mutations, batches, proposals, notifies uint64
+	sent, refused                                  uint64 // messages for other replicas; those of others that were dropped
 }
 
 // Spawn starts the replica of the tablet that the store holds state for, and returns the port to it.
@@ -147,10 +187,16 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *LogActor, reade
 	if cfg.Indexed <= 0 {
 		cfg.Indexed = DefaultIndexed
 	}
+	if cfg.MaxUncommitted == 0 {
+		cfg.MaxUncommitted = DefaultMaxUncommitted
+	}
+	if cfg.MaxInflight == 0 {
+		cfg.MaxInflight = DefaultMaxInflight
+	}
 	return &Tablet{
 		cfg: cfg, host: host, store: st, logs: logs, reader: readers, id: id, root: system.Root,
 		batch: actorkit.NewBatcher[*Call](cfg.Batch), locks: newLockTable(), overlay: newOverlay(), notify: newNotifyIndex(),
-		onePhase: map[mvcc.Timestamp]*onePhase{},
+		onePhase: map[mvcc.Timestamp]*onePhase{}, heard: map[uint64]hearing{}, asleep: true,
 	}
 }
 
@@ -203,6 +249,10 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onAppended(m)
 	case *applied:
 		t.onApplied(m)
+	case *incoming:
+		t.onIncoming(m)
+	case *tick:
+		t.onTick()
 	case *granted:
 		t.onGranted(m)
 	case *blockedReads:
@@ -223,11 +273,18 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onWeighed(m)
 	case *sweep:
 		t.onSweep()
+	case *resume:
+		t.settle()
+	case *nodeDown:
+		t.onNodeDown(m)
+	case *nodeUp:
+		t.onNodeUp(m)
 	case *actor.Started:
 		t.self = c.Self()
-		t.onStarted()
+		t.begin()
 	case *actor.Stopping:
 		t.stepDown(errStopping)
+		t.end()
 	}
 }
 
@@ -235,15 +292,6 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 var ErrPanic = errors.New("tablet: panic")
 
 var errStopping = errors.New("tablet: stopping")
-
-// onStarted begins the election; a single voter wins it at once.
-func (t *Tablet) onStarted() {
-	if err := t.node.Campaign(); err != nil {
-		t.fail(err)
-		return
-	}
-	t.ready()
-}
 
 // onCall admits one operation to the batch. Status is answered at once, whatever the replica's state.
 func (t *Tablet) onCall(c actor.Context, call *Call) {
@@ -328,10 +376,13 @@ func (t *Tablet) mutateHeld() {
 // refusal is the answer to an operation that this replica surely will not do; nil if it will.
 func (t *Tablet) refusal(req *pb.TabletRequest) *pb.TabletResponse {
 	switch {
+	case t.removed:
+		return t.wrongTablet("no replica here any more, epoch %d", t.descriptor.Epoch)
 	case t.failed != nil:
 		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d has stopped: %v", t.id, t.failed)
 	case !t.leading:
-		return failure(pb.Error_CODE_NOT_LEADER, "tablet %d is not led from here", t.id)
+		t.missed()
+		return t.refusedBy()
 	case req.Epoch != 0 && req.Epoch != t.descriptor.Epoch:
 		return t.wrongTablet("epoch %d, not %d", t.descriptor.Epoch, req.Epoch)
 	case t.dropped(req):

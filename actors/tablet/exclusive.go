@@ -1,0 +1,65 @@
+package tablet
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// exclusive is something that shares the log with nothing in flight: a split, a change of the replicas, or the leader's
+// handing over to another. Before it begins, what is in flight drains; new mutations wait for its end. Exactly one of split,
+// change and heir is set.
+type exclusive struct {
+	call     *Call // who asked; nil: nobody did
+	split    *pb.SplitRequest
+	change   *change
+	heir     uint64 // the replica that is to lead
+	proposed bool   // it is in flight, or under way
+	deferred []*Call
+}
+
+// exclude takes it on.
+func (t *Tablet) exclude(x *exclusive) {
+	t.exclusive = x
+	t.wake()
+}
+
+// tryExclusive begins what waits once the drain is over: no proposal and no reservation is left.
+func (t *Tablet) tryExclusive() {
+	x := t.exclusive
+	if x == nil || x.proposed || !t.leading || len(t.inflight) > 0 || len(t.onePhase) > 0 {
+		return
+	}
+	switch {
+	case x.split != nil:
+		t.proposeSplit(x)
+	case x.change != nil:
+		t.proposeChange(x)
+	default:
+		t.handOver(x)
+	}
+	t.ready()
+}
+
+// endExclusive lets the mutations that waited be evaluated again, under the range and the replicas that there are now.
+func (t *Tablet) endExclusive() {
+	x := t.exclusive
+	t.exclusive = nil
+	for _, call := range x.deferred {
+		t.park(call)
+	}
+	t.root.Send(t.self, &resume{})
+}
+
+// loseExclusive ends it if the proposal that was lost was its own.
+func (t *Tablet) loseExclusive(p *proposal) {
+	x := t.exclusive
+	if x == nil || (p.conf == nil && p.command.Split == nil) {
+		return
+	}
+	if x.call != nil {
+		x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed meanwhile; try again", t.id))
+	}
+	t.endExclusive()
+}
+
+// resume is the reminder to go on with what has waited for the end of something exclusive.
+type resume struct{}

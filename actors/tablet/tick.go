@@ -1,0 +1,185 @@
+package tablet
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+)
+
+// DefaultTick is how often replicas that are awake are ticked. With it a leader is missed after half a second to a second,
+// and sends heartbeats ten times a second.
+const DefaultTick = 50 * time.Millisecond
+
+// In ticks: how long a follower waits for its leader, at least and in Raft's sense (the wait is drawn anew, up to twice as
+// long), and how often a leader sends heartbeats.
+const (
+	electionTicks  = 10
+	heartbeatTicks = 2
+)
+
+// Ticker is the one clock of all replicas on a node. Replicas that sleep cost it nothing. It also knows the nodes that are
+// believed dead, and tells replicas when that changes. Safe for concurrent use; one goroutine, which Close joins.
+type Ticker struct {
+	system   *actor.ActorSystem
+	stop     chan struct{}
+	done     sync.WaitGroup
+	ticks    atomic.Uint64
+	interval time.Duration
+
+	mu    sync.Mutex
+	all   map[uint64]*beat // by tablet
+	awake map[uint64]*beat
+	down  map[uint64]bool // nodes
+	first map[uint64]bool // tablets whose replica here is to campaign as soon as it starts
+}
+
+// beat is a replica as its node's ticker has it.
+type beat struct {
+	pid *actor.PID
+	due atomic.Bool // a tick is in the mailbox: a slow actor gets no second one
+}
+
+// tick is the passing of one interval.
+type tick struct{}
+
+// nodeDown and nodeUp are what the node has come to believe of another.
+type (
+	nodeDown struct{ node uint64 }
+	nodeUp   struct{ node uint64 }
+)
+
+// NewTicker starts a ticker; interval 0 is DefaultTick.
+func NewTicker(system *actor.ActorSystem, interval time.Duration) *Ticker {
+	if interval <= 0 {
+		interval = DefaultTick
+	}
+	k := &Ticker{
+		system: system, stop: make(chan struct{}), interval: interval,
+		all: map[uint64]*beat{}, awake: map[uint64]*beat{}, down: map[uint64]bool{}, first: map[uint64]bool{},
+	}
+	k.done.Go(k.run)
+	return k
+}
+
+// Close ends the ticker and joins its goroutine.
+func (k *Ticker) Close() {
+	close(k.stop)
+	k.done.Wait()
+}
+
+func (k *Ticker) run() {
+	t := time.NewTicker(k.interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-k.stop:
+			return
+		case <-t.C:
+			k.tick()
+		}
+	}
+}
+
+// tick sends one tick to each replica that is awake and has dealt with the last one.
+func (k *Ticker) tick() {
+	k.mu.Lock()
+	due := make([]*actor.PID, 0, len(k.awake))
+	for _, b := range k.awake {
+		if b.due.CompareAndSwap(false, true) {
+			due = append(due, b.pid)
+		}
+	}
+	k.mu.Unlock()
+	k.ticks.Add(uint64(len(due)))
+	for _, pid := range due {
+		k.system.Root.Send(pid, &tick{})
+	}
+}
+
+// Stats are the ticks given to replicas so far, and how many replicas are awake now.
+func (k *Ticker) Stats() (ticks uint64, awake int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ticks.Load(), len(k.awake)
+}
+
+// Suspect says that the node is believed dead: replicas that it led wake up and elect another leader, and nobody waits for
+// its replicas before going to sleep. Being wrong costs an election.
+func (k *Ticker) Suspect(node uint64) { k.change(node, true, &nodeDown{node}) }
+
+// Alive takes back what Suspect has said.
+func (k *Ticker) Alive(node uint64) { k.change(node, false, &nodeUp{node}) }
+
+func (k *Ticker) change(node uint64, down bool, message any) {
+	k.mu.Lock()
+	if k.down[node] == down {
+		k.mu.Unlock()
+		return
+	}
+	if down {
+		k.down[node] = true
+	} else {
+		delete(k.down, node)
+	}
+	pids := make([]*actor.PID, 0, len(k.all))
+	for _, b := range k.all {
+		pids = append(pids, b.pid)
+	}
+	k.mu.Unlock()
+	for _, pid := range pids {
+		k.system.Root.Send(pid, message)
+	}
+}
+
+func (k *Ticker) isDown(node uint64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.down[node]
+}
+
+// hurry lets the tablet's replica here campaign as soon as it starts.
+func (k *Ticker) hurry(tablet uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.first[tablet] = true
+}
+
+// attach makes a replica known; hurried reports whether it is to campaign at once.
+func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *beat, hurried bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	b = &beat{pid: pid}
+	k.all[tablet] = b
+	hurried = k.first[tablet]
+	delete(k.first, tablet)
+	return b, hurried
+}
+
+// detach forgets a replica that has stopped, unless another one of the tablet has started meanwhile.
+func (k *Ticker) detach(tablet uint64, b *beat) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.all[tablet] == b {
+		delete(k.all, tablet)
+		delete(k.awake, tablet)
+	}
+}
+
+// rouse has the replica ticked from now on, rest no more.
+func (k *Ticker) rouse(tablet uint64, b *beat) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.all[tablet] == b {
+		k.awake[tablet] = b
+	}
+}
+
+func (k *Ticker) rest(tablet uint64, b *beat) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.awake[tablet] == b {
+		delete(k.awake, tablet)
+	}
+}
