@@ -2,9 +2,11 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -261,4 +263,25 @@ func (r *replicas) replace(id uint64, snapshot *tablet.Arrival) (bool, error) {
 		return false, err
 	}
 	return needed, r.open(id, have)
+}
+
+// sendChunk asks a node to take a piece of a snapshot.
+func (n *Node) sendChunk(node uint64, deadline time.Time, chunk *wire.SnapshotChunk, then func(*wire.SnapshotAnswer, error)) {
+	if n.peers == nil {
+		then(nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node))
+		return
+	}
+	req := &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}}
+	n.peers.Tell(node, deadline, req, func(r *wire.PeerResponse, err error) {
+		switch {
+		case err != nil:
+			then(nil, err)
+		case r.GetError() != nil:
+			then(nil, &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message})
+		case r.GetSnapshot() == nil:
+			then(nil, fmt.Errorf("node: node %d answered a piece of a snapshot with something else", node))
+		default:
+			then(r.GetSnapshot(), nil)
+		}
+	})
 }

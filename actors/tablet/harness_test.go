@@ -27,6 +27,7 @@ type rig struct {
 	store    *store.Store
 	logs     *LogActor
 	readers  *ReadPool
+	sums     *Checksums
 	now      atomic.Uint64 // the last timestamp given out
 	near     atomic.Bool   // timestamps can be had without a message
 	leading  chan *pb.TabletDescriptor
@@ -84,7 +85,7 @@ func (r *rig) Failed(id uint64, err error) {
 func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 
 func (r *rig) spawn(id uint64) {
-	cfg := Config{Pipeline: r.pipeline, Indexed: r.indexed, MaxWait: r.maxWait, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Checksums: r.sums, Pipeline: r.pipeline, Indexed: r.indexed, MaxWait: r.maxWait, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
 	if id == MetaTabletID {
 		cfg.Alone = &r.alone
 	}
@@ -127,6 +128,7 @@ func newPipelinedRig(tb testing.TB, o store.Options, pipeline int) *rig {
 	r := &rig{tb: tb, pipeline: pipeline, system: actorkit.NewSystem(o.Logger), store: st, ports: map[uint64]*Port{}, leading: make(chan *pb.TabletDescriptor, 64)}
 	r.logs = SpawnLog(r.system, st.LogWriter(), actorkit.BatchConfig{}, o.Logger)
 	r.readers = NewReadPool(2)
+	r.sums = NewChecksums(st, o.Logger)
 	for id := uint64(1); id <= 2; id++ {
 		r.spawn(id)
 	}
@@ -158,6 +160,7 @@ func (r *rig) close() {
 		r.tb.Error(err)
 	}
 	r.readers.Close()
+	r.sums.Close()
 	if err := r.store.Close(); err != nil {
 		r.tb.Error(err)
 	}

@@ -77,8 +77,10 @@ func (r *logReceiver) Receive(c actor.Context) {
 	}
 }
 
-func (r *logReceiver) commit() {
-	writes := r.batch.Take()
+func (r *logReceiver) commit() { r.commitInOrder(r.batch.Take()) }
+
+// commitInOrder commits what is up to a fence at once, then what is behind it.
+func (r *logReceiver) commitInOrder(writes []*write) {
 	for len(writes) > 0 {
 		n := 1
 		for n < len(writes) && !writes[n-1].fence {

@@ -1,0 +1,81 @@
+package tablet
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/store"
+)
+
+func checksumOf(id uint64) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{Id: id}}}
+}
+
+// awaitChecksum asks until the replica has the result.
+func (r *rig) awaitChecksum(tablet, id uint64) *pb.ChecksumResponse {
+	r.tb.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-time.After(time.Millisecond) {
+		if c := r.do(tablet, checksumOf(id)).GetChecksum(); c.Done {
+			return c
+		}
+	}
+	r.tb.Fatal("no checksum within 20 s")
+	return nil
+}
+
+// A checksum is of the state as of its entry: what is applied behind it, also in the same Txn of the store, is not in it.
+func TestChecksumOfItsEntry(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
+	want := r.awaitChecksum(2, r.do(2, checksumOf(0)).GetChecksum().GetId())
+	if want.Entries == 0 {
+		t.Fatal("nothing was counted")
+	}
+	again := r.awaitChecksum(2, r.do(2, checksumOf(0)).GetChecksum().GetId())
+	if again.Checksum != want.Checksum || again.Index <= want.Index || again.Id == want.Id {
+		t.Fatalf("%v after %v", again, want)
+	}
+	// Behind the fence.
+	snaps := make(chan *store.Snap, 1)
+	first, second := &store.Batch{}, &store.Batch{}
+	first.PutTombstone(77, []byte("first"))
+	second.PutTombstone(77, []byte("second"))
+	both := &logReceiver{writer: r.store.LogWriter(), stats: &logStats{}, logger: slog.New(slog.DiscardHandler)}
+	both.commitInOrder([]*write{
+		{batch: first, fence: true, done: func(error) { snaps <- r.store.Snap() }},
+		{batch: second, done: func(error) {}},
+	})
+	snap := <-snaps
+	defer snap.Close()
+	if v, _, err := snap.Tombstone(77); string(v) != "first" || err != nil {
+		t.Fatalf("what is visible at the fence is %q: %v", v, err)
+	}
+	r.do(2, onePhaseOf(r.take(1), put("b", "2")))
+	other := r.awaitChecksum(2, r.do(2, checksumOf(0)).GetChecksum().GetId())
+	if other.Checksum == want.Checksum || other.Entries <= want.Entries {
+		t.Fatalf("another row, but %v after %v", other, want)
+	}
+}
+
+// Results are kept for a few checksums; an unknown one is not known.
+func TestChecksumsForget(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	var ids []uint64
+	for i := range keptChecksums + 1 {
+		r.do(2, onePhaseOf(r.take(1), put(fmt.Sprint(i), "1")))
+		ids = append(ids, r.do(2, checksumOf(0)).GetChecksum().GetId())
+		r.awaitChecksum(2, ids[i])
+	}
+	if c := r.do(2, checksumOf(ids[0])).GetChecksum(); c.Done {
+		t.Errorf("the first of %d is still known: %v", len(ids), c)
+	}
+	if c := r.do(2, checksumOf(ids[1])).GetChecksum(); !c.Done {
+		t.Error("the second is forgotten")
+	}
+	if c := r.do(2, checksumOf(12345)).GetChecksum(); c.Done || c.Id != 12345 {
+		t.Errorf("one that nobody asked for: %v", c)
+	}
+}
