@@ -86,6 +86,7 @@ type Door struct {
 	said     string   // what was logged last, and when
 	saidAt   time.Time
 
+	attempts   uint64 // to found a cluster, by this process
 	complete   string // the set of fresh nodes that is expected, and since when it is complete
 	completeAt time.Time
 }
@@ -129,7 +130,8 @@ func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse
 	if !id.Fresh() {
 		return r, nil
 	}
-	if req.ClusterId == "" {
+	// Who has founded or joined the cluster meanwhile that this node expects is asked back, too.
+	if req.ClusterId == "" || (d.cfg.Expect > 1 && int(req.Expect) == d.cfg.Expect) {
 		d.hear(req.NodeId, req.Addresses.GetListen())
 	}
 	for _, f := range d.recent(func(f *freshNode) time.Time { return f.heard }) {
@@ -220,7 +222,10 @@ func (d *Door) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundResponse
 	if !named || req.Founder == 0 || req.Founder == id.NodeID || len(req.Nodes) != int(req.Expect) || int(req.Expect) != d.cfg.Expect {
 		return nil, status.Error(codes.FailedPrecondition, "this node does not expect that cluster")
 	}
-	holder, err := d.cfg.Self.Promise(req.Founder)
+	if req.Withdraw {
+		return &pb.FoundResponse{}, d.cfg.Self.Withdraw(req.Founder, req.Attempt)
+	}
+	holder, err := d.cfg.Self.Promise(req.Founder, req.Attempt)
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
@@ -17,8 +20,9 @@ func (d *Door) found(ctx context.Context) (done bool, err error) {
 	if !turn {
 		return false, nil
 	}
-	own := d.cfg.Self.Identity().NodeID
-	req := &pb.FoundRequest{Founder: own, Expect: uint32(d.cfg.Expect)}
+	id := d.cfg.Self.Identity()
+	d.attempts++ // by one goroutine only
+	req := &pb.FoundRequest{Founder: id.NodeID, Expect: uint32(d.cfg.Expect), Attempt: id.Incarnation<<32 | d.attempts}
 	for _, f := range set {
 		req.Nodes = append(req.Nodes, f.node.NodeId)
 	}
@@ -26,30 +30,51 @@ func (d *Door) found(ctx context.Context) (done bool, err error) {
 	// both ask, and holds no other's promise then.
 	for _, f := range set {
 		holder, err := d.promise(ctx, f, req)
-		if err == nil && holder == own {
-			continue
-		}
-		if withdraw := d.cfg.Self.Withdraw(); withdraw != nil {
-			return false, withdraw
-		}
-		if err != nil {
+		switch {
+		case err != nil:
 			d.say("waiting to found a cluster: a node does not answer", "addr", f.node.Listen, "error", err)
 			return false, nil
+		case holder != id.NodeID:
+			d.sayPromised(f, holder, req.Nodes)
+			return false, d.withdraw(ctx, set, req)
 		}
-		d.sayPromised(f, holder, req.Nodes)
-		return false, nil
 	}
 	if err := d.cfg.Self.Found(d.cfg.Bootstrap); err != nil {
 		return false, err
 	}
-	d.cfg.Logger.Info("founded the cluster", "cluster", d.cfg.Self.Identity().ClusterID, "node", own, "nodes", d.cfg.Expect)
+	d.cfg.Logger.Info("founded the cluster", "cluster", d.cfg.Self.Identity().ClusterID, "node", id.NodeID, "nodes", d.cfg.Expect)
 	return true, nil
+}
+
+// withdraw gives an attempt up, and whatever was promised for earlier ones: so that of two nodes that hold each other up, which
+// takes another node's loss of its directory, one goes on. Who does not hear of it is told after the next attempt.
+func (d *Door) withdraw(ctx context.Context, set []*freshNode, req *pb.FoundRequest) error {
+	if err := d.cfg.Self.Withdraw(req.Founder, req.Attempt); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timing.Call)
+	defer cancel()
+	back := proto.CloneOf(req)
+	back.Withdraw = true
+	var all sync.WaitGroup
+	for _, f := range set {
+		if f.node.NodeId == req.Founder {
+			continue
+		}
+		all.Go(func() {
+			if _, err := d.cfg.Contact.Found(ctx, f.node.Listen, back); err != nil {
+				d.cfg.Logger.Debug("a promise could not be given back", "addr", f.node.Listen, "error", err)
+			}
+		})
+	}
+	all.Wait()
+	return nil
 }
 
 // promise asks one node, or this one, for its promise; the answer is who has it.
 func (d *Door) promise(ctx context.Context, f *freshNode, req *pb.FoundRequest) (holder uint64, err error) {
 	if f.node.NodeId == req.Founder {
-		return d.cfg.Self.Promise(req.Founder)
+		return d.cfg.Self.Promise(req.Founder, req.Attempt)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timing.Call)
 	defer cancel()

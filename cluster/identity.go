@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
@@ -40,6 +41,8 @@ type selfRecord struct {
 	Waiting bool `json:"waiting,omitempty"`
 	// Promised is the node that may found the cluster; 0: none has the promise. It counts as long as the node is fresh.
 	Promised uint64 `json:"promised,omitempty"`
+	// Attempt is that founder's newest attempt for which it was asked.
+	Attempt uint64 `json:"attempt,omitempty"`
 }
 
 // Self is the node's own record in its store. Every change is durable before it returns. It may be used concurrently.
@@ -172,31 +175,34 @@ func (s *Self) Wait() error {
 	return s.write(next, &store.Batch{})
 }
 
-// Promise lets the node found the cluster, unless another one has the promise: the answer is who has it.
-func (s *Self) Promise(founder uint64) (holder uint64, err error) {
+// Promise lets the node found the cluster in this attempt of its, unless another one has the promise: the answer is who has it.
+func (s *Self) Promise(founder, attempt uint64) (holder uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	held := s.record.Promised
 	switch {
 	case !s.record.Fresh():
 		return 0, errNotFresh
-	case s.record.Promised != 0:
-		return s.record.Promised, nil
+	case held != 0 && held != founder && !broken.PromiseTwice:
+		return held, nil
+	case held == founder && attempt <= s.record.Attempt:
+		return founder, nil
 	}
 	next := s.record
-	next.Promised, next.Waiting = founder, true
+	next.Promised, next.Attempt, next.Waiting = founder, attempt, true
 	return founder, s.write(next, &store.Batch{})
 }
 
-// Withdraw takes back the promise that the node has given itself: it alone could make use of it. One that another node has
-// stands, for it may have founded the cluster.
-func (s *Self) Withdraw() error {
+// Withdraw takes back a promise that its founder gives up, if it was not given for a later attempt. Nobody else may ask for
+// that: the founder may have founded the cluster.
+func (s *Self) Withdraw(founder, attempt uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.record.Fresh() || s.record.Promised != s.record.NodeID {
+	if !s.record.Fresh() || s.record.Promised != founder || s.record.Attempt > attempt {
 		return nil
 	}
 	next := s.record
-	next.Promised = 0
+	next.Promised, next.Attempt = 0, 0
 	return s.write(next, &store.Batch{})
 }
 

@@ -246,8 +246,13 @@ func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 			err = d.noteContacts(ctx, r)
 		}
 		wait := d.cfg.Timing.Upkeep
-		if !registered {
+		switch {
+		case !registered:
 			wait = d.cfg.Timing.Round
+		case len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect:
+			// One of those that were to found the cluster together may know nobody but itself, if the others' Join names it.
+			d.greet(ctx, d.cfg.Join)
+			wait = 10 * d.cfg.Timing.Round
 		}
 		if err != nil && ctx.Err() == nil {
 			d.say("meta is not reached yet", "error", err)

@@ -129,7 +129,7 @@ func TestMembersFindEachOther(t *testing.T) {
 	}
 	for _, w := range []mvcc.Worker{{Node: 1, Incarnation: 1}, {Node: 2, Incarnation: 1}, {Node: 9, Incarnation: 1}, {}} {
 		if a.Dead(w) {
-			t.Errorf("%+v is taken for dead", w)
+			t.Errorf("SILENCE-IS-DEATH: %+v is taken for dead", w)
 		}
 	}
 	b.Set(func(m *cluster.Member) { m.LeadsMeta, m.Draining, m.Load.Replicas, m.NodeID = 7, true, 12, 99 })

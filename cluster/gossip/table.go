@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -106,6 +107,9 @@ func (t *table) remember(w mvcc.Worker) {
 func (t *table) isDead(w mvcc.Worker) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if m, ok := t.alive[w.Node]; broken.SilenceIsDeath && (!ok || workerOf(m) != w) {
+		return true
+	}
 	return w.Node != 0 && (w.Incarnation < t.newest[w.Node] || t.dead[w])
 }
 

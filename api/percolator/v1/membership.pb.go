@@ -398,6 +398,8 @@ type FoundRequest struct {
 	Founder       uint64                 `protobuf:"varint,1,opt,name=founder,proto3" json:"founder,omitempty"` // node id
 	Expect        uint32                 `protobuf:"varint,2,opt,name=expect,proto3" json:"expect,omitempty"`
 	Nodes         []uint64               `protobuf:"varint,3,rep,packed,name=nodes,proto3" json:"nodes,omitempty"` // all that the founder sees, itself included
+	Attempt       uint64                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`    // grows with each attempt of the founder
+	Withdraw      bool                   `protobuf:"varint,5,opt,name=withdraw,proto3" json:"withdraw,omitempty"`  // the founder gives this attempt up, and all before it: it will make no use of promises given for them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -451,6 +453,20 @@ func (x *FoundRequest) GetNodes() []uint64 {
 		return x.Nodes
 	}
 	return nil
+}
+
+func (x *FoundRequest) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *FoundRequest) GetWithdraw() bool {
+	if x != nil {
+		return x.Withdraw
+	}
+	return false
 }
 
 type FoundResponse struct {
@@ -545,11 +561,13 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12)\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x13.percolator.v1.NodeR\x05nodes\x123\n" +
-	"\x04meta\x18\x03 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04meta\"V\n" +
+	"\x04meta\x18\x03 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04meta\"\x8c\x01\n" +
 	"\fFoundRequest\x12\x18\n" +
 	"\afounder\x18\x01 \x01(\x04R\afounder\x12\x16\n" +
 	"\x06expect\x18\x02 \x01(\rR\x06expect\x12\x14\n" +
-	"\x05nodes\x18\x03 \x03(\x04R\x05nodes\"C\n" +
+	"\x05nodes\x18\x03 \x03(\x04R\x05nodes\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\x04R\aattempt\x12\x1a\n" +
+	"\bwithdraw\x18\x05 \x01(\bR\bwithdraw\"C\n" +
 	"\rFoundResponse\x12\x18\n" +
 	"\agranted\x18\x01 \x01(\bR\agranted\x12\x18\n" +
 	"\afounder\x18\x02 \x01(\x04R\afounder2\xd5\x01\n" +

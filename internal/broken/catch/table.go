@@ -34,6 +34,8 @@ var properties = []property{
 	{tag: "early_collect", pkg: "actors/collector", test: "^TestNothingCollectedBeforeConfirmation$", assertion: "EARLY-COLLECT: .*"},
 	{tag: "ignore_holds", pkg: "actors/collector", test: "^TestHolds$", assertion: "IGNORED-HOLD: .*"},
 	{tag: "move_unfenced", pkg: "actors/placement", test: "^TestUnfenced$", assertion: "MOVE-UNFENCED: .*"},
+	{tag: "promise_twice", pkg: "cluster", test: "^TestPromiseIsKept$", assertion: "TWO-PROMISES: .*"},
+	{tag: "silence_is_death", pkg: "cluster/gossip", test: "^TestMembersFindEachOther$", assertion: "SILENCE-IS-DEATH: .*"},
 	{tag: "export_early_ack", pkg: "examples/webindex/export", test: "^TestAcknowledgedIsDurable$", assertion: "assertion acknowledged-export-is-durable"},
 	{tag: "load_gap", pkg: "internal/cli", test: "^TestProgressHasNoGaps$", assertion: "LOAD-GAP: .*"},
 	{tag: "no_sync", pkg: "test/crash", test: "^TestPowerLossLosesNothingAcknowledged$", assertion: "acknowledged cells of [0-9]+ transactions are gone|no such table|node did not come up|bank: the accounts hold"},

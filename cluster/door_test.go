@@ -1,0 +1,515 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// street is a network of doors in one bubble of virtual time. Messages are delayed and lost by the seed.
+type street struct {
+	t   *testing.T
+	log strings.Builder
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	lossy   bool
+	begun   []string // "addr" of each store that a cluster was begun in
+	houses  map[string]*house
+	refuse  error                       // what the registry says
+	records map[uint64]*wire.NodeRecord // who has registered
+}
+
+// house is one node: its directory, and its process while it lives.
+type house struct {
+	s      *street
+	addr   string
+	join   []string
+	expect int
+	st     *store.Store
+
+	life   sync.RWMutex // held by whoever is in the process
+	door   *Door        // nil: the process is dead
+	self   *Self
+	cancel context.CancelFunc
+
+	entered chan error    // what Enter returned
+	ended   chan struct{} // closed when the process is over
+}
+
+func newStreet(t *testing.T, seed uint64) *street {
+	return &street{t: t, rng: rand.New(rand.NewPCG(seed, 1)), houses: map[string]*house{}, records: map[uint64]*wire.NodeRecord{}}
+}
+
+func (s *street) dice(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rng.IntN(n)
+}
+
+// build adds a node with an empty directory.
+func (s *street) build(addr string, expect int, join ...string) *house {
+	st, err := store.Open(store.Options{InMemory: true, MemTableSize: 1 << 20})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	h := &house{s: s, addr: addr, join: join, expect: expect, st: st}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.houses[addr] = h
+	return h
+}
+
+// start begins a process.
+func (h *house) start() {
+	self, err := OpenSelf(h.st)
+	if err != nil {
+		h.s.t.Error(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	door := NewDoor(DoorConfig{
+		Self: self, Contact: h, Join: h.join, Expect: h.expect, Addresses: &pb.NodeAddresses{Listen: h.addr, Gossip: "g" + h.addr},
+		Logger: slog.New(slog.NewTextHandler(h.s, &slog.HandlerOptions{Level: slog.LevelInfo})).With("at", h.addr),
+		Bootstrap: func(b *store.Batch, node uint64) {
+			h.s.mu.Lock()
+			defer h.s.mu.Unlock()
+			h.s.begun = append(h.s.begun, h.addr)
+		},
+	})
+	entered, ended := make(chan error, 1), make(chan struct{})
+	h.life.Lock()
+	h.door, h.self, h.cancel, h.entered, h.ended = door, self, cancel, entered, ended
+	h.life.Unlock()
+	go func() {
+		err := door.Enter(ctx)
+		entered <- err
+		if err == nil {
+			door.Open(h.s)
+			if err := door.Upkeep(ctx, h.s); err != nil && !h.s.refused() {
+				h.s.t.Error(err)
+			}
+		}
+		close(ended)
+	}()
+}
+
+// crash ends the process where it is; what it was told meanwhile it has stored, or not.
+func (h *house) crash() {
+	h.life.Lock()
+	if h.door == nil {
+		h.life.Unlock()
+		return
+	}
+	h.door = nil
+	cancel, ended := h.cancel, h.ended
+	h.life.Unlock()
+	cancel()
+	<-ended
+}
+
+// Write implements io.Writer for the log.
+func (s *street) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(b)
+}
+
+var errLost = status.Error(codes.Unavailable, "lost")
+
+// carry takes a question to a node and its answer back, unless one of them is lost.
+func carry[R any](ctx context.Context, s *street, addr string, ask func(d *Door) (R, error)) (none R, err error) {
+	travel := func() error {
+		s.mu.Lock()
+		lost := s.lossy && s.rng.IntN(6) == 0
+		after := time.Duration(1+s.rng.IntN(300)) * time.Millisecond
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(after):
+		}
+		if lost {
+			return errLost
+		}
+		return nil
+	}
+	if err := travel(); err != nil {
+		return none, err
+	}
+	s.mu.Lock()
+	h := s.houses[addr]
+	s.mu.Unlock()
+	if h == nil {
+		return none, errLost
+	}
+	r, err := func() (R, error) {
+		h.life.RLock()
+		defer h.life.RUnlock()
+		if h.door == nil {
+			return none, errLost
+		}
+		return ask(h.door)
+	}()
+	if lost := travel(); lost != nil {
+		return none, lost
+	}
+	return r, err
+}
+
+func (h *house) Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error) {
+	return carry(ctx, h.s, addr, func(d *Door) (*pb.HelloResponse, error) { return d.Hello(ctx, req) })
+}
+
+func (h *house) Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error) {
+	return carry(ctx, h.s, addr, func(d *Door) (*pb.JoinResponse, error) { return d.Join(ctx, req) })
+}
+
+func (h *house) Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error) {
+	return carry(ctx, h.s, addr, func(d *Door) (*pb.FoundResponse, error) { return d.Found(ctx, req) })
+}
+
+// Register implements Registry.
+func (s *street) Register(_ context.Context, r *wire.NodeRecord) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse == nil {
+		s.records[r.NodeId] = r
+	}
+	return s.refuse
+}
+
+// Contacts implements Registry.
+func (s *street) Contacts(context.Context) (*pb.JoinResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := &pb.JoinResponse{Meta: FirstTablets(1)[0]}
+	for _, r := range s.records {
+		out.Nodes = append(out.Nodes, &pb.Node{NodeId: r.NodeId, Listen: r.Listen})
+	}
+	return out, nil
+}
+
+// say sets what the registry answers.
+func (s *street) say(refuse error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = refuse
+}
+
+func (s *street) refused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refuse != nil
+}
+
+// close ends everything.
+func (s *street) close() {
+	for addr := range s.houses {
+		s.demolish(addr)
+	}
+}
+
+// demolish ends a node for good.
+func (s *street) demolish(addr string) {
+	h := s.houses[addr]
+	h.crash()
+	if err := h.st.Close(); err != nil {
+		s.t.Error(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.houses, addr)
+}
+
+func (h *house) cluster() string {
+	h.life.RLock()
+	defer h.life.RUnlock()
+	if h.self == nil {
+		return ""
+	}
+	return h.self.Identity().ClusterID
+}
+
+// settle waits until all nodes belong to one cluster.
+func (s *street) settle(within time.Duration) error {
+	for began := time.Now(); ; {
+		ids := map[string]bool{}
+		for _, h := range s.houses {
+			ids[h.cluster()] = true
+		}
+		if len(ids) == 1 && !ids[""] {
+			return nil
+		}
+		if time.Since(began) > within {
+			return fmt.Errorf("after %v the nodes are in %d clusters (%v)", within, len(ids), ids)
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+}
+
+// onStreet runs a test in virtual time.
+func onStreet(t *testing.T, seed uint64, fn func(s *street)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t, seed)
+		defer s.close()
+		fn(s)
+		if t.Failed() {
+			t.Logf("seed %d\n%s", seed, s.log.String())
+		}
+	})
+}
+
+// TestExpectFoundsOneCluster: nodes with empty directories that crash, lose messages and now and then a directory found one
+// cluster, never two, and all of them are in it in the end. SEEDS: how many histories.
+func TestExpectFoundsOneCluster(t *testing.T) {
+	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("SEEDS"), "40"), 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { onStreet(t, seed, expectOne) })
+	}
+}
+
+func expectOne(s *street) {
+	n := 2 + s.dice(4)
+	var addrs []string
+	for i := range n {
+		addrs = append(addrs, string(rune('a'+i)))
+	}
+	join := addrs
+	if s.dice(2) == 0 {
+		join = addrs[:1] // all know one only, itself included
+	}
+	s.lossy = true
+	for _, addr := range addrs {
+		s.build(addr, n, join...).start()
+	}
+	for range s.dice(30) { // trouble
+		h := s.houses[addrs[s.dice(n)]]
+		<-time.After(time.Duration(s.dice(1500)) * time.Millisecond)
+		h.crash()
+		if s.dice(5) == 0 {
+			s.burn(h)
+		}
+		<-time.After(time.Duration(s.dice(3000)) * time.Millisecond)
+		h.start()
+	}
+	s.mu.Lock()
+	s.lossy = false
+	s.mu.Unlock()
+	if err := s.settle(5 * time.Minute); err != nil {
+		s.t.Error(err)
+	}
+	if len(s.begun) != 1 {
+		s.t.Errorf("TWO-CLUSTERS: clusters were begun at %v", s.begun)
+	}
+}
+
+// burn empties a dead node's directory, unless it may have founded, or the others wait for it: then only a person can help.
+func (s *street) burn(h *house) {
+	own := h.self.Identity()
+	if !own.Fresh() {
+		return
+	}
+	for _, other := range s.houses {
+		other.life.RLock()
+		waits := other.self.record.Promised == own.NodeID
+		other.life.RUnlock()
+		if waits {
+			return
+		}
+	}
+	if err := h.st.Close(); err != nil {
+		s.t.Error(err)
+	}
+	st, err := store.Open(store.Options{InMemory: true, MemTableSize: 1 << 20})
+	if err != nil {
+		s.t.Error(err)
+	}
+	h.st = st
+}
+
+// TestPromiseIsKept: who has promised one founder refuses another, also after a restart, until it belongs to a cluster.
+func TestPromiseIsKept(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		h := s.build("a", 3, "nowhere")
+		h.start()
+		own := h.self.Identity().NodeID
+		attempt, back := uint64(1), false
+		ask := func(founder uint64, expect uint32, nodes ...uint64) (*pb.FoundResponse, error) {
+			return h.door.Found(t.Context(), &pb.FoundRequest{Founder: founder, Expect: expect, Nodes: nodes, Attempt: attempt, Withdraw: back})
+		}
+		if r, err := ask(7, 3, 7, 8, own); err != nil || !r.Granted || r.Founder != 7 {
+			t.Fatalf("the first: %v, %v", r, err)
+		}
+		h.crash()
+		h.start()
+		if r, err := ask(8, 3, 7, 8, own); err != nil || r.Granted || r.Founder != 7 {
+			t.Fatalf("TWO-PROMISES: another: %v, %v", r, err)
+		}
+		if r, err := ask(7, 3, 7, 9, own); err != nil || !r.Granted {
+			t.Fatalf("the first again: %v, %v", r, err)
+		}
+		attempt = 5
+		if r, err := ask(7, 3, 7, 8, own); err != nil || !r.Granted {
+			t.Fatalf("a later attempt: %v, %v", r, err)
+		}
+		for _, late := range []struct{ founder, attempt, holder uint64 }{{7, 4, 7}, {8, 9, 7}, {7, 5, 8}, {7, 9, 8}} {
+			attempt, back = late.attempt, true
+			if _, err := ask(late.founder, 3, 7, 8, own); err != nil {
+				t.Fatal(err)
+			}
+			attempt, back = 5, false
+			if r, err := ask(8, 3, 7, 8, own); err != nil || r.Founder != late.holder {
+				t.Fatalf("attempt %d of %d is given back: %v, %v", late.attempt, late.founder, r, err)
+			}
+		}
+		for _, bad := range []struct {
+			founder uint64
+			expect  uint32
+			nodes   []uint64
+		}{{7, 3, []uint64{7, 8, 9}}, {7, 2, []uint64{7, own}}, {0, 3, []uint64{0, 1, own}}, {own, 3, []uint64{own, 7, 8}}, {7, 3, []uint64{7, own}}} {
+			if r, err := ask(bad.founder, bad.expect, bad.nodes...); status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("%+v: %v, %v", bad, r, err)
+			}
+		}
+		if err := h.self.Begin(nil); !errors.Is(err, ErrWaiting) {
+			t.Errorf("a cluster of its own after a promise: %v", err)
+		}
+		if err := h.self.Found(nil); err == nil {
+			t.Error("founded although another has the promise")
+		}
+	})
+}
+
+// TestTooManyFoundNothing: which of them belong together nobody can know.
+func TestTooManyFoundNothing(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		for _, addr := range []string{"a", "b", "c"} {
+			s.build(addr, 2, "a", "b", "c").start()
+		}
+		<-time.After(time.Minute)
+		if len(s.begun) != 0 || !strings.Contains(s.log.String(), "more nodes than expected") {
+			t.Errorf("begun: %v", s.begun)
+		}
+		s.demolish("c")
+		if err := s.settle(time.Minute); err != nil || len(s.begun) != 1 {
+			t.Errorf("two are left: %v, begun %v", err, s.begun)
+		}
+	})
+}
+
+// TestJoinWaits: for as long as it takes, and says so, but not all the time.
+func TestJoinWaits(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		b := s.build("b", 1, "a", "gone")
+		b.start()
+		<-time.After(time.Hour)
+		if got := strings.Count(s.log.String(), "waiting to join a cluster"); got < 60 || got > 130 {
+			t.Errorf("%d lines in an hour", got)
+		}
+		a := s.build("a", 1)
+		a.start()
+		if err := s.settle(10 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.begun) != 1 || s.begun[0] != "a" || b.self.Contacts().Meta.GetTabletId() != MetaTablet || s.records[b.self.Identity().NodeID] == nil {
+			t.Errorf("begun %v, contacts %v", s.begun, b.self.Contacts())
+		}
+	})
+}
+
+// TestWaitingEndsAtOnce: as SIGTERM asks.
+func TestWaitingEndsAtOnce(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		h := s.build("a", 1, "nowhere")
+		h.start()
+		<-time.After(time.Minute)
+		began := time.Now()
+		h.cancel()
+		if err := <-h.entered; !errors.Is(err, context.Canceled) || time.Since(began) > 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// TestComeBack: a node of a cluster starts also when no other answers, registers when one does, and is told what is wrong.
+func TestComeBack(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		a, b := s.build("a", 1), s.build("b", 1, "a")
+		enter := func(h *house) error {
+			h.crash()
+			h.start()
+			return <-h.entered
+		}
+		a.start()
+		b.start()
+		if err := s.settle(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		a.crash()
+		if err := enter(b); err != nil {
+			t.Errorf("all others are away: %v", err)
+		}
+		if err := enter(a); err != nil {
+			t.Errorf("the founder comes back: %v", err)
+		}
+		if err := enter(b); err != nil || s.records[b.self.Identity().NodeID].GetIncarnation() != b.self.Identity().Incarnation {
+			t.Errorf("%v: registered %v as %+v", err, s.records, b.self.Identity())
+		}
+		s.say(fmt.Errorf("%w: try", ErrStaleIncarnation))
+		if err := enter(b); !errors.Is(err, ErrStaleIncarnation) {
+			t.Errorf("stale: %v", err)
+		}
+		s.say(fmt.Errorf("%w: try", ErrDuplicateNode))
+		began := time.Now()
+		if err := enter(b); !errors.Is(err, ErrDuplicateNode) || time.Since(began) < 10*time.Second {
+			t.Errorf("duplicate: %v after %v", err, time.Since(began))
+		}
+		s.say(errors.New("meta has no leader"))
+		if err := enter(b); err != nil {
+			t.Errorf("meta is away: %v", err)
+		}
+	})
+}
+
+// TestOtherClusterIsRefused: by the node that asks, and by the one that is asked.
+func TestOtherClusterIsRefused(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		a, x := s.build("a", 1), s.build("x", 1)
+		a.start()
+		x.start()
+		<-time.After(time.Second)
+		x.crash()
+		x.join = []string{"a"}
+		x.start()
+		err := <-x.entered
+		if !errors.Is(err, ErrOtherCluster) || !strings.Contains(err.Error(), "empty directory") {
+			t.Errorf("%v", err)
+		}
+		_, err = a.door.Join(t.Context(), &pb.JoinRequest{ClusterId: "other", NodeId: 3, Incarnation: 1})
+		if got := joinError(err); !errors.Is(got, ErrOtherCluster) {
+			t.Errorf("the one that is asked: %v", got)
+		}
+	})
+}
