@@ -227,11 +227,8 @@ func (h *host) setHint(hint func([]mvcc.Cell)) {
 func (n *Node) spawnTablet(id uint64) error {
 	port, err := tablet.Spawn(n.system, n.store, n.logs, n.readers, id, n.host, tablet.Config{
 		Batch: n.cfg.Batch.Tablet, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Dispatcher: n.turns, Alone: n.alone(id),
-<<<<<<< /work/main/node/host.go
 		Snapshots: n.snapshot, Checksums: n.sums,
-=======
 		NodeID: n.identity.NodeID, Ticker: n.ticker,
->>>>>>> /tmp/tmphfhbv0f6/n
 	})
 	if err != nil {
 		return err

@@ -44,12 +44,9 @@ type Node struct {
 	system   *actor.ActorSystem
 	logs     *tablet.LogActor
 	readers  *tablet.ReadPool
-<<<<<<< /work/main/node/node.go
 	sums     *tablet.Checksums
 	snapshot *tablet.SnapshotSender
-=======
 	ticker   *tablet.Ticker
->>>>>>> /tmp/tmpvn6kssov/n
 	router   *cluster.Router
 	members  cluster.Members
 	unwatch  func()      // ends the watch of members; nil: there is none
@@ -126,12 +123,9 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.turns = actorkit.NewDispatcher(keptGoroutines())
 	n.logs = tablet.SpawnLog(n.system, n.store.LogWriter(), n.cfg.Batch.Log, n.cfg.Logger, actorkit.On(n.turns))
 	n.readers = tablet.NewReadPool(readWorkers())
-<<<<<<< /work/main/node/node.go
 	n.sums = tablet.NewChecksums(n.store, n.cfg.Logger)
 	n.snapshot = tablet.NewSnapshotSender(n.sendChunk, tablet.SnapshotConfig{Logger: n.cfg.Logger})
-=======
 	n.ticker = tablet.NewTicker(n.system, tablet.DefaultTick)
->>>>>>> /tmp/tmpvn6kssov/n
 	n.host = newHost(n)
 	if err := n.openPeers(); err != nil {
 		return err
