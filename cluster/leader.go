@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -31,12 +31,21 @@ func (e *NotLeader) Error() string {
 type Oracles struct {
 	carrier *Carrier
 	local   func() *OraclePort // nil while this node's oracle does not run
+	now     func(count int) (first mvcc.Timestamp, ok bool)
 	clock   highest
 }
 
-// NewOracles returns an asker for the node of the carrier.
-func NewOracles(c *Carrier, local func() *OraclePort) *Oracles {
-	return &Oracles{carrier: c, local: local}
+// NewOracles returns an asker for the node of the carrier. now gives timestamps if this node's oracle can without a message.
+func NewOracles(c *Carrier, local func() *OraclePort, now func(count int) (first mvcc.Timestamp, ok bool)) *Oracles {
+	return &Oracles{carrier: c, local: local, now: now}
+}
+
+// Now is Ask without waiting; ok is false if nothing can be had so.
+func (o *Oracles) Now(count int) (first mvcc.Timestamp, ok bool) {
+	if first, ok = o.now(count); ok {
+		o.clock.saw(first + mvcc.Timestamp(count-1))
+	}
+	return first, ok
 }
 
 // Seen is the greatest timestamp that has come through here, or that Saw was told.
@@ -53,6 +62,9 @@ var errNoOracle = errors.New("cluster: no node gives timestamps now")
 // Ask asks for count timestamps first, first+1, …; there may be fewer. It asks the believed leader, then those that may
 // know better, each once.
 func (o *Oracles) Ask(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error) {
+	if first, ok := o.Now(count); ok {
+		return first, count, nil
+	}
 	if first, n, ok := o.atOnce(ctx, count); ok {
 		return first, n, nil
 	}
@@ -197,19 +209,12 @@ func (q *question) answered(node uint64, r *pb.TimestampsResponse, err error) {
 }
 
 // highest is the greatest of timestamps.
-type highest struct {
-	mu sync.Mutex
-	ts mvcc.Timestamp
-}
+type highest struct{ ts atomic.Uint64 }
 
 func (h *highest) saw(ts mvcc.Timestamp) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ts = max(h.ts, ts)
+	for seen := h.ts.Load(); seen < uint64(ts) && !h.ts.CompareAndSwap(seen, uint64(ts)); seen = h.ts.Load() {
+		continue
+	}
 }
 
-func (h *highest) seen() mvcc.Timestamp {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ts
-}
+func (h *highest) seen() mvcc.Timestamp { return mvcc.Timestamp(h.ts.Load()) }

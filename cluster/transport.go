@@ -27,7 +27,10 @@ type Transport struct {
 	status  func(context.Context) (*pb.NodeStatusResponse, error)
 }
 
-var _ txn.Transport = (*Transport)(nil)
+var (
+	_ txn.Transport = (*Transport)(nil)
+	_ txn.AtOnce    = (*Transport)(nil)
+)
 
 // NewTransport wires a node's transport.
 func NewTransport(carrier *Carrier, oracles *Oracles, meta *Meta, self mvcc.Worker,
@@ -118,6 +121,11 @@ func sameAgain(req *pb.TabletRequest) bool {
 // Timestamps implements txn.Transport.
 func (t *Transport) Timestamps(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error) {
 	return t.oracles.Ask(ctx, count)
+}
+
+// TimestampsNow implements txn.AtOnce.
+func (t *Transport) TimestampsNow(count int) (first mvcc.Timestamp, ok bool) {
+	return t.oracles.Now(count)
 }
 
 // Locate implements txn.Transport.

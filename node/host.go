@@ -111,11 +111,19 @@ var errFewTimestamps = errors.New("node: the oracle gave fewer timestamps than w
 
 // TimestampsNow implements tablet.Host.
 func (h *host) TimestampsNow(n int) (mvcc.Timestamp, bool) {
-	o := h.n.oracleNow.Load()
-	if o == nil || h.n.parts.Oracle != nil {
+	if h.n.parts.Oracle != nil {
 		return 0, false
 	}
-	return o.Now(n)
+	return h.n.timestampsNow(n)
+}
+
+// timestampsNow asks this node's oracle for what it can give at once.
+func (n *Node) timestampsNow(count int) (mvcc.Timestamp, bool) {
+	o := n.oracleNow.Load()
+	if o == nil {
+		return 0, false
+	}
+	return o.Now(count)
 }
 
 // SplitApplied implements tablet.Host.

@@ -61,7 +61,7 @@ func (n *Node) carry(peers cluster.Caller) {
 		members = nil
 	}
 	n.carrier = cluster.NewCarrier(n.router, n.identity.NodeID, peers, members)
-	n.oracles = cluster.NewOracles(n.carrier, n.oraclePort.Load)
+	n.oracles = cluster.NewOracles(n.carrier, n.oraclePort.Load, n.timestampsNow)
 	n.meta = cluster.NewMeta(n.carrier.Sender(), n.router)
 	n.router.ReadFrom(n.meta.Tablets)
 }

@@ -109,3 +109,9 @@ type ServerError struct {
 
 // Error is the node's message. Its code is for programs: Run, and what errors.Is finds, go by it.
 func (e *ServerError) Error() string { return "percolator: " + e.Message }
+
+// AtOnce is a Transport beside the oracle, which can give timestamps without waiting for anybody.
+type AtOnce interface {
+	// TimestampsNow is Transport.Timestamps; ok is false if they cannot be had so now.
+	TimestampsNow(count int) (first mvcc.Timestamp, ok bool)
+}
