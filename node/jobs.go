@@ -8,6 +8,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/backfill"
 	"github.com/percolator-go/percolator/actors/collector"
+	"github.com/percolator-go/percolator/actors/placement"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 )
@@ -28,6 +29,7 @@ type leaderJobs struct {
 	started   bool
 	backfills *backfill.Job
 	collector *collector.Collector // nil: history is not collected from here
+	placement *placement.Placement // nil: replicas are not placed from here
 }
 
 // jobsTimeout bounds the end of the jobs when the leadership has gone.
@@ -58,7 +60,7 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 // start starts them all; those that did are stopped again if one does not. They may rely on everything but observers and
 // listeners.
 func (l *leaderJobs) start() error {
-	err := errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter())
+	err := errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startPlacement())
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), jobsTimeout)
 		defer cancel()
@@ -73,7 +75,7 @@ func (l *leaderJobs) end(ctx context.Context) error {
 	for i := len(l.running) - 1; i >= 0; i-- {
 		errs = append(errs, l.running[i].Stop(ctx))
 	}
-	l.running, l.backfills, l.collector, l.started = nil, nil, nil, false
+	l.running, l.backfills, l.collector, l.placement, l.started = nil, nil, nil, nil, false
 	return errors.Join(errs...)
 }
 

@@ -45,6 +45,7 @@ func (n *Node) status(ctx context.Context) (*pb.NodeStatusResponse, error) {
 		out.Linked = slices.Sorted(maps.Keys(linked))
 	}
 	out.History = n.historyStatus(out.Tablets)
+	out.Placement = n.placementStatus()
 	n.diskStatus(out)
 	return out, ctx.Err()
 }

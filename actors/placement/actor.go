@@ -51,9 +51,6 @@ func (p *Placement) Stop(ctx context.Context) error {
 // Status is how things stood at the last turn.
 func (p *Placement) Status() *pb.PlacementStatus { return p.work.status.get() }
 
-// Blocked is why a node that drains does not go on with it; empty: it does.
-func (p *Placement) Blocked(node uint64) string { return p.work.status.blocked(node) }
-
 // Look makes the next turn come at once: a node has come or gone, or there is an order. It does not wait for it.
 func (p *Placement) Look() { p.system.Root.Send(p.pid, &again{looked: true}) }
 

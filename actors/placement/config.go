@@ -48,7 +48,7 @@ const (
 	DefaultRest        = time.Minute
 	DefaultMaxChanging = 8
 	DefaultMaxIncoming = 3
-	DefaultTimeout     = 15 * time.Second
+	DefaultTimeout     = 5 * time.Second
 )
 
 // Config is what placement is started with. Meta and Cluster are required; zero fields take the defaults.

@@ -287,7 +287,10 @@ func (w *world) Send(_ context.Context, tablet uint64, req *pb.TabletRequest) (*
 		return nil, err
 	}
 	f := w.tablets[tablet-1]
-	if req.Epoch != 0 && req.Epoch != f.d.Epoch {
+	if req.GetStatus() != nil {
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: &pb.StatusResponse{Tablet: proto.CloneOf(f.d)}}}, done()
+	}
+	if req.Epoch != f.d.Epoch {
 		return nil, fmt.Errorf("%w: epoch %d, not %d", errRefused, f.d.Epoch, req.Epoch)
 	}
 	if op := req.GetTransferLeader(); op != nil {

@@ -267,14 +267,14 @@ func TestDrain(t *testing.T) {
 	if _, leaders := w.spread(); leaders[1] > 0 {
 		t.Errorf("node 1 drains and leads: %v", leaders)
 	}
-	if why := p.status.blocked(1); !strings.Contains(why, "ought to have 3") || w.records[1].State != pb.NodeState_NODE_STATE_DRAINING {
+	if why := p.status.get().BlockedNodes[1]; !strings.Contains(why, "ought to have 3") || w.records[1].State != pb.NodeState_NODE_STATE_DRAINING {
 		t.Errorf("a third of three nodes: %v, %q", w.records[1].State, why)
 	}
 	w.join(4, "")
 	w.turns(p)
 	w.checkVoters(3)
-	if w.records[1].State != pb.NodeState_NODE_STATE_DRAINED || p.status.blocked(1) != "" {
-		t.Errorf("node 1 is %v, %q", w.records[1].State, p.status.blocked(1))
+	if w.records[1].State != pb.NodeState_NODE_STATE_DRAINED || p.status.get().BlockedNodes[1] != "" {
+		t.Errorf("node 1 is %v, %q", w.records[1].State, p.status.get().BlockedNodes[1])
 	}
 	w.records[1].State = pb.NodeState_NODE_STATE_ACTIVE // undone
 	w.turns(p)
@@ -384,9 +384,6 @@ func TestSpawn(t *testing.T) {
 	}
 	if err := p.Stop(ctx); err != nil {
 		t.Fatal(err)
-	}
-	if p.Blocked(1) != "" {
-		t.Error("something is blocked")
 	}
 	for _, cfg := range []Config{{}, {Meta: w, Cluster: w, Replicas: 2}, {Meta: w, Cluster: w, Replicas: 7}} {
 		if _, err := Spawn(system, cfg); err == nil {

@@ -29,6 +29,9 @@ type Plan struct {
 	Ended           []*pb.MoveTabletRequest // orders that are done, or can't be done any more
 }
 
+// Target is how many replicas each tablet gets of the configured number if so many nodes may hold them: an odd number.
+func Target(configured, nodes int) int { return oddFloor(min(configured, nodes)) }
+
 // maxBlocked bounds the reasons that are told.
 const maxBlocked = 8
 
@@ -58,7 +61,7 @@ func Make(s *State) *Plan {
 			holders++
 		}
 	}
-	p.plan.Target = oddFloor(min(s.Replicas, holders))
+	p.plan.Target = Target(s.Replicas, holders)
 	for _, o := range s.Orders {
 		p.orders[o.TabletId] = o
 	}

@@ -2,7 +2,6 @@ package placement
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 
@@ -40,7 +39,6 @@ func (st Step) text() string {
 type board struct {
 	mu     sync.Mutex
 	status pb.PlacementStatus
-	nodes  map[uint64]string // why they do not drain
 }
 
 func (b *board) get() *pb.PlacementStatus {
@@ -49,19 +47,13 @@ func (b *board) get() *pb.PlacementStatus {
 	return proto.CloneOf(&b.status)
 }
 
-func (b *board) blocked(node uint64) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.nodes[node]
-}
-
 func (b *board) plan(p *Plan, orders int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &b.status
 	s.Target, s.UnderReplicated, s.Changing = uint32(p.Target), uint32(p.UnderReplicated), uint32(p.Changing)
 	s.Orders, s.Blocked = uint32(orders), p.Blocked
-	b.nodes = maps.Clone(p.BlockedNodes)
+	s.BlockedNodes = p.BlockedNodes
 }
 
 func (b *board) did(st Step) {

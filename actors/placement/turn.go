@@ -79,13 +79,23 @@ func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 	return errors.Join(g.Wait(), errors.Join(errs...))
 }
 
+// epochNow is the tablet's epoch, whatever has become of it: for the broken build.
+func (w *work) epochNow(ctx context.Context, tablet uint64) uint64 {
+	req := &pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}
+	r, err := w.cfg.Cluster.Send(ctx, tablet, req)
+	if err != nil {
+		return 0
+	}
+	return r.GetStatus().GetTablet().GetEpoch()
+}
+
 // do sends one step to the tablet's leader, under the epoch that it was planned from (invariant 1).
 func (w *work) do(ctx context.Context, st Step) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	req := &pb.TabletRequest{TabletId: st.Tablet, Epoch: st.Epoch}
 	if broken.MoveUnfenced {
-		req.Epoch = 0
+		req.Epoch = w.epochNow(ctx, st.Tablet)
 	}
 	if st.Leader != 0 {
 		req.Op = &pb.TabletRequest_TransferLeader{TransferLeader: &pb.TransferLeaderRequest{NodeId: st.Leader}}

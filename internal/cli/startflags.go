@@ -47,13 +47,14 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 // registerUpkeep adds what the node does to its data by itself. A default of 0 is not repeated here: it belongs to the
 // actor, and some depend on other settings.
 func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
-	h, s := &n.cfg.Collection, &n.cfg.Splits
+	h, s, p := &n.cfg.Collection, &n.cfg.Splits, &n.cfg.Placement
 	flags.DurationVar(&h.Interval, "collection-interval", h.Interval, "pause between collections of old versions; 0: a tenth of --history, at most 10s")
 	flags.DurationVar(&h.MaxHold, "collection-max-hold", h.MaxHold, "age up to which an open snapshot keeps old versions; 0: ten times --history")
 	flags.BoolVar(&h.Off, "no-collection", h.Off, "keep all old versions: the data only grows")
 	flags.Var((*byteSize)(&s.MaxBytes), "split-size", "size above which a tablet is split; 0: 96MiB")
 	flags.Uint64Var(&s.MaxLoad, "split-load", s.MaxLoad, "split tablets with more operations a second; 0: 250000")
 	flags.IntVar(&s.MaxTablets, "split-max-tablets", s.MaxTablets, "split none when there are so many tablets; 0: 1024")
+	flags.DurationVar(&p.GoneAfter, "gone-after", p.GoneAfter, "how long a node may be away before its replicas are made anew; 0: 5m")
 	flags.BoolVar(&s.Off, "no-splits", s.Off, "split tablets on request only")
 }
 
@@ -110,6 +111,10 @@ var flagNames = map[string]string{
 	"Splits.MaxLoad":          "split-load",
 	"Splits.MaxTablets":       "split-max-tablets",
 	"Splits.Interval":         "",
+	"Placement.GoneAfter":     "gone-after",
+	"Placement.Interval":      "",
+	"Placement.Busy":          "",
+	"Placement.Rest":          "",
 	"Collection.ForceAfter":   "",
 	"Store.SyncDelay":         "",
 	"Limits.Row":              "",

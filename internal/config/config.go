@@ -71,6 +71,8 @@ type Config struct {
 	Collection Collection
 	// Splits tunes when tablets are split by themselves.
 	Splits Splits
+	// Placement tunes where replicas are and which of them lead.
+	Placement Placement
 	// Store tunes the embedded store.
 	Store Store
 }
@@ -86,6 +88,21 @@ type Splits struct {
 	// MaxTablets: when there are so many, none is split; default 1024.
 	MaxTablets int
 	// Off: tablets are split on request only.
+	Off bool
+}
+
+// Placement tunes where replicas are and which of them lead (design section 9). Zero fields take the defaults of
+// actors/placement.
+type Placement struct {
+	// GoneAfter is how long a node may be away before its replicas are made anew elsewhere; default 5 min.
+	GoneAfter time.Duration
+	// Interval is how often the cluster is looked at when there is nothing to do; default 5 s.
+	Interval time.Duration
+	// Busy is how often otherwise; default 250 ms.
+	Busy time.Duration
+	// Rest is how long a tablet that was moved is not moved again for balance; default 1 min.
+	Rest time.Duration
+	// Off leaves all replicas where they are.
 	Off bool
 }
 

@@ -206,6 +206,10 @@ func (c *Config) checkWork(k *checker) {
 		k.add("Collection.MaxHold", fmt.Sprintf("%v is below the history of %v, which is kept anyway", hold, c.History), "raise it, or leave it 0")
 	}
 	k.duration("Splits.Interval", c.Splits.Interval, 0, time.Hour)
+	k.duration("Placement.GoneAfter", c.Placement.GoneAfter, 0, 24*time.Hour)
+	k.duration("Placement.Interval", c.Placement.Interval, 0, time.Hour)
+	k.duration("Placement.Busy", c.Placement.Busy, 0, time.Hour)
+	k.duration("Placement.Rest", c.Placement.Rest, 0, 24*time.Hour)
 	k.within("Splits.MaxTablets", c.Splits.MaxTablets, 0, 1<<16)
 	k.duration("LockTTL", c.LockTTL, 100*time.Millisecond, time.Hour)
 	k.duration("DrainTimeout", c.DrainTimeout, 0, time.Hour)

@@ -1,0 +1,124 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/percolator-go/percolator/actors/placement"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// startPlacement starts the job that decides where replicas and leaders are.
+func (l *leaderJobs) startPlacement() error {
+	n, tune := l.n, l.n.cfg.Placement
+	if tune.Off {
+		return nil
+	}
+	p, err := placement.Spawn(n.system, placement.Config{
+		Meta: n.meta, Cluster: placed{n, n.carrier.Sender()}, Replicas: n.cfg.Replicas, GoneAfter: tune.GoneAfter,
+		Interval: tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: n.cfg.Logger,
+	})
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	l.running, l.placement = append(l.running, p), p
+	return nil
+}
+
+// place has placement look at once, if it runs here.
+func (l *leaderJobs) place() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.placement != nil {
+		l.placement.Look()
+	}
+}
+
+// placementStatus is how placement stands; nil if it does not run here.
+func (n *Node) placementStatus() *pb.PlacementStatus {
+	l := n.changes.jobs
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.placement == nil {
+		return nil
+	}
+	return l.placement.Status()
+}
+
+// placed is the cluster as placement sees and changes it.
+type placed struct {
+	n    *Node
+	send cluster.Sender
+}
+
+// Alive implements placement.Cluster.
+func (p placed) Alive() []uint64 {
+	var out []uint64
+	for _, m := range p.n.members.Alive() {
+		out = append(out, m.NodeID)
+	}
+	return out
+}
+
+// Timestamp implements placement.Cluster.
+func (p placed) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
+	return p.n.client.Timestamp(ctx)
+}
+
+// Send implements placement.Cluster.
+func (p placed) Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	return p.send(ctx, tablet, req)
+}
+
+// statusTimeout bounds how long one node is asked what its tablets say.
+const statusTimeout = 2 * time.Second
+
+// Statuses implements placement.Cluster: one question a node, all at once.
+func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
+	var (
+		mu   sync.Mutex
+		out  []*pb.StatusResponse
+		runs sync.WaitGroup
+	)
+	for _, id := range p.Alive() {
+		runs.Go(func() {
+			s, err := p.n.statusOf(ctx, id)
+			if err != nil {
+				return // its tablets are left as they are, or have other leaders
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out = append(out, s.GetTablets()...)
+		})
+	}
+	runs.Wait()
+	return out, ctx.Err()
+}
+
+// statusOf is a node's own status, whichever node that is.
+func (n *Node) statusOf(ctx context.Context, id uint64) (*pb.NodeStatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	if id == n.identity.NodeID {
+		return n.status(ctx)
+	}
+	if n.peers == nil {
+		return nil, errAlone
+	}
+	r, err := n.peers.Call(ctx, id, &wire.PeerRequest{Body: &wire.PeerRequest_Status{Status: &pb.NodeStatusRequest{}}})
+	switch {
+	case err != nil:
+		return nil, err
+	case r.GetError() != nil:
+		return nil, fmt.Errorf("node: status of node %d: %s", id, r.GetError().GetMessage())
+	}
+	return r.GetStatus(), nil
+}
+
+var errAlone = errors.New("node: there are no other nodes")

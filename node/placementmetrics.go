@@ -1,0 +1,36 @@
+package node
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// Exported by the node that leads meta.
+var (
+	placementTarget   = gaugeFamily("placement_target_replicas", "Replicas that each tablet ought to have, as nodes allow.")
+	placementUnder    = gaugeFamily("placement_under_replicated_tablets", "Tablets with fewer voters on live nodes.")
+	placementChanging = gaugeFamily("placement_changing_tablets", "Tablets whose replicas are being changed.")
+	placementOrders   = gaugeFamily("placement_orders", "Moves that an operator has ordered and that are not done.")
+	placementBlocked  = gaugeFamily("placement_blocked", "Changes that can't go on.")
+	placementMoves    = counterFamily("placement_moves_total", "Replicas moved or added since this node leads meta.")
+	placementLeaders  = counterFamily("placement_transfers_total", "Leaders moved since this node leads meta.")
+	placementFailures = counterFamily("placement_failures_total", "Turns of placement that failed since this node leads meta.")
+)
+
+func (m metrics) collectPlacement(out chan<- prometheus.Metric, s *pb.PlacementStatus) {
+	if s == nil {
+		return
+	}
+	send := func(f family, value uint64) {
+		out <- prometheus.MustNewConstMetric(f.desc, f.kind, float64(value))
+	}
+	send(placementTarget, uint64(s.Target))
+	send(placementUnder, uint64(s.UnderReplicated))
+	send(placementChanging, uint64(s.Changing))
+	send(placementOrders, uint64(s.Orders))
+	send(placementBlocked, uint64(len(s.Blocked)))
+	send(placementMoves, s.Moves)
+	send(placementLeaders, s.Transfers)
+	send(placementFailures, s.Failures)
+}
