@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -85,6 +86,8 @@ type Door struct {
 	registry Registry // nil: not open yet
 	said     string   // what was logged last, and when
 	saidAt   time.Time
+
+	registered atomic.Bool // this incarnation, through the registry
 
 	attempts   uint64 // to found a cluster, by this process
 	complete   string // the set of fresh nodes that is expected, and since when it is complete

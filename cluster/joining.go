@@ -224,38 +224,40 @@ func (d *Door) ofCluster(all []greeting) []greeting {
 	})
 }
 
-// Upkeep registers this incarnation through the registry, now that the node can reach meta by itself, and then keeps what the
-// node knows of the others up to date for its next start, until ctx ends. It returns an error only if the node is refused: it
-// must stop then.
-func (d *Door) Upkeep(ctx context.Context, r Registry) error {
+// Register registers this incarnation through the registry, now that the node can reach meta by itself: once, unless it is done.
+func (d *Door) Register(ctx context.Context, r Registry) error {
+	if d.registered.Load() {
+		return nil
+	}
 	id, a := d.cfg.Self.Identity(), d.cfg.Addresses
-	record := &wire.NodeRecord{
+	err := r.Register(ctx, &wire.NodeRecord{
 		NodeId: id.NodeID, Incarnation: id.Incarnation, Labels: d.cfg.Labels, Version: d.cfg.Version,
 		Listen: a.GetListen(), Peer: a.GetPeer(), Gossip: a.GetGossip(), Http: a.GetHttp(),
-	}
-	for registered := false; ; {
-		var err error
-		if !registered {
-			err = r.Register(ctx, record)
-			registered = err == nil
-		}
+	})
+	d.registered.Store(err == nil)
+	return err
+}
+
+// Upkeep registers, as often as it takes, and then keeps what the node knows of the others up to date for its next start,
+// until ctx ends. It returns an error only if the node is refused: it must stop then.
+func (d *Door) Upkeep(ctx context.Context, r Registry) error {
+	for {
+		wait := d.cfg.Timing.Upkeep
+		err := d.Register(ctx, r)
 		if isRefusal(err) {
 			return err
 		}
-		if registered {
+		if err == nil {
 			err = d.noteContacts(ctx, r)
 		}
-		wait := d.cfg.Timing.Upkeep
 		switch {
-		case !registered:
+		case err != nil && ctx.Err() == nil:
+			d.say("meta is not reached yet", "error", err)
 			wait = d.cfg.Timing.Round
 		case len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect:
 			// One of those that were to found the cluster together may know nobody but itself, if the others' Join names it.
 			d.greet(ctx, d.cfg.Join)
 			wait = 10 * d.cfg.Timing.Round
-		}
-		if err != nil && ctx.Err() == nil {
-			d.say("meta is not reached yet", "error", err)
 		}
 		if d.pause(ctx, wait) != nil {
 			return nil

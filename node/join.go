@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -78,15 +79,19 @@ func openEntrance(cfg Config, files *certs.Files, st *store.Store, bootstrap fun
 	return e, nil
 }
 
+// openCerts loads the node's certificates, if it has any; before anything is made or bound.
+func (n *Node) openCerts() (err error) {
+	if n.cfg.Certs == "" {
+		return nil
+	}
+	if n.files, err = certs.Open(certs.NodeSource(n.cfg.Certs), n.cfg.Logger); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	return nil
+}
+
 // join opens the node's listeners and its record, and returns when it belongs to a cluster.
 func (n *Node) join(ctx context.Context) error {
-	var files *certs.Files
-	var err error
-	if n.cfg.Certs != "" {
-		if files, err = certs.Open(certs.NodeSource(n.cfg.Certs), n.cfg.Logger); err != nil {
-			return fmt.Errorf("node: %w", err)
-		}
-	}
 	n.servers = &servers{}
 	bootstrap := func(b *store.Batch, node uint64) {
 		for _, d := range cluster.FirstTablets(node) {
@@ -96,7 +101,8 @@ func (n *Node) join(ctx context.Context) error {
 	if err := n.openHTTP(); err != nil {
 		return err
 	}
-	n.entrance, err = openEntrance(n.cfg, files, n.store, bootstrap, entranceParts{
+	var err error
+	n.entrance, err = openEntrance(n.cfg, n.files, n.store, bootstrap, entranceParts{
 		contact: n.parts.Contact, alone: n.parts.Members != nil, http: n.HTTPAddr(),
 	})
 	if err != nil {
@@ -278,12 +284,20 @@ func (e *entrance) known() []string {
 // metaDescriptor is where meta was when the node last heard of it; nil if it has not.
 func (e *entrance) metaDescriptor() *pb.TabletDescriptor { return e.self.Contacts().Meta }
 
-// open lets others in from now on, and registers this incarnation in meta, if nobody has yet, until close. refused is called
-// if meta does not take it: this process must end.
+// firstRegister bounds how long the first attempt to register holds up the start.
+const firstRegister = 2 * time.Second
+
+// open lets others in from now on, and registers this incarnation in meta: at once, or later as soon as that is possible.
+// refused is called if meta does not take it: this process must end.
 func (e *entrance) open(r cluster.Registry, refused func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.end = cancel
 	e.door.Open(r)
+	first, done := context.WithTimeout(ctx, firstRegister)
+	defer done()
+	if err := e.door.Register(first, r); err != nil {
+		e.cfg.Logger.Debug("not registered yet", "error", err) // the upkeep goes on
+	}
 	e.upkeep.Go(func() {
 		if err := e.door.Upkeep(ctx, r); err != nil {
 			refused(err)

@@ -2,11 +2,28 @@ package node
 
 import (
 	"cmp"
+	"context"
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 )
+
+// Nodes implements txn.Admin: the node table in meta beside what this node has heard by gossip.
+func (a *admin) Nodes(ctx context.Context, _ *pb.NodesRequest) (*pb.NodesResponse, error) {
+	records, err := a.n.meta.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	table := make([]*pb.Node, len(records))
+	for i, r := range records {
+		table[i] = &pb.Node{
+			NodeId: r.NodeId, Incarnation: r.Incarnation, Listen: r.Listen, Peer: r.Peer, Gossip: r.Gossip, Http: r.Http,
+			Labels: r.Labels, State: r.State, Version: r.Version,
+		}
+	}
+	return &pb.NodesResponse{Nodes: nodesOf(table, a.n.members.Alive())}, nil
+}
 
 // nodesOf adds what gossip says to the node table. Nodes that meta has not heard of yet come last.
 func nodesOf(records []*pb.Node, members []cluster.Member) []*pb.Node {

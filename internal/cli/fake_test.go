@@ -26,6 +26,7 @@ type fakeCluster struct {
 	tablets       []*pb.TabletDescriptor
 	catalogue     *pb.Catalogue
 	status        *pb.NodeStatusResponse
+	nodes         []*pb.Node
 	history       []*pb.HistoryEntry
 	// rows overrides history for single rows: those of primaries, say.
 	rows      map[string][]*pb.HistoryEntry
@@ -120,6 +121,9 @@ func (f *fakeCluster) Worker() mvcc.Worker                               { retur
 func (f *fakeCluster) Close() error                                      { return nil }
 func (f *fakeCluster) SplitTablet(context.Context, string, string) error { return f.fail }
 func (f *fakeCluster) DropTable(context.Context, string) error           { return f.fail }
+func (f *fakeCluster) Nodes(context.Context, *pb.NodesRequest) (*pb.NodesResponse, error) {
+	return &pb.NodesResponse{Nodes: f.nodes}, f.fail
+}
 func (f *fakeCluster) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	if f.hang {
 		<-ctx.Done()
@@ -135,6 +139,14 @@ func (f *fakeCluster) CreateTable(_ context.Context, name string, _ []string) (*
 func bankCluster() *fakeCluster {
 	return &fakeCluster{
 		tables: []*pb.Table{{Id: 16, Name: "bank", SplitKeys: [][]byte{[]byte("m")}}},
+		nodes: []*pb.Node{
+			{
+				NodeId: 1, Incarnation: 3, Listen: "127.0.0.1:7800", State: pb.NodeState_NODE_STATE_ACTIVE, Alive: true, LeadsMeta: true,
+				Labels: map[string]string{"zone": "a"}, Replicas: 3, Leaders: 2, SizeBytes: 3 << 20, Load: 120, DiskFree: 9 << 30, Version: "v1",
+			},
+			{NodeId: 2, Incarnation: 1, Listen: "127.0.0.1:7900", State: pb.NodeState_NODE_STATE_DRAINING, Version: "v1"},
+			{NodeId: 5, Incarnation: 1, Listen: "127.0.0.1:8000", Alive: true},
+		},
 		tablets: []*pb.TabletDescriptor{
 			{TabletId: 1, Epoch: 1, EndTable: 16, Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 1}}},
 			{TabletId: 2, Epoch: 3, StartTable: 16, EndTable: 16, EndRow: []byte("m"), Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 1}}},

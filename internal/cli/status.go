@@ -29,7 +29,14 @@ func (r *run) statusCommand() *cobra.Command {
 				if r.output == outputJSON {
 					return r.statusJSON(status)
 				}
-				return r.statusTable(status, time.Now())
+				// Meta may have no leader: what the node knows of itself is all the more wanted then.
+				asking, cancel := context.WithTimeout(ctx, time.Second)
+				defer cancel()
+				nodes, err := s.transport.Nodes(asking, &pb.NodesRequest{})
+				if err != nil {
+					nodes = nil
+				}
+				return r.statusTable(status, nodes.GetNodes(), time.Now())
 			})
 		},
 	}
@@ -47,7 +54,7 @@ func (r *run) statusJSON(status *pb.NodeStatusResponse) error {
 }
 
 // statusTable sums up tablets and observers; `tablet ls` and `observer ls` have them one by one.
-func (r *run) statusTable(s *pb.NodeStatusResponse, now time.Time) error {
+func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) error {
 	leaders, locks := 0, uint64(0)
 	var reads, mutations, batches uint64
 	for _, t := range s.Tablets {
@@ -66,6 +73,9 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, now time.Time) error {
 	var g grid
 	g.add("cluster", s.ClusterId)
 	g.add("node", fmt.Sprintf("%d, incarnation %d", s.NodeId, s.Incarnation))
+	if len(nodes) > 0 {
+		g.add("members", members(nodes))
+	}
 	g.add("version", s.Version)
 	g.add("clients", strings.Join(addresses(s), ", "))
 	if s.Http != "" {

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/pbjson"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// nodeCommand holds the commands about the cluster's nodes.
+func (r *run) nodeCommand() *cobra.Command {
+	return group("node", "List the cluster's nodes", r.example("node ls"), r.nodeList())
+}
+
+// nodeList shows the node table, which meta keeps, beside what the answering node has heard of each by gossip.
+func (r *run) nodeList() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List the nodes that ever joined, and what the answering node has heard of them",
+		Example: r.example("node ls", "node ls -o json"),
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return r.talk(cmd, r.nodes)
+		},
+	}
+	return r.withClient(cmd)
+}
+
+// nodes prints one line a node.
+func (r *run) nodes(ctx context.Context, s *session) error {
+	nodes, err := s.transport.Nodes(ctx, &pb.NodesRequest{})
+	if err != nil {
+		return err
+	}
+	var g grid
+	g.numbers(5, 6, 7, 8, 9)
+	g.add("NODE", "ADDRESS", "STATE", "HERE", "ZONE", "REPLICAS", "LEADERS", "SIZE", "OPS/S", "FREE", "VERSION")
+	for _, n := range nodes.GetNodes() {
+		if r.output == outputJSON {
+			text, err := pbjson.Marshal(n)
+			if err != nil {
+				return err
+			}
+			if _, err := r.Stdout.Write(append(text, '\n')); err != nil {
+				return err
+			}
+			continue
+		}
+		g.add(nodeLine(n)...)
+	}
+	if r.output == outputJSON {
+		return nil
+	}
+	return g.write(r.Stdout)
+}
+
+// nodeLine is a node's line in the table.
+func nodeLine(n *pb.Node) []string {
+	state := wire.NodeStateName(n.State)
+	if n.State == pb.NodeState_NODE_STATE_UNSPECIFIED {
+		state = "joining" // gossip knows it, meta does not yet
+	}
+	zone := n.Labels["zone"]
+	if zone == "" {
+		zone = "-"
+	}
+	line := []string{fmt.Sprint(n.NodeId), n.Listen, state}
+	if !n.Alive {
+		return append(line, "away", zone, "-", "-", "-", "-", "-", n.Version)
+	}
+	here := "alive"
+	if n.LeadsMeta {
+		here = "alive, leads meta"
+	}
+	return append(line, here, zone, fmt.Sprint(n.Replicas), fmt.Sprint(n.Leaders), byteText(int64(n.SizeBytes)), fmt.Sprint(n.Load),
+		byteText(int64(n.DiskFree)), n.Version)
+}
+
+// members sums up the nodes for status.
+func members(nodes []*pb.Node) string {
+	alive, leader := 0, "unknown"
+	for _, n := range nodes {
+		if n.Alive {
+			alive++
+		}
+		if n.LeadsMeta {
+			leader = fmt.Sprintf("node %d", n.NodeId)
+		}
+	}
+	return fmt.Sprintf("%d nodes, %d alive; meta's leader: %s", len(nodes), alive, leader)
+}
