@@ -18,6 +18,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -54,6 +55,7 @@ type Node struct {
 	carrier  *cluster.Carrier
 	oracles  *cluster.Oracles
 	meta     *cluster.Meta
+	files    *certs.Files // nil: plain text
 	host     *host
 	oracle   *oracle.Oracle
 	lockd    *lockd.Lockd
@@ -113,6 +115,9 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 const closeTimeout = 10 * time.Second
 
 func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
+	if err := n.openCerts(); err != nil {
+		return err
+	}
 	if err := n.openStore(); err != nil {
 		return err
 	}

@@ -128,10 +128,10 @@ func (r *run) classify(err error) (code int, hint string) {
 	switch {
 	case errors.Is(err, errInterrupted):
 		return ExitFailed, ""
-	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
-		return ExitUnavailable, "is the node up? `" + r.Name + " status` asks it; --timeout waits longer"
 	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "tls: "):
 		return ExitUnavailable, fmt.Sprintf("the node and this command do not accept each other's certificates: `%s cert show` looks at --certs", r.Name)
+	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
+		return ExitUnavailable, "is the node up? `" + r.Name + " status` asks it; --timeout waits longer"
 	case errors.Is(err, percolator.ErrUnavailable), status.Code(rootCause(err)) == codes.Unavailable:
 		return ExitUnavailable, fmt.Sprintf("start a node (`%s start --dir D --insecure`) or name one with --addr", r.Name)
 	case errors.Is(err, percolator.ErrOverloaded):
