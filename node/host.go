@@ -42,7 +42,6 @@ type failedTablet struct {
 	id  uint64
 	err error
 }
-type startTablet struct{ descriptor *pb.TabletDescriptor }
 type reportTablet struct{ descriptor *pb.TabletDescriptor }
 
 func newHost(n *Node) *host {
@@ -55,10 +54,7 @@ func newHost(n *Node) *host {
 }
 
 func (h *host) receive(c actor.Context) {
-	switch m := c.Message().(type) {
-	case *startTablet:
-		h.start(m.descriptor.TabletId)
-	case *failedTablet:
+	if m, ok := c.Message().(*failedTablet); ok {
 		h.reopen(m)
 	}
 }
@@ -68,9 +64,7 @@ func (h *host) start(id uint64) {
 	if h.n.router.Port(id) != nil {
 		return
 	}
-	if err := h.n.spawnTablet(id); err != nil {
-		h.n.cfg.Logger.Error("a tablet could not be started", "tablet", id, "error", err)
-	}
+	h.n.replicas.SplitApplied(id)
 }
 
 // report is the actor that writes into meta what tablets say of themselves.
@@ -130,7 +124,7 @@ func (n *Node) timestampsNow(count int) (mvcc.Timestamp, bool) {
 func (h *host) SplitApplied(left, right *pb.TabletDescriptor) {
 	h.n.router.Update(left)
 	h.n.router.Update(right)
-	h.n.system.Root.Send(h.pid, &startTablet{right})
+	h.n.replicas.SplitApplied(right.TabletId)
 	h.n.system.Root.Send(h.reports, &reportTablet{left})
 }
 
@@ -160,7 +154,7 @@ func (h *host) Following(id, node uint64) { h.n.router.Led(id, node) }
 func (h *host) Changed(d *pb.TabletDescriptor) { h.n.router.Update(d) }
 
 // Removed implements tablet.Host: the replica is destroyed.
-func (h *host) Removed(uint64) {}
+func (h *host) Removed(id uint64) { h.n.replicas.RemovedHere(id) }
 
 // SendRaft implements tablet.Host.
 func (h *host) SendRaft(m *wire.RaftMessage) {
@@ -184,17 +178,17 @@ func (h *host) reopen(m *failedTablet) {
 		return
 	}
 	h.reopens[m.id]++
-	err := h.n.stopTablet(m.id)
-	if err == nil {
-		err = h.n.logs.Barrier()
-	}
-	if err == nil {
-		err = h.n.spawnTablet(m.id)
-	}
-	if err != nil {
-		h.n.cfg.Logger.Error("a tablet could not be opened anew", "tablet", m.id, "error", err)
-		return
-	}
+	h.n.replicas.Reopen(m.id, func(err error) {
+		if err != nil {
+			h.n.cfg.Logger.Error("a tablet could not be opened anew", "tablet", m.id, "error", err)
+			return
+		}
+		h.startOthers()
+	})
+}
+
+// startOthers starts what the store has and nobody has started.
+func (h *host) startOthers() {
 	// The panic may have come between a split and the word of it.
 	stored, err := h.n.storedTablets()
 	if err != nil {
@@ -266,22 +260,18 @@ func (n *Node) storedTablets() (ids []uint64, err error) {
 // startTablets starts all tablets of the store and waits until those lead that have no other replica. Who leads the others
 // is up to their groups.
 func (n *Node) startTablets(ctx context.Context) error {
-	ids, err := n.storedTablets()
+	err := n.replicas.Start(func(ids []uint64) {
+		if n.peers == nil {
+			for _, id := range ids {
+				n.host.starting[id] = true
+			}
+		}
+		if len(n.host.starting) == 0 {
+			close(n.host.all)
+		}
+	})
 	if err != nil {
 		return err
-	}
-	if n.peers == nil {
-		for _, id := range ids {
-			n.host.starting[id] = true
-		}
-	}
-	if len(n.host.starting) == 0 {
-		close(n.host.all)
-	}
-	for _, id := range ids {
-		if err := n.spawnTablet(id); err != nil {
-			return fmt.Errorf("node: %w", err)
-		}
 	}
 	select {
 	case <-n.host.all:

@@ -57,6 +57,7 @@ type Node struct {
 	meta     *cluster.Meta
 	files    *certs.Files // nil: plain text
 	host     *host
+	replicas *replicas
 	oracle   *oracle.Oracle
 	lockd    *lockd.Lockd
 	client   *txn.Client
@@ -132,6 +133,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.snapshot = tablet.NewSnapshotSender(n.sendChunk, tablet.SnapshotConfig{Logger: n.cfg.Logger})
 	n.ticker = tablet.NewTicker(n.system, tablet.DefaultTick)
 	n.host = newHost(n)
+	n.replicas = newReplicas(replicaActors{n}, n.store, n.logs, n.identity.NodeID, n.cfg.Logger)
 	if err := n.openPeers(); err != nil {
 		return err
 	}
@@ -254,6 +256,9 @@ func (n *Node) stop() error {
 	if n.host != nil {
 		add(n.system.Root.StopFuture(n.host.pid).Wait())
 		add(n.system.Root.StopFuture(n.host.reports).Wait())
+	}
+	if n.replicas != nil {
+		n.replicas.Close()
 	}
 	for _, id := range n.router.Held() {
 		add(n.stopTablet(id))

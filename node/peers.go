@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
@@ -196,14 +195,14 @@ func (h *peerHandler) lockd(deadline time.Time, req *wire.LockdRequest, reply fu
 
 // receiveRaft hands a message to the replica that it is for.
 func (n *Node) receiveRaft(m *wire.RaftMessage) {
-	if port := n.router.Port(m.GetTabletId()); port != nil {
-		tablet.Receive(n.system, port.PID(), m)
-	}
+	n.replicas.Deliver(m)
 }
 
 // receiveSnapshot hands a piece of a snapshot to the replica that it is for.
-func (n *Node) receiveSnapshot(_ uint64, _ time.Time, _ *wire.SnapshotChunk, reply func(*wire.PeerResponse)) {
-	reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: &wire.SnapshotAnswer{Refused: "no snapshots are taken here"}}})
+func (n *Node) receiveSnapshot(_ uint64, _ time.Time, c *wire.SnapshotChunk, reply func(*wire.PeerResponse)) {
+	n.replicas.Chunk(c, func(a *wire.SnapshotAnswer) {
+		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: a}})
+	})
 }
 
 // latest is at least every timestamp that the oracle has given out up to ts, if it has given out ts; else it is below ts.

@@ -31,7 +31,11 @@ func openForReopen(t *testing.T) (*Node, context.Context) {
 }
 
 // panics makes the tablet panic and waits until its actor has begun to say so.
-func (n *Node) panics(id uint64) { n.system.Root.Send(n.router.Port(id).PID(), &tablet.Call{}) }
+func (n *Node) panics(id uint64) {
+	if port := n.router.Port(id); port != nil { // else it is being opened anew
+		n.system.Root.Send(port.PID(), &tablet.Call{})
+	}
+}
 
 // until polls a condition for less time than a report to a meta tablet that does not serve takes.
 func until(t *testing.T, what string, ok func() bool) {
@@ -46,7 +50,11 @@ func until(t *testing.T, what string, ok func() bool) {
 
 func (n *Node) serves(ctx context.Context, id uint64) bool {
 	req := &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}
-	r, err := n.router.Port(id).Ask(ctx, req, true)
+	port := n.router.Port(id)
+	if port == nil {
+		return false
+	}
+	r, err := port.Ask(ctx, req, true)
 	return err == nil && r.GetStatus().GetLeader()
 }
 

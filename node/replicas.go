@@ -118,16 +118,13 @@ func (r *replicas) Start(before func(tablets []uint64)) error {
 	return nil
 }
 
-// open starts a replica's actor, and lets messages through to it.
+// open starts a replica's actor. It may be heard of before this returns.
 func (r *replicas) open(tablet, id uint64) error {
-	if err := r.owner.openReplica(tablet); err != nil {
-		return err
-	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	h := r.holder(tablet)
 	h.id, h.heard = id, time.Now()
-	return nil
+	r.mu.Unlock()
+	return r.owner.openReplica(tablet)
 }
 
 // holder is what is known of a tablet; mu is held.
@@ -305,6 +302,19 @@ func (r *replicas) Removed(id, replica uint64) {
 			r.logger.Error("a removed replica could not be destroyed; the next start goes on with it", "tablet", id, "error", err)
 		}
 	})
+}
+
+// RemovedHere is Removed for the replica that is here when it is called: its own actor calls it.
+func (r *replicas) RemovedHere(id uint64) {
+	r.mu.Lock()
+	replica := uint64(0)
+	if h := r.held[id]; h != nil {
+		replica = h.id
+	}
+	r.mu.Unlock()
+	if replica != 0 {
+		r.Removed(id, replica)
+	}
 }
 
 // destroy removes the tablet's replica here if it is the one named, or a lower one.

@@ -103,7 +103,7 @@ func newReplicaRig(t *testing.T, held ...*pb.TabletDescriptor) *replicaRig {
 	logs := tablet.SpawnLog(system, st.LogWriter(), actorkit.BatchConfig{}, quiet)
 	b := &store.Batch{}
 	for _, d := range held {
-		tablet.Bootstrap(b, d)
+		tablet.Bootstrap(b, d, 1)
 	}
 	if err := st.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		t.Fatal(err)
@@ -224,8 +224,8 @@ func TestSplitComesLate(t *testing.T) {
 		t.Fatal("a tablet was made whose rows wait to be split off here")
 	}
 	b := &store.Batch{}
-	tablet.Bootstrap(b, of(2, 2, "a", "m", 1))
-	tablet.Bootstrap(b, child)
+	tablet.Bootstrap(b, of(2, 2, "a", "m", 1), 1)
+	tablet.Bootstrap(b, child, 1)
 	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestSplitOverWaiting(t *testing.T) {
 	r.Deliver(message(child, 1))
 	r.settle()
 	b := &store.Batch{}
-	tablet.Bootstrap(b, child)
+	tablet.Bootstrap(b, child, 1)
 	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		t.Fatal(err)
 	}
