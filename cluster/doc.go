@@ -1,6 +1,6 @@
 // Package cluster is how a node knows the cluster: its own identity, the cluster's tables, tablet map and observer
-// catalogue in the meta tablet, and where each tablet is reached. On one node there is one answer to the last question;
-// gossip, remoting and placement join these files when there are several (design section 9).
+// catalogue in the meta tablet, where each tablet is reached, and how nodes become one cluster (design section 9). Who is alive
+// is package gossip's.
 //
 // Invariants:
 //  1. Table and tablet ids are never used twice: each comes from a counter in meta, raised by a conditional write.
@@ -16,6 +16,36 @@
 //  7. The node table has one record a node. Of two processes with one node's identity only the later incarnation stands, and
 //     of two with the same incarnation the first. What placement decides by, a node's state and since when it is gone, is
 //     in it, in oracle time: gossip alone moves nothing.
+//
+//  8. A node serves nothing before its cluster's id and its own are durable, and belongs to one cluster for good.
+//
+// # Founding a cluster together
+//
+// N fresh nodes with the same --join and --expect N find each other by Hello: each asks the addresses that it was given and
+// those that it hears of, and tells whoever asks of all fresh nodes that it has heard of. Who has answered within some seconds
+// counts as there. Exactly one of them must found the cluster; the others join it like any other. A node founds when
+//
+//   - exactly N fresh nodes are there, itself included, all with the same N. More: which belong together nobody knows, and
+//     none founds;
+//   - all N have promised to let it, itself included. A promise is durable, and goes to one founder at a time.
+//
+// So two nodes that see the same N cannot both found: each needs the promise of every node, the other one included. Nodes are
+// asked in the order of their ids, as one takes several locks: of two founders one is refused by the first node that both ask.
+// The node with the lowest id asks at once, each next one some seconds later: any of them can found if the lowest one does not.
+//
+// What a crash does. A process that ends between promise and founding comes back with its directory, remembers, and is asked
+// again; the founder that comes back asks again, or has founded. A promise never expires: who holds it may have founded, and
+// be away just now. Only the founder itself gives promises back, when it is refused: it knows that it has not founded. That
+// is how it goes on after a directory was lost and other nodes are there than those of the first attempt. Attempts are
+// numbered, so that a late word of giving back does not undo the promise of a later attempt. One case needs a person: the
+// directory of a founder that holds promises is lost. Nobody can know whether it had founded; the log of the others says what to
+// do. A node that has waited for others never begins a cluster by itself (ErrWaiting).
+//
+// # Coming back
+//
+// A node that belongs to a cluster registers each incarnation in meta: with the help of any node that answers within seconds, or,
+// when all start at once, by itself as soon as meta has a leader. A process that is refused (its identity in use, or a later
+// incarnation registered) must end.
 //
 // A crash loses nothing: all of it is in the meta tablet or the store. Called by: node.
 package cluster

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -512,4 +513,78 @@ func TestOtherClusterIsRefused(t *testing.T) {
 			t.Errorf("the one that is asked: %v", got)
 		}
 	})
+}
+
+// TestHelloIsBounded: whoever says Hello with made-up names takes a bounded place, and none for ever.
+func TestHelloIsBounded(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		h := s.build("a", 3, "a")
+		h.start()
+		say := func(node uint64, addr string) *pb.HelloResponse {
+			r, err := h.door.Hello(t.Context(), &pb.HelloRequest{NodeId: node, Addresses: &pb.NodeAddresses{Listen: addr}, Expect: 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		for i := range uint64(10 * maxFresh) {
+			say(i, fmt.Sprint("nowhere", i))
+		}
+		say(1<<40, strings.Repeat("x", maxAddress+1))
+		if r := say(0, ""); len(r.Fresh) != maxFresh {
+			t.Errorf("%d are remembered", len(r.Fresh))
+		}
+		if n := len(h.door.targets()); n > maxFresh+1 {
+			t.Errorf("%d addresses are asked", n)
+		}
+		<-time.After(time.Minute)
+		if r := say(9999, "b"); len(r.Fresh) != 1 {
+			t.Errorf("a minute later %d are told of", len(r.Fresh))
+		}
+		if len(s.begun) != 0 {
+			t.Error("made-up nodes founded a cluster")
+		}
+	})
+}
+
+// only are members that a test lays down.
+type only struct {
+	Alone
+	other Member
+}
+
+func (o only) Member(node uint64) (Member, bool) { return o.other, node == o.other.NodeID }
+
+// TestRegistryRefusesCopies: a node id that is alive elsewhere is in use, whatever the incarnation; at the same address it is
+// the same node's next process.
+func TestRegistryRefusesCopies(t *testing.T) {
+	_, m := newWorld(t)
+	r := &MetaRegistry{
+		Meta: m, Members: only{other: Member{NodeID: 2, Incarnation: 4, Listen: "a:1", Gossip: "a:3"}},
+		Now:    func(context.Context) (mvcc.Timestamp, error) { return 77, nil },
+		Tablet: func() *pb.TabletDescriptor { return FirstTablets(1)[0] },
+	}
+	for _, tc := range []struct {
+		node, incarnation uint64
+		listen, gossip    string
+		want              error
+	}{
+		{2, 4, "b:1", "b:3", ErrDuplicateNode},
+		{2, 5, "b:1", "b:3", ErrDuplicateNode},
+		{2, 5, "a:1", "b:3", ErrDuplicateNode},
+		{2, 5, "a:1", "a:3", nil},
+		{2, 5, "a:1", "a:3", nil},
+		{2, 4, "a:1", "a:3", ErrStaleIncarnation},
+		{3, 1, "c:1", "c:3", nil},
+		{3, 1, "d:1", "d:3", ErrDuplicateNode},
+	} {
+		err := r.Register(t.Context(), &wire.NodeRecord{NodeId: tc.node, Incarnation: tc.incarnation, Listen: tc.listen, Gossip: tc.gossip})
+		if !errors.Is(err, tc.want) || (tc.want != nil && !errors.Is(joinError(joinStatus(err)), tc.want)) {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+	c, err := r.Contacts(t.Context())
+	if err != nil || len(c.Nodes) != 2 || c.Meta.GetTabletId() != MetaTablet {
+		t.Errorf("%v, %v", c, err)
+	}
 }
