@@ -1,0 +1,355 @@
+package tablet
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// group is a few nodes with a store each, and the tablets that they have replicas of; their messages go through memory.
+type group struct {
+	tb    testing.TB
+	now   atomic.Uint64 // the last timestamp given out
+	nodes map[uint64]*member
+
+	mu   sync.Mutex
+	drop func(m *wire.RaftMessage) bool // nil: nothing is lost
+	sent int
+}
+
+// member is a node of the group, and the host of its tablets.
+type member struct {
+	g       *group
+	id      uint64
+	system  *actor.ActorSystem
+	store   *store.Store
+	logs    *LogActor
+	readers *ReadPool
+	ticker  *Ticker
+	spawns  sync.WaitGroup
+
+	mu      sync.Mutex
+	ports   map[uint64]*Port
+	removed map[uint64]bool
+	changed []*pb.TabletDescriptor
+	alone   Alone
+}
+
+// testTick is fast, for tests that wait for elections.
+const testTick = 20 * time.Millisecond
+
+// groupTablet is the tablet that groups begin with.
+const groupTablet = 2
+
+// newGroup starts nodes 1 to n, of which the first voters have a replica of the tablet each. tick 0: a test ticks.
+func newGroup(tb testing.TB, n, voters int, tick time.Duration) *group {
+	tb.Helper()
+	g := &group{tb: tb, nodes: map[uint64]*member{}}
+	if tick == 0 {
+		tick = time.Hour
+	}
+	for id := uint64(1); id <= uint64(n); id++ {
+		g.nodes[id] = g.newMember(id, tick)
+	}
+	d := &pb.TabletDescriptor{TabletId: groupTablet, Epoch: 1, StartTable: 16, EndUnbounded: true, NextReplicaId: uint64(voters) + 1}
+	for id := uint64(1); id <= uint64(voters); id++ {
+		d.Replicas = append(d.Replicas, &pb.Replica{ReplicaId: id, NodeId: id})
+	}
+	for id := uint64(1); id <= uint64(voters); id++ {
+		g.nodes[id].bootstrap(d, id)
+	}
+	for id := uint64(1); id <= uint64(voters); id++ {
+		g.nodes[id].spawn(groupTablet)
+	}
+	tb.Cleanup(g.close)
+	return g
+}
+
+func (g *group) newMember(id uint64, tick time.Duration) *member {
+	logger := slog.New(slog.DiscardHandler)
+	st, err := store.Open(store.Options{InMemory: true, MemTableSize: 16 << 20, Logger: logger})
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	m := &member{g: g, id: id, store: st, system: actorkit.NewSystem(logger), ports: map[uint64]*Port{}, removed: map[uint64]bool{}}
+	m.logs = SpawnLog(m.system, st.LogWriter(), actorkit.BatchConfig{}, logger)
+	m.readers = NewReadPool(1)
+	m.ticker = NewTicker(m.system, tick)
+	return m
+}
+
+func (m *member) bootstrap(d *pb.TabletDescriptor, replica uint64) {
+	b := &store.Batch{}
+	Bootstrap(b, d, replica)
+	if err := m.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
+		m.g.tb.Fatal(err)
+	}
+}
+
+func (m *member) spawn(id uint64) {
+	cfg := Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler), NodeID: m.id, Ticker: m.ticker}
+	if id == groupTablet {
+		cfg.Alone = &m.alone
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, err := Spawn(m.system, m.store, m.logs, m.readers, id, m, cfg)
+	if err != nil {
+		m.g.tb.Error(err)
+		return
+	}
+	m.ports[id] = p
+}
+
+func (m *member) port(id uint64) *Port {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ports[id]
+}
+
+// stop ends the tablet's actor here, as a crash of its process would: what was sent to the log is written.
+func (m *member) stop(id uint64) {
+	m.mu.Lock()
+	p := m.ports[id]
+	delete(m.ports, id)
+	m.mu.Unlock()
+	if p != nil {
+		if err := m.system.Root.StopFuture(p.PID()).Wait(); err != nil {
+			m.g.tb.Error(err)
+		}
+		if err := m.logs.Barrier(); err != nil {
+			m.g.tb.Error(err)
+		}
+	}
+}
+
+func (g *group) close() {
+	for _, m := range g.nodes {
+		m.spawns.Wait()
+		m.mu.Lock()
+		ids := make([]uint64, 0, len(m.ports))
+		for id := range m.ports {
+			ids = append(ids, id)
+		}
+		m.mu.Unlock()
+		for _, id := range ids {
+			m.stop(id)
+		}
+	}
+	for _, m := range g.nodes {
+		m.ticker.Close()
+		if err := m.logs.Stop(); err != nil {
+			g.tb.Error(err)
+		}
+		m.readers.Close()
+		if err := m.store.Close(); err != nil {
+			g.tb.Error(err)
+		}
+		m.system.Shutdown()
+	}
+}
+
+// lose sets which messages are lost from now on.
+func (g *group) lose(drop func(m *wire.RaftMessage) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.drop = drop
+}
+
+// cut separates a node from all others; 0 heals everything.
+func (g *group) cut(node uint64) {
+	g.lose(func(m *wire.RaftMessage) bool { return node != 0 && (m.FromNode == node || m.ToNode == node) })
+}
+
+// SendRaft implements Host.
+func (m *member) SendRaft(r *wire.RaftMessage) {
+	g := m.g
+	g.mu.Lock()
+	g.sent++
+	lost := g.drop != nil && g.drop(r)
+	g.mu.Unlock()
+	to := g.nodes[r.ToNode]
+	if lost || to == nil {
+		return
+	}
+	if p := to.port(r.TabletId); p != nil {
+		Receive(to.system, p.PID(), r)
+	}
+}
+
+func (m *member) Timestamps(n int, then func(mvcc.Timestamp, error)) { then(m.g.take(n), nil) }
+func (m *member) TimestampsNow(int) (mvcc.Timestamp, bool)           { return 0, false }
+func (m *member) Hint([]mvcc.Cell)                                   {}
+func (m *member) Leading(*pb.TabletDescriptor)                       {}
+func (m *member) Following(uint64, uint64)                           {}
+func (m *member) Failed(id uint64, err error)                        { m.g.tb.Errorf("tablet %d on node %d: %v", id, m.id, err) }
+
+func (m *member) SplitApplied(_, right *pb.TabletDescriptor) {
+	m.spawns.Go(func() { m.spawn(right.TabletId) })
+}
+
+func (m *member) Changed(d *pb.TabletDescriptor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.changed = append(m.changed, d)
+}
+
+func (m *member) Removed(id uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removed[id] = true
+}
+
+func (g *group) take(n int) mvcc.Timestamp {
+	return mvcc.Timestamp(g.now.Add(uint64(n))) - mvcc.Timestamp(n) + 1
+}
+
+// wait looks again and again until ok, for half a minute.
+func (g *group) wait(what string, ok func() bool) {
+	g.tb.Helper()
+	deadline := time.After(30 * time.Second)
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for !ok() {
+		select {
+		case <-look.C:
+		case <-deadline:
+			g.tb.Fatalf("after 30 s still not: %s", what)
+		}
+	}
+}
+
+// status is what the replica on a node says of itself; nil if there is none.
+func (g *group) status(node, tablet uint64) *pb.StatusResponse {
+	p := g.nodes[node].port(tablet)
+	if p == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	r, err := p.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}, true)
+	if err != nil {
+		return nil
+	}
+	return r.GetStatus()
+}
+
+// leader waits until a node leads the tablet that is not among the excepted.
+func (g *group) leader(tablet uint64, except ...uint64) (node uint64) {
+	g.tb.Helper()
+	g.wait("another leader", func() bool {
+		for id := range g.nodes {
+			excepted := false
+			for _, e := range except {
+				excepted = excepted || e == id
+			}
+			if s := g.status(id, tablet); !excepted && s.GetLeader() {
+				node = id
+				return true
+			}
+		}
+		return false
+	})
+	return node
+}
+
+// at asks the replica on one node, once.
+func (g *group) at(node, tablet uint64, req *pb.TabletRequest) *pb.TabletResponse {
+	g.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	p := g.nodes[node].port(tablet)
+	if p == nil {
+		return failure(pb.Error_CODE_NOT_LEADER, "nothing here")
+	}
+	r, err := p.Ask(ctx, req, true)
+	if err != nil {
+		return failure(pb.Error_CODE_UNKNOWN, "%v", err)
+	}
+	return r
+}
+
+// try asks whoever leads, until there is an answer that says what became of the request.
+func (g *group) try(tablet uint64, req *pb.TabletRequest, except ...uint64) (r *pb.TabletResponse) {
+	g.tb.Helper()
+	g.wait("an answer", func() bool {
+		r = g.at(g.leader(tablet, except...), tablet, req)
+		switch r.GetError().GetCode() {
+		case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_OVERLOADED:
+			return false
+		}
+		return true
+	})
+	return r
+}
+
+// do is try for what must succeed.
+func (g *group) do(tablet uint64, req *pb.TabletRequest, except ...uint64) *pb.TabletResponse {
+	g.tb.Helper()
+	r := g.try(tablet, req, except...)
+	if r.Error != nil {
+		g.tb.Fatalf("%T: %v", req.Op, r.Error)
+	}
+	return r
+}
+
+// write commits a value; it may be repeated, for its start timestamp stays the same.
+func (g *group) write(tablet uint64, row, value string, except ...uint64) {
+	g.tb.Helper()
+	req := onePhaseOf(g.take(1), put(row, value))
+	g.wait("a commit", func() bool {
+		r := g.try(tablet, req, except...)
+		if r.GetError().GetCode() == pb.Error_CODE_UNKNOWN {
+			return false
+		}
+		s := r.GetMutation().GetStatus()
+		if r.Error != nil || (s != pb.Status_STATUS_OK && s != pb.Status_STATUS_COMMITTED) {
+			g.tb.Fatalf("write %s: %v", row, r)
+		}
+		return true
+	})
+}
+
+// read is the newest value of a row.
+func (g *group) read(tablet uint64, row string, except ...uint64) string {
+	g.tb.Helper()
+	return string(g.do(tablet, getOf(g.take(1), row), except...).GetGet().Results[0].Value)
+}
+
+// even waits until all nodes have applied the same entries of the tablet, and returns the index.
+func (g *group) even(tablet uint64, nodes ...uint64) (index uint64) {
+	g.tb.Helper()
+	g.wait("all have applied the same", func() bool {
+		index = g.status(nodes[0], tablet).GetAppliedIndex()
+		for _, id := range nodes {
+			if s := g.status(id, tablet); s == nil || s.AppliedIndex != index || s.LastIndex != index {
+				return false
+			}
+		}
+		return true
+	})
+	return index
+}
+
+// stored is what a node's own store has as the newest value of a row.
+func (g *group) stored(node uint64, row string) string {
+	g.tb.Helper()
+	snap := g.nodes[node].store.Snap()
+	defer snap.Close()
+	w, _, err := snap.Newest(mvcc.Cell{Table: 16, Row: row, Column: "c"})
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	return string(w.Value)
+}
