@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -22,6 +25,9 @@ type group struct {
 	tb    testing.TB
 	now   atomic.Uint64 // the last timestamp given out
 	nodes map[uint64]*member
+
+	// first is what a node that is written to without having a replica makes one of: the log from its beginning does the rest.
+	first *pb.TabletDescriptor
 
 	mu   sync.Mutex
 	drop func(m *wire.RaftMessage) bool // nil: nothing is lost
@@ -42,7 +48,8 @@ type member struct {
 	mu      sync.Mutex
 	ports   map[uint64]*Port
 	removed map[uint64]bool
-	changed []*pb.TabletDescriptor
+	made    map[uint64]bool
+	loud    []string // where Alone said something when others could already be elected
 	alone   Alone
 }
 
@@ -66,6 +73,7 @@ func newGroup(tb testing.TB, n, voters int, tick time.Duration) *group {
 	for id := uint64(1); id <= uint64(voters); id++ {
 		d.Replicas = append(d.Replicas, &pb.Replica{ReplicaId: id, NodeId: id})
 	}
+	g.first = d
 	for id := uint64(1); id <= uint64(voters); id++ {
 		g.nodes[id].bootstrap(d, id)
 	}
@@ -82,7 +90,7 @@ func (g *group) newMember(id uint64, tick time.Duration) *member {
 	if err != nil {
 		g.tb.Fatal(err)
 	}
-	m := &member{g: g, id: id, store: st, system: actorkit.NewSystem(logger), ports: map[uint64]*Port{}, removed: map[uint64]bool{}}
+	m := &member{g: g, id: id, store: st, system: actorkit.NewSystem(logger), ports: map[uint64]*Port{}, removed: map[uint64]bool{}, made: map[uint64]bool{}}
 	m.logs = SpawnLog(m.system, st.LogWriter(), actorkit.BatchConfig{}, logger)
 	m.readers = NewReadPool(1)
 	m.ticker = NewTicker(m.system, tick)
@@ -183,10 +191,132 @@ func (m *member) SendRaft(r *wire.RaftMessage) {
 	if lost || to == nil {
 		return
 	}
-	if p := to.port(r.TabletId); p != nil {
+	p := to.port(r.TabletId)
+	if p == nil && r.TabletId == groupTablet && to.comes(r.ToReplica) {
+		to.spawns.Go(func() {
+			to.bootstrap(g.first, r.ToReplica)
+			to.spawn(groupTablet)
+		})
+	}
+	if p != nil {
 		Receive(to.system, p.PID(), r)
 	}
 }
+
+// comes reports, once, that a replica is to be made here that was not among the first.
+func (m *member) comes(replica uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if replica < m.g.first.NextReplicaId || m.made[replica] {
+		return false
+	}
+	m.made[replica] = true
+	return true
+}
+
+// kind is the type of a message between replicas.
+func kind(m *wire.RaftMessage) raftpb.MessageType {
+	message := &raftpb.Message{}
+	if err := proto.Unmarshal(m.Message, message); err != nil {
+		panic(err)
+	}
+	return message.GetType()
+}
+
+// tick lets one interval pass on the nodes.
+func (g *group) tick(nodes ...uint64) {
+	for _, id := range nodes {
+		g.nodes[id].ticker.tick()
+	}
+}
+
+// elect ticks the nodes until one of them leads.
+func (g *group) elect(tablet uint64, nodes ...uint64) (leader uint64) {
+	g.tb.Helper()
+	g.wait("an election", func() bool {
+		g.tick(nodes...)
+		for _, id := range nodes {
+			if g.status(id, tablet).GetLeader() {
+				leader = id
+				return true
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+// others are the nodes of the group but one.
+func (g *group) others(but uint64) (ids []uint64) {
+	for id := uint64(1); id <= uint64(len(g.nodes)); id++ {
+		if id != but {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// tell asks the replica on a node, and does not wait.
+func (g *group) tell(node, tablet uint64, req *pb.TabletRequest) <-chan result {
+	g.tb.Helper()
+	answer := make(chan result, 1)
+	if err := g.nodes[node].port(tablet).Tell(req, time.Time{}, true, func(a result) { answer <- a }); err != nil {
+		g.tb.Fatal(err)
+	}
+	return answer
+}
+
+// code waits for the answer and returns its error's code.
+func (g *group) code(answer <-chan result) pb.Error_Code {
+	g.tb.Helper()
+	select {
+	case a := <-answer:
+		if a.Err != nil {
+			g.tb.Fatal(a.Err)
+		}
+		return a.Value.GetError().GetCode()
+	case <-time.After(20 * time.Second):
+		g.tb.Fatal("no answer within 20 s")
+		return 0
+	}
+}
+
+// change has the replicas changed, whoever leads, and returns the descriptor.
+func (g *group) change(tablet uint64, steps ...*pb.ReplicaChange) (d *pb.TabletDescriptor) {
+	g.tb.Helper()
+	g.wait(fmt.Sprintf("changed by %v", steps), func() bool {
+		node := g.leader(tablet)
+		s := g.status(node, tablet)
+		if s == nil {
+			return false
+		}
+		r := g.at(node, tablet, changeOf(s.Tablet.Epoch, steps...))
+		switch r.GetError().GetCode() {
+		case pb.Error_CODE_UNSPECIFIED:
+			d = r.GetChangeReplicas().Tablet
+			return true
+		case pb.Error_CODE_INVALID:
+			g.tb.Fatal(r.Error)
+		}
+		return false
+	})
+	return d
+}
+
+func changeOf(epoch uint64, steps ...*pb.ReplicaChange) *pb.TabletRequest {
+	return &pb.TabletRequest{Epoch: epoch, Op: &pb.TabletRequest_ChangeReplicas{ChangeReplicas: &pb.ChangeReplicasRequest{Changes: steps}}}
+}
+
+func step(kind pb.ReplicaChange_Kind, node uint64) *pb.ReplicaChange {
+	return &pb.ReplicaChange{Kind: kind, NodeId: node}
+}
+
+const (
+	addLearner = pb.ReplicaChange_KIND_ADD_LEARNER
+	promote    = pb.ReplicaChange_KIND_PROMOTE
+	demote     = pb.ReplicaChange_KIND_DEMOTE
+	dismiss    = pb.ReplicaChange_KIND_REMOVE
+)
 
 func (m *member) Timestamps(n int, then func(mvcc.Timestamp, error)) { then(m.g.take(n), nil) }
 func (m *member) TimestampsNow(int) (mvcc.Timestamp, bool)           { return 0, false }
@@ -202,7 +332,9 @@ func (m *member) SplitApplied(_, right *pb.TabletDescriptor) {
 func (m *member) Changed(d *pb.TabletDescriptor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.changed = append(m.changed, d)
+	if _, _, said := m.alone.Confirmed(); said && len(confOf(d).Voters) > 1 {
+		m.loud = append(m.loud, d.String())
+	}
 }
 
 func (m *member) Removed(id uint64) {
@@ -352,4 +484,15 @@ func (g *group) stored(node uint64, row string) string {
 		g.tb.Fatal(err)
 	}
 	return string(w.Value)
+}
+
+func mustUnmarshal(data []byte, m proto.Message) bool {
+	if err := proto.Unmarshal(data, m); err != nil {
+		panic(err)
+	}
+	return true
+}
+
+func splitOf(row string, right uint64) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{Table: 16, Row: []byte(row), NewTabletId: right}}}
 }

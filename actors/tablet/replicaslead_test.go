@@ -1,0 +1,189 @@
+package tablet
+
+import (
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// replaced is a group in which node old has written a=1, has been cut off, and takes itself for the leader still; node lead
+// is the real one, and has written a=2.
+func replaced(t *testing.T) (g *group, old, lead uint64) {
+	g = newGroup(t, 3, 3, 0)
+	old = g.elect(groupTablet, 1, 2, 3)
+	g.write(groupTablet, "a", "1")
+	g.cut(old)
+	lead = g.elect(groupTablet, g.others(old)...)
+	g.write(groupTablet, "a", "2", old)
+	if !g.status(old, groupTablet).Leader {
+		t.Fatal("the old leader knows already")
+	}
+	return g, old, lead
+}
+
+// heal joins the nodes again and lets the real leader be heard.
+func (g *group) heal(old, lead uint64) {
+	g.tb.Helper()
+	g.cut(0)
+	g.wait("the old leader follows", func() bool {
+		g.tick(lead)
+		return !g.status(old, groupTablet).GetLeader()
+	})
+}
+
+// TestOldLeaderReadsNothing: who has been replaced as leader, and does not know it, answers no read. Catches
+// broken_no_read_index.
+func TestOldLeaderReadsNothing(t *testing.T) {
+	g, old, lead := replaced(t)
+	answer := g.tell(old, groupTablet, getOf(g.take(1), "a"))
+	for range 3 { // until it has been through the reading, were it read
+		g.status(old, groupTablet)
+		done := make(chan struct{})
+		g.nodes[old].readers.submit(signal(done))
+		<-done
+	}
+	select {
+	case a := <-answer:
+		t.Fatalf("STALE-READ: the old leader answers %v; a newer value is committed", a.Value)
+	default:
+	}
+	g.heal(old, lead)
+	if code := g.code(answer); code != pb.Error_CODE_NOT_LEADER {
+		t.Errorf("the read ended with %v", code)
+	}
+	if got := g.read(groupTablet, "a", old); got != "2" {
+		t.Errorf("the new leader has %q", got)
+	}
+}
+
+// signal is a job that says when its turn has come.
+type signal chan struct{}
+
+func (s signal) run() { close(s) }
+
+// TestAcknowledgedByQuorum: what only the old leader's log has is not acknowledged; its outcome is unknown, and it is gone.
+// Catches broken_early_ack.
+func TestAcknowledgedByQuorum(t *testing.T) {
+	g, old, lead := replaced(t)
+	before := g.status(old, groupTablet).LastIndex
+	answer := g.tell(old, groupTablet, prewriteOf(g.take(1), "b", "lost"))
+	g.wait("it is in the old leader's log", func() bool { return g.status(old, groupTablet).LastIndex > before })
+	g.status(old, groupTablet)
+	select {
+	case a := <-answer:
+		t.Fatalf("EARLY-ACK: %v, and only one of three logs has it", a.Value)
+	default:
+	}
+	waiting := g.tell(old, groupTablet, prewriteOf(g.take(1), "c", "never proposed"))
+	g.status(old, groupTablet)
+	g.heal(old, lead)
+	if code := g.code(answer); code != pb.Error_CODE_UNKNOWN {
+		t.Errorf("what was proposed ended with %v", code)
+	}
+	if code := g.code(waiting); code != pb.Error_CODE_NOT_LEADER {
+		t.Errorf("what was not proposed ended with %v", code)
+	}
+	if got := g.do(groupTablet, getOf(g.take(1), "b"), old).GetGet().Results[0]; got.Status != pb.Status_STATUS_OK || got.Found {
+		t.Errorf("of the lost write there is %v", got)
+	}
+}
+
+// TestQuorumLost: a leader that no quorum answers steps down by itself, and everybody who waits is told.
+func TestQuorumLost(t *testing.T) {
+	g := newGroup(t, 3, 3, 0)
+	lead := g.elect(groupTablet, 1, 2, 3)
+	g.write(groupTablet, "a", "1")
+	g.cut(lead)
+	read, write := g.tell(lead, groupTablet, getOf(g.take(1), "a")), g.tell(lead, groupTablet, prewriteOf(g.take(1), "b", "?"))
+	g.status(lead, groupTablet)
+	g.wait("it steps down", func() bool {
+		g.tick(lead)
+		return !g.status(lead, groupTablet).Leader
+	})
+	if code := g.code(read); code != pb.Error_CODE_NOT_LEADER {
+		t.Errorf("the read ended with %v", code)
+	}
+	if code := g.code(write); code != pb.Error_CODE_UNKNOWN {
+		t.Errorf("the write ended with %v", code)
+	}
+	if e := g.at(lead, groupTablet, getOf(g.take(1), "a")).GetError(); e.GetCode() != pb.Error_CODE_NOT_LEADER || e.LeaderNode != 0 {
+		t.Errorf("afterwards %v", e)
+	}
+}
+
+// TestLeaderHasAllBeforeItReads: a new leader whose log holds what was acknowledged, but which has not applied it yet, answers
+// no read from what it has. Catches broken_unapplied_lead.
+func TestLeaderHasAllBeforeItReads(t *testing.T) {
+	g := newGroup(t, 3, 3, 0)
+	old := g.elect(groupTablet, 1, 2, 3)
+	next, third := g.others(old)[0], g.others(old)[1]
+	g.write(groupTablet, "a", "1")
+	g.even(groupTablet, 1, 2, 3)
+	// The next leader gets the entries, but does not hear that they are committed.
+	g.lose(func(m *wire.RaftMessage) bool {
+		if m.ToNode != next || m.FromNode != old {
+			return false
+		}
+		message := &raftpb.Message{}
+		return mustUnmarshal(m.Message, message) && len(message.Entries) == 0
+	})
+	g.write(groupTablet, "a", "2")
+	s := g.status(next, groupTablet)
+	if s.AppliedIndex >= s.LastIndex {
+		t.Fatalf("applied %d of %d", s.AppliedIndex, s.LastIndex)
+	}
+	g.nodes[old].stop(groupTablet)
+	g.lose(func(m *wire.RaftMessage) bool { // the next one is elected, and then alone for a while
+		k := kind(m)
+		return (m.FromNode == third && k == raftpb.MsgPreVote) || (m.FromNode == next && (k == raftpb.MsgApp || k == raftpb.MsgHeartbeat))
+	})
+	g.nodes[third].ticker.Suspect(old) // it would not vote against a leader that it believes in
+	g.wait("its own entry is in its log", func() bool {
+		g.tick(next)
+		now := g.status(next, groupTablet)
+		return now.LeaderNode == next && now.LastIndex > s.LastIndex
+	})
+	release := g.nodes[next].hold()
+	defer release()
+	answer := g.tell(next, groupTablet, getOf(g.take(1), "a"))
+	g.status(next, groupTablet)
+	g.lose(nil)
+	g.wait("an answer", func() bool {
+		g.tick(next)
+		return len(answer) > 0
+	})
+	if a := <-answer; a.Value.GetError().GetCode() != pb.Error_CODE_NOT_LEADER {
+		t.Errorf("UNAPPLIED-READ: %v, with what was acknowledged not applied yet", a.Value)
+	}
+}
+
+// hold stops the log actor of the node.
+func (m *member) hold() (release func()) {
+	return (&rig{logs: m.logs}).hold()
+}
+
+// TestReadAfterSplit: a read that asks the others while its row is split away is sent where the row is now.
+func TestReadAfterSplit(t *testing.T) {
+	g := newGroup(t, 3, 3, 0)
+	lead := g.elect(groupTablet, 1, 2, 3)
+	g.write(groupTablet, "b", "1")
+	g.write(groupTablet, "y", "1")
+	g.lose(func(m *wire.RaftMessage) bool { return kind(m) == raftpb.MsgHeartbeatResp })
+	at := g.take(1)
+	left, right := g.tell(lead, groupTablet, getOf(at, "b")), g.tell(lead, groupTablet, getOf(at, "y"))
+	g.do(groupTablet, splitOf("m", 3))
+	g.lose(nil)
+	g.wait("both answers", func() bool {
+		g.tick(lead)
+		return len(left) > 0 && len(right) > 0
+	})
+	if a := <-left; string(a.Value.GetGet().GetResults()[0].GetValue()) != "1" {
+		t.Errorf("the row that stayed: %v", a.Value)
+	}
+	if a := <-right; a.Value.GetError().GetCode() != pb.Error_CODE_WRONG_TABLET || len(a.Value.GetError().GetDescriptors()) != 2 {
+		t.Errorf("EPOCH: the row that went: %v", a.Value)
+	}
+}
