@@ -142,20 +142,53 @@ func (s *SnapshotSender) worker() {
 
 // run sends one snapshot.
 func (s *SnapshotSender) run(j *snapshotJob) error {
-	c, err := captureSnapshot(j.store, j.id)
+	c, err := s.capture(j)
 	if err != nil {
 		return err
 	}
 	defer c.snap.Close()
-	if !inConf(c.conf, j.to) || nodeOf(c.state.Tablet, j.to) == 0 {
-		return ErrSnapshotTooEarly // its being added is not visible yet
-	}
 	out := &outgoing{sender: s, job: j, cursor: c.snap.Cursor(rowsOf(c.state.Tablet)), total: newSum(), id: s.name(j)}
 	header, err := c.header(j)
 	if err != nil {
 		return err
 	}
 	return out.send(header)
+}
+
+// How often, and after what time, the state is looked at again when the replica's being added is not visible in it yet:
+// raft asks for a snapshot as soon as it knows of the replica, some commits of the store earlier.
+const (
+	captureTries = 50
+	captureAgain = 10 * time.Millisecond
+)
+
+// capture takes a snapshot that knows the replica.
+func (s *SnapshotSender) capture(j *snapshotJob) (*captured, error) {
+	for range captureTries {
+		c, err := captureSnapshot(j.store, j.id)
+		if err != nil {
+			return nil, err
+		}
+		if inConf(c.conf, j.to) && nodeOf(c.state.Tablet, j.to) != 0 {
+			return c, nil
+		}
+		c.snap.Close()
+		if err := s.sleep(captureAgain); err != nil {
+			return nil, err
+		}
+	}
+	return nil, ErrSnapshotTooEarly
+}
+
+func (s *SnapshotSender) sleep(d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-s.stop.Done():
+		return errSenderClosed
+	}
 }
 
 // name is one that no other snapshot for this replica has, whoever sends it.
@@ -308,12 +341,5 @@ func (s *SnapshotSender) pace(bytes int) error {
 	}
 	s.next = at.Add(time.Duration(float64(bytes) / float64(s.cfg.Rate) * float64(time.Second)))
 	s.mu.Unlock()
-	timer := time.NewTimer(at.Sub(now))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-s.stop.Done():
-		return errSenderClosed
-	}
+	return s.sleep(at.Sub(now))
 }
