@@ -17,12 +17,11 @@ func (a *admin) Nodes(ctx context.Context, _ *pb.NodesRequest) (*pb.NodesRespons
 	}
 	table := make([]*pb.Node, len(records))
 	for i, r := range records {
-		table[i] = &pb.Node{
-			NodeId: r.NodeId, Incarnation: r.Incarnation, Listen: r.Listen, Peer: r.Peer, Gossip: r.Gossip, Http: r.Http,
-			Labels: r.Labels, State: r.State, Version: r.Version,
-		}
+		table[i] = nodePB(r)
 	}
-	return &pb.NodesResponse{Nodes: nodesOf(table, a.n.members.Alive())}, nil
+	nodes := nodesOf(table, a.n.members.Alive())
+	a.n.whyNotDrained(ctx, nodes)
+	return &pb.NodesResponse{Nodes: nodes}, nil
 }
 
 // nodesOf adds what gossip says to the node table. Nodes that meta has not heard of yet come last.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/percolator-go/percolator/actors/placement"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -24,6 +25,25 @@ func nodePB(r *wire.NodeRecord) *pb.Node {
 	return &pb.Node{
 		NodeId: r.NodeId, Incarnation: r.Incarnation, Listen: r.Listen, Peer: r.Peer, Gossip: r.Gossip, Http: r.Http,
 		Labels: r.Labels, State: r.State, Version: r.Version,
+	}
+}
+
+// whyNotDrained asks placement, where meta is led, what its drains wait for; without an answer they are left without.
+func (n *Node) whyNotDrained(ctx context.Context, nodes []*pb.Node) {
+	drains := func(x *pb.Node) bool { return x.State == pb.NodeState_NODE_STATE_DRAINING }
+	if !slices.ContainsFunc(nodes, drains) {
+		return
+	}
+	status, leader := n.placementStatus(), n.router.Leader(cluster.MetaTablet)
+	if status == nil && leader != 0 && leader != n.identity.NodeID {
+		if s, err := n.statusOf(ctx, leader); err == nil {
+			status = s.GetPlacement()
+		}
+	}
+	for _, x := range nodes {
+		if drains(x) {
+			x.Blocked = status.GetBlockedNodes()[x.NodeId]
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // nodeCommand holds the commands about the cluster's nodes.
 func (r *run) nodeCommand() *cobra.Command {
-	return group("node", "List the cluster's nodes", r.example("node ls"), r.nodeList())
+	return group("node", "List and drain the cluster's nodes", r.example("node ls"), r.nodeList(), r.nodeDrain())
 }
 
 // nodeList shows the node table, which meta keeps, beside what the answering node has heard of each by gossip.
@@ -56,7 +56,15 @@ func (r *run) nodes(ctx context.Context, s *session) error {
 	if r.output == outputJSON {
 		return nil
 	}
-	return g.write(r.Stdout)
+	if err := g.write(r.Stdout); err != nil {
+		return err
+	}
+	for _, n := range nodes.GetNodes() {
+		if n.Blocked != "" {
+			fmt.Fprintf(r.Stdout, "node %d waits with its drain: %s\n", n.NodeId, n.Blocked)
+		}
+	}
+	return nil
 }
 
 // nodeLine is a node's line in the table.

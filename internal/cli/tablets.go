@@ -15,7 +15,8 @@ const locatePage = 256
 
 // tabletCommand holds the commands about tablets.
 func (r *run) tabletCommand() *cobra.Command {
-	return group("tablet", "List and split tablets", r.example("tablet ls", "tablet split bank m"), r.tabletList(), r.tabletSplit())
+	return group("tablet", "List, split and move tablets", r.example("tablet ls", "tablet split bank m"), r.tabletList(), r.tabletSplit(),
+		r.tabletMove())
 }
 
 // tabletSplit splits at a row; one at which a tablet begins already is no error.

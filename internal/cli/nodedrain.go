@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/pbjson"
+)
+
+// drainPoll is how often --wait asks.
+const drainPoll = 500 * time.Millisecond
+
+// nodeDrain empties a node, so that it may be stopped for good.
+func (r *run) nodeDrain() *cobra.Command {
+	var undo, wait bool
+	cmd := &cobra.Command{
+		Use:   "drain NODE",
+		Short: "Move all replicas and leaders away from a node, or take that back",
+		Long: `Move all leaders and then all replicas away from a node, to the other nodes. NODE is its id or the address that clients
+reach it at. The node goes on serving meanwhile. Once it is drained it holds nothing and may be stopped for good.
+
+A drain is refused if the other nodes are too few for as many replicas as every tablet has: add a node first. Should they
+become too few later, it waits, and node ls says why. It goes on whatever node leads, also after a restart.
+
+--wait returns when the node is drained. --undo ends a drain, or lets a drained node hold replicas again.`,
+		Example: r.example("node drain 127.0.0.1:7810 --wait", "node drain 127.0.0.1:7810 --undo"),
+		Args:    argsBetween(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if undo && wait {
+				return usagef(cmd, "--undo is done at once: there is nothing to --wait for")
+			}
+			talk := r.talk
+			if wait {
+				talk = r.talkLong
+			}
+			return talk(cmd, func(ctx context.Context, s *session) error {
+				return r.drain(ctx, s, args[0], undo, wait)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "let the node hold replicas again")
+	cmd.Flags().BoolVar(&wait, "wait", false, "return when the node holds nothing any more; --timeout bounds the connecting only")
+	return r.withClient(cmd)
+}
+
+func (r *run) drain(ctx context.Context, s *session, name string, undo, wait bool) error {
+	id, err := nodeID(ctx, s, name)
+	if err != nil {
+		return err
+	}
+	resp, err := s.transport.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: id, Undo: undo})
+	switch {
+	case err != nil:
+		return err
+	case undo:
+		return r.nodeDone(resp.GetNode(), "node %d may hold replicas again", id)
+	case !wait:
+		return r.nodeDone(resp.GetNode(), "node %d is being drained; node ls tells when it is", id)
+	}
+	return r.awaitDrained(ctx, s, id)
+}
+
+// awaitDrained tells on stderr what the drain waits for.
+func (r *run) awaitDrained(ctx context.Context, s *session, id uint64) error {
+	told := ""
+	for {
+		nodes, err := s.transport.Nodes(ctx, &pb.NodesRequest{})
+		if err != nil {
+			return err
+		}
+		for _, n := range nodes.GetNodes() {
+			switch {
+			case n.NodeId != id:
+			case n.State == pb.NodeState_NODE_STATE_DRAINED:
+				return r.nodeDone(n, "node %d is drained: it may be stopped for good", id)
+			case n.State != pb.NodeState_NODE_STATE_DRAINING:
+				return fmt.Errorf("the drain of node %d was taken back", id)
+			case n.Blocked != told:
+				if told = n.Blocked; told != "" {
+					fmt.Fprintf(r.Stderr, "node %d waits: %s\n", id, told)
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(drainPoll):
+		}
+	}
+}
+
+// nodeDone confirms a change of a node.
+func (r *run) nodeDone(n *pb.Node, format string, args ...any) error {
+	if r.output != outputJSON {
+		return r.done(format, args...)
+	}
+	text, err := pbjson.Marshal(n)
+	if err != nil {
+		return err
+	}
+	_, err = r.Stdout.Write(append(text, '\n'))
+	return err
+}
+
+// nodeID is the id of a node that is named by it, or by the address for clients.
+func nodeID(ctx context.Context, s *session, name string) (uint64, error) {
+	if id, err := strconv.ParseUint(name, 10, 64); err == nil {
+		return id, nil
+	}
+	nodes, err := s.transport.Nodes(ctx, &pb.NodesRequest{})
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range nodes.GetNodes() {
+		if n.Listen == name {
+			return n.NodeId, nil
+		}
+	}
+	return 0, &hintError{err: fmt.Errorf("no node listens at %s", printable(name)), hint: "`node ls` lists the nodes"}
+}
