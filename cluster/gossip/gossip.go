@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -137,7 +136,7 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	c.ProbeInterval, c.ProbeTimeout, c.GossipInterval, c.PushPullInterval = t.Probe, t.ProbeTimeout, t.Gossip, t.PushPull
 	c.SuspicionMult, c.SuspicionMaxTimeoutMult, c.RetransmitMult = 3, 2, 4
 	c.TCPTimeout = 2 * time.Second
-	c.Logger = log.New(newQuiet(g.cfg.Logger), "", 0)
+	c.Logger = slog.NewLogLogger(newQuiet(g.cfg.Logger), slog.LevelInfo)
 	c.Delegate, c.Events, c.Merge, c.Alive, c.Conflict = delegate{g}, events{g}, admission{g}, admission{g}, admission{g}
 	return c, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"strconv"
@@ -33,7 +32,7 @@ func Listen(bind string, logger *slog.Logger) (*Listener, error) {
 	// A port that is free for TCP may be taken for UDP: another is tried.
 	for try := 0; ; try++ {
 		t, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{
-			BindAddrs: []string{ip.String()}, BindPort: port, Logger: log.New(newQuiet(logger), "", 0),
+			BindAddrs: []string{ip.String()}, BindPort: port, Logger: slog.NewLogLogger(newQuiet(logger), slog.LevelInfo),
 		})
 		if err == nil {
 			l := &Listener{NetTransport: t, ip: ip}

@@ -1,49 +1,64 @@
 package gossip
 
 import (
-	"bytes"
+	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 )
 
 // quiet passes memberlist's log on: faults as warnings, one a second at most, for anyone can send garbage to the port; all
-// else for debugging.
+// else for debugging. memberlist writes lines such as "[WARN] memberlist: text"; slog.NewLogLogger hands them over.
 type quiet struct {
-	logger *slog.Logger
+	slog.Handler // the node's
 
 	mu      sync.Mutex
-	next    time.Time
-	dropped int
+	next    time.Time // when a fault may be told of again
+	dropped int       // those that were left out
 }
 
-func newQuiet(logger *slog.Logger) *quiet { return &quiet{logger: logger} }
+func newQuiet(logger *slog.Logger) slog.Handler {
+	return &quiet{Handler: logger.Handler()}
+}
 
 const warnEvery = time.Second
 
-// Write takes one line of the log.
-func (q *quiet) Write(line []byte) (int, error) {
-	text := bytes.TrimSpace(line)
-	fault := bytes.HasPrefix(text, []byte("[ERR]"))
-	if open := bytes.IndexByte(text, ']'); open >= 0 && text[0] == '[' {
-		text = bytes.TrimSpace(text[open+1:])
+// Enabled implements slog.Handler: a line's level is known when it has been read.
+func (q *quiet) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle takes one line.
+func (q *quiet) Handle(ctx context.Context, r slog.Record) error {
+	text := strings.TrimSpace(r.Message)
+	level := slog.LevelDebug
+	if kind, rest, ok := strings.Cut(text, "] "); ok && strings.HasPrefix(kind, "[") {
+		text = rest
+		if kind == "[ERR" {
+			level = slog.LevelWarn
+		}
 	}
-	text = bytes.TrimPrefix(text, []byte("memberlist: "))
-	if !fault {
-		q.logger.Debug("gossip: " + string(text))
-		return len(line), nil
+	out := slog.NewRecord(r.Time, level, "gossip: "+strings.TrimPrefix(text, "memberlist: "), 0)
+	if level == slog.LevelWarn {
+		dropped, tell := q.fault(time.Now())
+		if !tell {
+			return nil
+		}
+		out.Add("left_out", dropped)
 	}
+	if !q.Handler.Enabled(ctx, level) {
+		return nil
+	}
+	return q.Handler.Handle(ctx, out)
+}
+
+// fault reports whether to tell of one more, and how many were left out before.
+func (q *quiet) fault(now time.Time) (dropped int, tell bool) {
 	q.mu.Lock()
-	now := time.Now()
-	tell, dropped := !now.Before(q.next), q.dropped
-	if tell {
-		q.next, q.dropped = now.Add(warnEvery), 0
-	} else {
+	defer q.mu.Unlock()
+	if now.Before(q.next) {
 		q.dropped++
+		return 0, false
 	}
-	q.mu.Unlock()
-	if tell {
-		q.logger.Warn("gossip: "+string(text), "left_out", dropped)
-	}
-	return len(line), nil
+	dropped, q.dropped, q.next = q.dropped, 0, now.Add(warnEvery)
+	return dropped, true
 }
