@@ -92,7 +92,7 @@ func (c *changes) stop(ctx context.Context) error {
 		}
 		break
 	}
-	return c.jobs.stop(ctx)
+	return c.jobs.end(ctx)
 }
 
 // look compares the members with those of the last look. What an incarnation that is gone held of advisory locks is given

@@ -24,8 +24,7 @@ func (l *leaderJobs) startCollector() error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	l.collector = c
-	l.running = append(l.running, c)
+	l.began(c, func() { l.collector = c })
 	return nil
 }
 

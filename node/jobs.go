@@ -24,9 +24,10 @@ type job interface {
 type leaderJobs struct {
 	n *Node
 
-	mu        sync.Mutex
+	started bool // the worker's own
+
+	mu        sync.Mutex // never held while a job is waited for
 	running   []job
-	started   bool
 	backfills *backfill.Job
 	collector *collector.Collector // nil: history is not collected from here
 	placement *placement.Placement // nil: replicas are not placed from here
@@ -37,8 +38,6 @@ const jobsTimeout = 10 * time.Second
 
 // follow starts or stops the jobs as this node has come to lead meta or does so no more.
 func (l *leaderJobs) follow(ctx context.Context, leads bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if leads == l.started || ctx.Err() != nil {
 		return
 	}
@@ -69,20 +68,26 @@ func (l *leaderJobs) start() error {
 	return nil
 }
 
-// end stops them, last started first. The caller holds mu.
-func (l *leaderJobs) end(ctx context.Context) error {
-	var errs []error
-	for i := len(l.running) - 1; i >= 0; i-- {
-		errs = append(errs, l.running[i].Stop(ctx))
-	}
-	l.running, l.backfills, l.collector, l.placement, l.started = nil, nil, nil, nil, false
-	return errors.Join(errs...)
-}
-
-func (l *leaderJobs) stop(ctx context.Context) error {
+// began takes note of a job that runs.
+func (l *leaderJobs) began(j job, note func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.end(ctx)
+	l.running = append(l.running, j)
+	note()
+}
+
+// end stops them, last started first. It is the worker's, or called after the worker's end.
+func (l *leaderJobs) end(ctx context.Context) error {
+	l.mu.Lock()
+	running := l.running
+	l.running, l.backfills, l.collector, l.placement = nil, nil, nil, nil
+	l.mu.Unlock()
+	l.started = false
+	var errs []error
+	for i := len(running) - 1; i >= 0; i-- {
+		errs = append(errs, running[i].Stop(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // wakeBackfills has the back-fills look at once what is to be done, if they run here.

@@ -65,7 +65,7 @@ type Node struct {
 	notify   atomic.Pointer[notifications]
 	changes  *changes
 
-	honouring sync.Mutex // held while the dispatcher is told what the catalogue says
+	honouring chan struct{} // holds a token while the dispatcher is told what the catalogue says
 
 	servers *servers
 	serving atomic.Bool // everything runs
@@ -103,7 +103,7 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: cluster.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
-	n.peersOpen, n.failed = make(chan struct{}), make(chan error, 1)
+	n.peersOpen, n.failed, n.honouring = make(chan struct{}), make(chan error, 1), make(chan struct{}, 1)
 	n.changes = newChanges(n)
 	if err := n.open(ctx, registry); err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

@@ -22,16 +22,19 @@ func (l *leaderJobs) startBackfills() error {
 	if err != nil {
 		return fmt.Errorf("node: back-fills: %w", err)
 	}
-	l.backfills = j
-	l.running = append(l.running, j)
+	l.began(j, func() { l.backfills = j })
 	return nil
 }
 
 // honour makes this node's observers do what the newest catalogue says of them. Whoever learns of a newer version calls
 // it; calls are one after another, so that an older version never comes last.
 func (n *Node) honour(ctx context.Context) error {
-	n.honouring.Lock()
-	defer n.honouring.Unlock()
+	select {
+	case n.honouring <- struct{}{}:
+		defer func() { <-n.honouring }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	c, err := n.meta.Catalogue(ctx)
 	if err != nil {
 		return err

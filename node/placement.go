@@ -27,7 +27,7 @@ func (l *leaderJobs) startPlacement() error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	l.running, l.placement = append(l.running, p), p
+	l.began(p, func() { l.placement = p })
 	return nil
 }
 

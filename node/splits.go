@@ -20,6 +20,6 @@ func (l *leaderJobs) startSplitter() error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	l.running = append(l.running, s)
+	l.began(s, func() {})
 	return nil
 }

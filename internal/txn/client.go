@@ -45,6 +45,7 @@ func NewClient(transport Transport, cfg Config) *Client {
 	c.waits.New = func() any { return &timestampWait{answer: make(chan timestampAnswer, 1)} }
 	c.oracle.c, c.oracle.wake = c, make(chan struct{}, 1)
 	c.oracle.now, _ = transport.(AtOnce)
+	c.tables.asking = make(chan struct{}, 1)
 	c.tablets.max = c.cfg.MaxTablets
 	c.resolver.init(c)
 	c.learned.init()

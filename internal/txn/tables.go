@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"unicode/utf8"
 
@@ -21,7 +20,8 @@ const maxTableName = 255
 // a tablet then answers CODE_NO_TABLE and the cache is forgotten.
 type tableNames struct {
 	ids atomic.Pointer[map[string]mvcc.TableID]
-	mu  sync.Mutex // one question to meta at a time
+	// asking holds a token while meta is asked: one question at a time. It is no mutex, for those who wait have deadlines.
+	asking chan struct{}
 }
 
 // known is the cached id.
@@ -54,8 +54,12 @@ func (c *Client) TableID(ctx context.Context, name string) (mvcc.TableID, error)
 		return id, nil
 	}
 	// A process that starts asks about its few tables from hundreds of goroutines at once: one of them asks meta.
-	c.tables.mu.Lock()
-	defer c.tables.mu.Unlock()
+	select {
+	case c.tables.asking <- struct{}{}:
+		defer func() { <-c.tables.asking }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 	if id, ok := c.tables.known(name); ok {
 		return id, nil
 	}
