@@ -1,0 +1,271 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// Client is a client in a process of its own, as after Dial: it talks to one node, and to the next one when that fails. On
+// the way its messages are delayed, lost or doubled, as the weather is; a doubled one arrives again, later. It may die.
+type Client struct {
+	c      *Cluster
+	client *txn.Client
+	worker mvcc.Worker
+	at     atomic.Int64 // the node it talks to, modulo their number
+	dead   atomic.Bool
+
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+var _ txn.Transport = (*Client)(nil)
+
+// Client returns a new client, and its handle of the repository.
+func (c *Cluster) Client(number int) (*Client, *percolator.DB) {
+	rng := rand.New(rand.NewPCG(c.seed, 100+uint64(number)))
+	t := &Client{c: c, rng: rng, worker: mvcc.Worker{Incarnation: 1<<40 + uint64(number)}}
+	t.at.Store(int64(number))
+	t.client = txn.NewClient(t, txn.Config{LockTTL: lockTTL, Logger: c.logger("client", number)})
+	c.clients = append(c.clients, t)
+	return t, percolator.NewDB(t.client)
+}
+
+// Die ends the client as its process' death does. What it was about to do nobody does.
+func (t *Client) Die() { t.dead.Store(true) }
+
+var errLostAnswer = errors.New("simtest: the answer was lost")
+
+func (t *Client) chance(p float64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rng.Float64() < p
+}
+
+// travel is a message's way.
+func (t *Client) travel(ctx context.Context) error {
+	t.mu.Lock()
+	t.c.network.mu.Lock()
+	w := t.c.network.weather
+	t.c.network.mu.Unlock()
+	d := 100*time.Microsecond + time.Duration(t.rng.Int64N(int64(w.Delay)))
+	lost := t.rng.Float64() < w.Drop
+	t.mu.Unlock()
+	if lost {
+		d = connectionTimeout // a connection repeats what is lost, until it gives up
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if lost {
+		return errLostAnswer
+	}
+	return nil
+}
+
+// connectionTimeout is after how long a client gives a connection up.
+const connectionTimeout = time.Second
+
+// reach finds the node that the client talks to.
+func (t *Client) reach() (*life, error) {
+	machines := t.c.list()
+	at := t.at.Load()
+	m := machines[int(at)%len(machines)]
+	if t.dead.Load() {
+		return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, errDead)
+	}
+	if l := m.up(); l != nil {
+		return l, nil
+	}
+	t.avoid(at)
+	return nil, fmt.Errorf("%w: %w: node %d does not answer", txn.ErrNotSent, txn.ErrUnavailable, m.index)
+}
+
+func (t *Client) avoid(at int64) { t.at.CompareAndSwap(at, at+1) }
+
+// ask carries a question there and the answer back. Whether it was asked is unknown unless the error says that it was not sent.
+func ask[A any](ctx context.Context, t *Client, question func(context.Context, txn.Transport) (A, error)) (A, error) {
+	var none A
+	at := t.at.Load()
+	if err := t.travel(ctx); err != nil {
+		t.avoid(at)
+		return none, fmt.Errorf("%w: %w: %w", txn.ErrNotSent, txn.ErrUnavailable, err)
+	}
+	l, err := t.reach()
+	if err != nil {
+		return none, err
+	}
+	both, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.ctx, cancel)()
+	t.c.network.awaken(both, l.m.index)
+	a, err := question(both, l.transport)
+	t.c.network.awaken(both, l.m.index)
+	if l.ctx.Err() != nil || t.dead.Load() {
+		t.avoid(at)
+		return none, fmt.Errorf("%w: %w", txn.ErrUnavailable, errDead)
+	}
+	if back := t.travel(ctx); back != nil {
+		t.avoid(at)
+		return none, fmt.Errorf("%w: %w", txn.ErrUnavailable, back)
+	}
+	return a, err
+}
+
+// Send implements txn.Transport.
+func (t *Client) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	req = proto.CloneOf(req)
+	t.c.network.mu.Lock()
+	double := t.c.network.weather.Double
+	t.c.network.mu.Unlock()
+	if t.chance(double) {
+		t.c.running.Go(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectionTimeout)
+			defer cancel()
+			_, _ = ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.TabletResponse, error) { return to.Send(ctx, d, req) })
+		})
+	}
+	r, err := ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.TabletResponse, error) { return to.Send(ctx, d, req) })
+	if err != nil {
+		return nil, err
+	}
+	return proto.CloneOf(r), nil
+}
+
+// Timestamps implements txn.Transport.
+func (t *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
+	type answer struct {
+		first mvcc.Timestamp
+		n     int
+	}
+	a, err := ask(ctx, t, func(ctx context.Context, to txn.Transport) (answer, error) {
+		first, n, err := to.Timestamps(ctx, count)
+		return answer{first, n}, err
+	})
+	return a.first, a.n, err
+}
+
+// Locate implements txn.Transport.
+func (t *Client) Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) ([]*pb.TabletDescriptor, error) {
+		return to.Locate(ctx, table, row, limit)
+	})
+}
+
+// CreateTable implements txn.Transport.
+func (t *Client) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.Table, error) {
+		return to.CreateTable(ctx, name, splitKeys)
+	})
+}
+
+// DropTable implements txn.Transport.
+func (t *Client) DropTable(ctx context.Context, name string) error {
+	_, err := ask(ctx, t, func(ctx context.Context, to txn.Transport) (struct{}, error) {
+		return struct{}{}, to.DropTable(ctx, name)
+	})
+	return err
+}
+
+// Tables implements txn.Transport.
+func (t *Client) Tables(ctx context.Context) ([]*pb.Table, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) ([]*pb.Table, error) { return to.Tables(ctx) })
+}
+
+// Catalogue implements txn.Transport.
+func (t *Client) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.Catalogue, error) { return to.Catalogue(ctx) })
+}
+
+// SplitTablet implements txn.Transport.
+func (t *Client) SplitTablet(ctx context.Context, table, row string) error {
+	_, err := ask(ctx, t, func(ctx context.Context, to txn.Transport) (struct{}, error) {
+		return struct{}{}, to.SplitTablet(ctx, table, row)
+	})
+	return err
+}
+
+// WorkerDead implements txn.Transport.
+func (t *Client) WorkerDead(ctx context.Context, w mvcc.Worker) bool {
+	if w.Node == 0 {
+		return false
+	}
+	dead, err := ask(ctx, t, func(ctx context.Context, to txn.Transport) (bool, error) { return to.WorkerDead(ctx, w), nil })
+	return err == nil && dead
+}
+
+// NodeStatus implements txn.Transport.
+func (t *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.NodeStatusResponse, error) { return to.NodeStatus(ctx) })
+}
+
+// Worker implements txn.Transport: nobody gossips about clients.
+func (t *Client) Worker() mvcc.Worker { return t.worker }
+
+// Observers implements txn.Admin.
+func (t *Client) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) ([]*pb.ObserverState, error) { return to.Observers(ctx) })
+}
+
+// ControlObserver implements txn.Admin.
+func (t *Client) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.ObserverInfo, error) {
+		return to.ControlObserver(ctx, req)
+	})
+}
+
+// Backfill implements txn.Admin.
+func (t *Client) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Backfill, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.Backfill, error) { return to.Backfill(ctx, req) })
+}
+
+// HoldHistory implements txn.Admin.
+func (t *Client) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.HoldHistoryResponse, error) {
+		return to.HoldHistory(ctx, req)
+	})
+}
+
+// Nodes implements txn.Admin.
+func (t *Client) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.NodesResponse, error) { return to.Nodes(ctx, req) })
+}
+
+// DrainNode implements txn.Admin.
+func (t *Client) DrainNode(ctx context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.DrainNodeResponse, error) {
+		return to.DrainNode(ctx, req)
+	})
+}
+
+// MoveTablet implements txn.Admin.
+func (t *Client) MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.MoveTabletResponse, error) {
+		return to.MoveTablet(ctx, req)
+	})
+}
+
+// VerifyTablet implements txn.Admin.
+func (t *Client) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.VerifyTabletResponse, error) {
+		return to.VerifyTablet(ctx, req)
+	})
+}
+
+// Close implements txn.Transport.
+func (t *Client) Close() error { return nil }

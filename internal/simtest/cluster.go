@@ -1,0 +1,235 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/store"
+)
+
+// What the nodes are started with.
+const (
+	maxNodes = 16
+	memTable = 8 << 20
+	lockTTL  = 3 * time.Second
+)
+
+// Config says what is simulated.
+type Config struct {
+	Seed  uint64
+	Nodes int
+	// Observers are linked in every node.
+	Observers func(*percolator.Registry)
+	// Tune changes the nodes' configuration.
+	Tune func(*node.Config)
+	// Detect is after how long of silence a node is taken for dead; 0: something between 800 ms and 2.5 s, by the seed.
+	Detect time.Duration
+}
+
+// Cluster is some nodes and what is between them. It must be made, used and closed inside one bubble of testing/synctest.
+type Cluster struct {
+	cfg     Config
+	seed    uint64
+	began   time.Time
+	network *network
+	gossip  *gossip
+	doors   *doors
+	clients []*Client
+	log     *logTail
+	done    chan struct{}
+	running sync.WaitGroup
+	events  sync.WaitGroup // those of the schedule
+
+	mu       sync.Mutex
+	machines []*machine
+	errs     []error
+}
+
+// New starts a cluster, and returns when all its nodes serve. The first founds it, the others join.
+func New(cfg Config) (*Cluster, error) {
+	c := &Cluster{cfg: cfg, seed: cfg.Seed, began: time.Now(), network: newNetwork(cfg.Seed), done: make(chan struct{})}
+	c.log = &logTail{began: c.began}
+	if cfg.Detect == 0 {
+		cfg.Detect = 800*time.Millisecond + time.Duration(cfg.Seed%18)*100*time.Millisecond
+	}
+	c.gossip, c.doors = newGossip(c.network, cfg.Detect), newDoors(c.network)
+	c.running.Go(func() { c.gossip.run(c.done) })
+	for range cfg.Nodes {
+		m, err := c.add()
+		if err == nil {
+			err = m.start()
+		}
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
+}
+
+// add makes room for one more node.
+func (c *Cluster) add() (*machine, error) {
+	st, err := store.Open(store.Options{InMemory: true, MemTableSize: memTable})
+	if err != nil {
+		return nil, fmt.Errorf("simtest: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := &machine{c: c, index: len(c.machines), store: st, turn: make(chan struct{}, 1)}
+	if m.index >= maxNodes {
+		return nil, errors.Join(errors.New("simtest: too many nodes"), st.Close())
+	}
+	c.machines = append(c.machines, m)
+	return m, nil
+}
+
+// list are the machines there are.
+func (c *Cluster) list() []*machine {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.machines)
+}
+
+// config is a node's configuration.
+func (c *Cluster) config(index int) node.Config {
+	cfg := node.DefaultConfig()
+	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = addressOf(index), "", true, true
+	cfg.LockTTL, cfg.Logger, cfg.Observers = lockTTL, c.logger("node", index), c.cfg.Observers
+	cfg.Scanners, cfg.ObserverWorkers = 1, 4
+	cfg.Splits.Off = true                                                         // the schedule splits
+	cfg.Peer, cfg.Gossip = addressOf(index+maxNodes), addressOf(index+2*maxNodes) // nothing is bound
+	if index > 0 {
+		cfg.Join = []string{addressOf(0), addressOf(1), addressOf(2)}
+		cfg.Join = slices.DeleteFunc(cfg.Join, func(a string) bool { return a == cfg.Listen })
+	}
+	if c.cfg.Tune != nil {
+		c.cfg.Tune(&cfg)
+	}
+	return cfg
+}
+
+// fail notes what must not have happened.
+func (c *Cluster) fail(err error) {
+	if err == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.errs = append(c.errs, fmt.Errorf("at %v: %w", time.Since(c.began), err))
+}
+
+// say adds a line to what is shown when a simulation fails.
+func (c *Cluster) say(format string, args ...any) { c.log.add(fmt.Sprintf(format, args...)) }
+
+// leader is the node that leads the n-th tablet, in the order of their ids, as the nodes say; nil: none does.
+func (c *Cluster) leader(ctx context.Context, n int) (m *machine, tablet *pb.TabletDescriptor) {
+	type led struct {
+		m *machine
+		s *pb.StatusResponse
+	}
+	byID := map[uint64]led{}
+	var ids []uint64
+	for _, m := range c.list() {
+		l := m.up()
+		if l == nil {
+			continue
+		}
+		status, err := l.transport.NodeStatus(ctx)
+		if err != nil {
+			continue
+		}
+		for _, s := range status.Tablets {
+			id := s.GetTablet().GetTabletId()
+			before, known := byID[id]
+			if !known {
+				ids = append(ids, id)
+			}
+			if !known || s.Leader && (!before.s.Leader || s.Term > before.s.Term) {
+				byID[id] = led{m, s}
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	slices.Sort(ids)
+	found := byID[ids[n%len(ids)]]
+	if !found.s.Leader {
+		return nil, found.s.Tablet
+	}
+	return found.m, found.s.Tablet
+}
+
+// Close ends everything. It may be called with nodes down.
+func (c *Cluster) Close() error {
+	for _, t := range c.clients {
+		t.Die()
+	}
+	var errs []error
+	for _, t := range c.clients {
+		errs = append(errs, t.client.Close())
+	}
+	for _, m := range slices.Backward(c.list()) {
+		errs = append(errs, m.stop())
+	}
+	close(c.done)
+	c.running.Wait()
+	for _, m := range c.list() {
+		errs = append(errs, m.store.Close())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Join(append(errs, c.errs...)...)
+}
+
+func (c *Cluster) logger(what string, index int) *slog.Logger {
+	return slog.New(slog.NewTextHandler(c.log, &slog.HandlerOptions{
+		Level: slog.LevelInfo,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	})).With(what, index)
+}
+
+// logTail keeps the last lines of a simulation, with the virtual time of each.
+type logTail struct {
+	began time.Time
+	mu    sync.Mutex
+	lines []string
+}
+
+// tailLines is how many lines are kept.
+const tailLines = 400
+
+// Write takes lines of a logger.
+func (l *logTail) Write(p []byte) (int, error) {
+	l.add(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+func (l *logTail) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lines) == tailLines {
+		l.lines = slices.Delete(l.lines, 0, tailLines/4)
+	}
+	l.lines = append(l.lines, fmt.Sprintf("%12v %.400s", time.Since(l.began).Round(time.Microsecond), line))
+}
+
+// String is all lines that are kept.
+func (l *logTail) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.lines, "\n")
+}

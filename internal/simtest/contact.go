@@ -1,0 +1,71 @@
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+)
+
+// doors are the nodes' Membership services, by the address that they listen at.
+type doors struct {
+	network *network
+
+	mu  sync.Mutex
+	all map[string]pb.MembershipServer
+}
+
+func newDoors(network *network) *doors {
+	return &doors{network: network, all: map[string]pb.MembershipServer{}}
+}
+
+// contact is how one node reaches the others' doors.
+type contact struct {
+	doors *doors
+	index int
+}
+
+var _ cluster.Contact = contact{}
+
+// open makes a node's door known. A later incarnation's takes its place.
+func (d *doors) open(index int, listen string, door pb.MembershipServer) cluster.Contact {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all[listen] = door
+	return contact{d, index}
+}
+
+// call has the door at the address answer, if it can be reached.
+func call[Q, A proto.Message](ctx context.Context, c contact, addr string, req Q, ask func(pb.MembershipServer, context.Context, Q) (A, error)) (A, error) {
+	var none A
+	c.doors.mu.Lock()
+	door := c.doors.all[addr]
+	c.doors.mu.Unlock()
+	if door == nil || c.doors.network.silent(c.index, indexOf(addr)) > 0 || ctx.Err() != nil {
+		return none, fmt.Errorf("simtest: %s is not reached from node %d", addr, c.index)
+	}
+	a, err := ask(door, ctx, proto.CloneOf(req))
+	if err != nil {
+		return none, err
+	}
+	return proto.CloneOf(a), nil
+}
+
+// Hello implements cluster.Contact.
+func (c contact) Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error) {
+	return call(ctx, c, addr, req, pb.MembershipServer.Hello)
+}
+
+// Join implements cluster.Contact.
+func (c contact) Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error) {
+	return call(ctx, c, addr, req, pb.MembershipServer.Join)
+}
+
+// Found implements cluster.Contact.
+func (c contact) Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error) {
+	return call(ctx, c, addr, req, pb.MembershipServer.Found)
+}

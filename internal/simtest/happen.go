@@ -1,0 +1,198 @@
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/test/workload"
+)
+
+// adminPatience bounds what an event asks of the cluster: it may be in no state to answer.
+const adminPatience = 3 * time.Second
+
+// play has a schedule happen, and returns when all its events have begun; they end by themselves, or with Heal.
+func (c *Cluster) play(ctx context.Context, s Schedule) {
+	began := time.Now()
+	for _, e := range s {
+		if !sleep(ctx, time.Until(began.Add(e.At))) {
+			return
+		}
+		c.say("event: %v", e)
+		c.events.Go(func() { c.happen(ctx, e) })
+	}
+}
+
+// sleep waits; false: ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(max(d, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (c *Cluster) happen(ctx context.Context, e Event) {
+	machines := c.list()
+	m := machines[e.A%len(machines)]
+	switch e.Kind {
+	case Crash:
+		c.crash(ctx, e, m)
+	case CrashAll:
+		c.crash(ctx, e, machines...)
+	case CrashLead:
+		if m, _ := c.leader(ctx, e.A); m != nil {
+			c.crash(ctx, e, m)
+		}
+	case Restart:
+		c.fail(m.stop())
+		sleep(ctx, e.For)
+		c.fail(m.start())
+	case Isolate, Depose, Halves, OneWay, Deaf:
+		c.cut(ctx, e, machines)
+	case Storm:
+		c.network.set(func(n *network) { n.weather = e.Weather })
+		sleep(ctx, e.For)
+		c.network.set(func(n *network) { n.weather = fair })
+	case Stall:
+		c.network.set(func(n *network) { n.stalled[m.index] = time.Now().Add(e.For) })
+	case Rumour:
+		c.gossip.rumour(m.index, time.Now().Add(e.For))
+	case KillUser:
+		c.killUser(ctx, e)
+	case Add:
+		m, err := c.add()
+		if err == nil {
+			err = m.start()
+		}
+		c.fail(err)
+	default:
+		c.order(ctx, e, machines)
+	}
+}
+
+// crash kills nodes, and starts them again.
+func (c *Cluster) crash(ctx context.Context, e Event, machines ...*machine) {
+	for _, m := range machines {
+		c.events.Go(func() {
+			c.fail(m.crash())
+			sleep(ctx, e.For)
+			c.fail(m.start())
+		})
+	}
+}
+
+// cut separates nodes for a while.
+func (c *Cluster) cut(ctx context.Context, e Event, machines []*machine) {
+	var ways [][2]int
+	both := func(a, b int) { ways = append(ways, [2]int{a, b}, [2]int{b, a}) }
+	m := machines[e.A%len(machines)]
+	if e.Kind == Depose || e.Kind == Deaf {
+		if m, _ = c.leader(ctx, e.A); m == nil {
+			return
+		}
+	}
+	for _, other := range machines {
+		switch a, b := m.index, other.index; {
+		case a == b:
+		case e.Kind == Isolate, e.Kind == Depose:
+			both(a, b)
+		case e.Kind == Deaf:
+			ways = append(ways, [2]int{b, a})
+		case e.Kind == OneWay && b == e.B%len(machines):
+			ways = append(ways, [2]int{a, b})
+		}
+		for _, third := range machines {
+			if e.Kind == Halves && other.index < e.A && third.index >= e.A {
+				both(other.index, third.index)
+			}
+		}
+	}
+	set := func(cut bool) {
+		c.network.set(func(n *network) {
+			for _, w := range ways {
+				if cut {
+					n.cut[w] = true
+				} else {
+					delete(n.cut, w)
+				}
+			}
+		})
+	}
+	set(true)
+	sleep(ctx, e.For)
+	set(false)
+}
+
+// order asks the cluster to change: what it refuses, or cannot do now, is no failure.
+func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
+	ctx, cancel := context.WithTimeout(ctx, adminPatience)
+	defer cancel()
+	m, tablet := c.leader(ctx, e.A)
+	to := machines[e.B%len(machines)].up()
+	if m == nil || m.up() == nil || to == nil {
+		return
+	}
+	var err error
+	through := m.up().transport
+	switch e.Kind {
+	case Lead:
+		_, err = through.MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: tablet.TabletId, ToNode: to.transport.Worker().Node, Leader: true})
+	case Move:
+		_, err = through.MoveTablet(ctx, &pb.MoveTabletRequest{
+			TabletId: tablet.TabletId, FromNode: through.Worker().Node, ToNode: to.transport.Worker().Node,
+		})
+	case Split:
+		err = through.SplitTablet(ctx, workload.Table, fmt.Sprintf("%02x/s%d", (e.A*31+e.B*7+int(e.At))%256, e.At))
+	case Drain:
+		err = drain(ctx, through, to.transport.Worker().Node, e.For)
+	}
+	if err != nil {
+		c.say("event: %s was refused: %v", e.Kind, err)
+	}
+}
+
+// drain drains a node, and takes it back.
+func drain(ctx context.Context, through txn.Transport, node uint64, after time.Duration) error {
+	if _, err := through.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: node}); err != nil {
+		return err
+	}
+	again := context.WithoutCancel(ctx)
+	sleep(again, after)
+	for range 20 {
+		if _, err := through.DrainNode(again, &pb.DrainNodeRequest{NodeId: node, Undo: true}); err == nil {
+			return nil
+		}
+		sleep(again, adminPatience)
+	}
+	return fmt.Errorf("simtest: node %d stays drained", node)
+}
+
+// killUser has a client of its own move money, and kills it in the middle.
+func (c *Cluster) killUser(ctx context.Context, e Event) {
+	t, db := c.Client(1000 + e.A + int(e.At/time.Millisecond))
+	ctx, cancel := context.WithCancel(ctx)
+	c.running.Go(func() {
+		sleep(ctx, e.For)
+		t.Die()
+		cancel()
+	})
+	load := workload.Load{Workers: 3, Duration: e.For + time.Second, Seed: uint64(e.At), Pause: 5 * time.Millisecond}
+	if err := workload.Transfers(ctx, db, load); err != nil {
+		c.fail(err)
+	}
+}
+
+// heal waits for the events to end, starts all nodes, and returns when they serve.
+func (c *Cluster) heal() {
+	c.events.Wait()
+	c.network.heal()
+	for _, m := range c.list() {
+		c.fail(m.start())
+	}
+}

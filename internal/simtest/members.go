@@ -1,0 +1,202 @@
+package simtest
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// gossip simulates what the nodes know of one another: each has a view of its own, and hears of a death a while after it.
+// A node that cannot be talked to for as long is taken for dead too, until it can be talked to again.
+type gossip struct {
+	network *network
+	delay   time.Duration // from a node's silence to the others' belief that it is dead
+
+	mu      sync.Mutex
+	members map[int]cluster.Member // the newest incarnation of each node, by index
+	views   map[int]*view          // of the nodes that run, by index
+	ended   map[mvcc.Worker]bool
+	rumours map[int]time.Time // nodes that all others believe dead until then, falsely
+}
+
+// detectPause is how often the views are brought up to date.
+const detectPause = 50 * time.Millisecond
+
+func newGossip(network *network, delay time.Duration) *gossip {
+	return &gossip{
+		network: network, delay: delay, members: map[int]cluster.Member{}, views: map[int]*view{}, ended: map[mvcc.Worker]bool{},
+		rumours: map[int]time.Time{},
+	}
+}
+
+// join makes a node's new incarnation known, to the others when they talk to it next.
+func (g *gossip) join(index int, self cluster.Member) *view {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if before, ok := g.members[index]; ok {
+		g.ended[workerOf(before)] = true
+	}
+	g.members[index] = self
+	v := &view{self: self, alive: map[uint64]cluster.Member{self.NodeID: self}, dead: map[mvcc.Worker]bool{}, watchers: map[int]func(cluster.MemberEvent){}}
+	g.views[index] = v
+	return v
+}
+
+// leave ends a node's view; the others find out by its silence.
+func (g *gossip) leave(index int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.views, index)
+}
+
+// rumour has everybody believe for a while that a node is dead.
+func (g *gossip) rumour(index int, until time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.rumours[index] = until
+}
+
+func workerOf(m cluster.Member) mvcc.Worker {
+	return mvcc.Worker{Node: m.NodeID, Incarnation: m.Incarnation}
+}
+
+// run brings the views up to date until done.
+func (g *gossip) run(done <-chan struct{}) {
+	tick := time.NewTicker(detectPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			g.spread()
+		case <-done:
+			return
+		}
+	}
+}
+
+func (g *gossip) spread() {
+	type change struct {
+		of    *view
+		event cluster.MemberEvent
+	}
+	var changes []change
+	g.mu.Lock()
+	now := time.Now()
+	for a := range maxNodes {
+		v := g.views[a]
+		if v == nil {
+			continue
+		}
+		for b := range maxNodes {
+			m, known := g.members[b]
+			if !known || a == b {
+				continue
+			}
+			silent := g.network.silent(a, b)
+			believed := g.rumours[b].After(now)
+			switch {
+			case silent == 0 && !believed:
+				changes = append(changes, change{v, cluster.MemberEvent{Member: m, Alive: true}})
+			case silent >= g.delay || believed:
+				changes = append(changes, change{v, cluster.MemberEvent{Member: m}})
+			}
+		}
+	}
+	g.mu.Unlock()
+	for _, c := range changes {
+		c.of.take(c.event)
+	}
+}
+
+// view is what one node knows. It implements cluster.Members.
+type view struct {
+	mu       sync.Mutex
+	self     cluster.Member
+	alive    map[uint64]cluster.Member
+	dead     map[mvcc.Worker]bool
+	watchers map[int]func(cluster.MemberEvent)
+	next     int
+}
+
+var _ cluster.Members = (*view)(nil)
+
+// take learns something, and tells it on if it is new.
+func (v *view) take(e cluster.MemberEvent) {
+	v.mu.Lock()
+	id, w := e.Member.NodeID, workerOf(e.Member)
+	before, known := v.alive[id]
+	if e.Alive == known && (!known || before == e.Member) {
+		v.mu.Unlock()
+		return
+	}
+	if known && before.Incarnation != e.Member.Incarnation {
+		v.dead[workerOf(before)] = true
+	}
+	if e.Alive {
+		v.alive[id] = e.Member
+		delete(v.dead, w)
+	} else {
+		delete(v.alive, id)
+		v.dead[workerOf(before)] = true
+		e.Member = before
+	}
+	var fns []func(cluster.MemberEvent)
+	for i := range v.next {
+		if fn := v.watchers[i]; fn != nil {
+			fns = append(fns, fn)
+		}
+	}
+	v.mu.Unlock()
+	for _, fn := range fns {
+		fn(e)
+	}
+}
+
+// Alive implements cluster.Members.
+func (v *view) Alive() []cluster.Member {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make([]cluster.Member, 0, len(v.alive))
+	for _, m := range v.alive {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b cluster.Member) int {
+		if a.NodeID < b.NodeID {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// Member implements cluster.Members.
+func (v *view) Member(id uint64) (cluster.Member, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	m, ok := v.alive[id]
+	return m, ok
+}
+
+// Dead implements cluster.Members.
+func (v *view) Dead(w mvcc.Worker) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.dead[w]
+}
+
+// Watch implements cluster.Members.
+func (v *view) Watch(fn func(cluster.MemberEvent)) (cancel func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	id := v.next
+	v.next++
+	v.watchers[id] = fn
+	return func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		delete(v.watchers, id)
+	}
+}

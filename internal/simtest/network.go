@@ -1,0 +1,161 @@
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/cluster/peer/memlink"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// weather is what the network does to batches that it carries at all.
+type weather struct {
+	Drop, Double float64       // the share of batches
+	Delay        time.Duration // the most; each takes a random part of it, so that batches overtake one another
+}
+
+// fair is the weather of a healthy network.
+var fair = weather{Delay: 2 * time.Millisecond}
+
+func (w weather) String() string {
+	return fmt.Sprintf("drop %.0f%%, double %.0f%%, delay up to %v", 100*w.Drop, 100*w.Double, w.Delay)
+}
+
+// network is the network between nodes, which are named by their index.
+type network struct {
+	links *memlink.Network
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	weather weather
+	index   map[uint64]int          // of nodes, by id
+	down    map[int]bool            // nodes without a process
+	cut     map[[2]int]bool         // from, to
+	stalled map[int]time.Time       // nodes that neither send nor receive until then, and lose nothing
+	last    map[[2]uint64]time.Time // when the latest batch of each direction arrives: in fair weather none overtakes it
+	since   map[[2]int]time.Time    // since when two nodes, the lower first, cannot talk to each other both ways
+	counts  struct{ sent, lost, doubled int }
+}
+
+func newNetwork(seed uint64) *network {
+	n := &network{
+		links: memlink.NewNetwork(), rng: rand.New(rand.NewPCG(seed, 1)), weather: fair, index: map[uint64]int{}, down: map[int]bool{},
+		cut: map[[2]int]bool{}, stalled: map[int]time.Time{}, last: map[[2]uint64]time.Time{}, since: map[[2]int]time.Time{},
+	}
+	n.links.Filter = n.carry
+	return n
+}
+
+// link connects a node.
+func (n *network) link(id uint64, index int) peer.Link {
+	n.mu.Lock()
+	n.index[id] = index
+	n.mu.Unlock()
+	return n.links.Link(id)
+}
+
+// carry decides about a batch: it is memlink's Filter.
+func (n *network) carry(from, to uint64, _ *wire.PeerBatch) (deliver int, after time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	a, b := n.index[from], n.index[to]
+	n.counts.sent++
+	if n.down[a] || n.down[b] || n.cut[[2]int{a, b}] || n.rng.Float64() < n.weather.Drop {
+		n.counts.lost++
+		return 0, 0
+	}
+	deliver = 1
+	if n.rng.Float64() < n.weather.Double {
+		deliver = 2
+		n.counts.doubled++
+	}
+	now := time.Now()
+	arrives := now.Add(1 + time.Duration(n.rng.Int64N(int64(n.weather.Delay))))
+	for _, x := range []int{a, b} {
+		if until := n.stalled[x]; until.After(arrives) {
+			arrives = until.Add(time.Duration(n.rng.Int64N(int64(n.weather.Delay))))
+		}
+	}
+	way := [2]uint64{from, to}
+	if n.weather == fair { // a connection keeps the order
+		if last := n.last[way]; !arrives.After(last) {
+			arrives = last.Add(time.Microsecond)
+		}
+	}
+	if arrives.After(n.last[way]) {
+		n.last[way] = arrives
+	}
+	return deliver, arrives.Sub(now)
+}
+
+// set changes the network under its lock.
+func (n *network) set(change func(n *network)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change(n)
+}
+
+// separate cuts the groups off from one another, both ways.
+func (n *network) separate(groups ...[]int) {
+	n.set(func(n *network) {
+		for i, group := range groups {
+			for j, other := range groups {
+				for _, a := range group {
+					for _, b := range other {
+						if i != j {
+							n.cut[[2]int{a, b}] = true
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// heal undoes all but the deaths of nodes.
+func (n *network) heal() {
+	n.set(func(n *network) {
+		clear(n.cut)
+		clear(n.stalled)
+		n.weather = fair
+	})
+}
+
+// silent is for how long the two have not been able to talk to each other.
+func (n *network) silent(a, b int) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	apart := n.down[a] || n.down[b] || n.cut[[2]int{a, b}] || n.cut[[2]int{b, a}] || n.stalled[a].After(now) || n.stalled[b].After(now)
+	pair := [2]int{min(a, b), max(a, b)}
+	since, known := n.since[pair]
+	switch {
+	case !apart:
+		delete(n.since, pair)
+		return 0
+	case !known:
+		n.since[pair] = now
+		return 0
+	}
+	return now.Sub(since)
+}
+
+// awaken waits until the node is no longer stalled, or ctx ends.
+func (n *network) awaken(ctx context.Context, index int) {
+	n.mu.Lock()
+	left := time.Until(n.stalled[index])
+	n.mu.Unlock()
+	if left <= 0 {
+		return
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

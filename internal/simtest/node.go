@@ -1,0 +1,178 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/store"
+)
+
+// machine is a place for a node: its store stays when the process dies.
+type machine struct {
+	c     *Cluster
+	index int
+	store *store.Store
+
+	turn chan struct{} // holds a token while a process is started or ended: no mutex, for time stands still while one is waited for
+	life atomic.Pointer[life]
+}
+
+// life is one process of a node.
+type life struct {
+	m         *machine
+	node      atomic.Pointer[node.Node] // nil: it is starting
+	transport txn.Transport             // the node's own; set before node
+	ctx       context.Context           // ends with the process
+	kill      context.CancelFunc
+	gone      chan struct{} // closed when nothing of it is left
+}
+
+var errDead = errors.New("simtest: the process is dead")
+
+// The nodes' addresses.
+const firstPort = 1000
+
+func addressOf(index int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+index)) }
+
+func indexOf(addr string) int {
+	_, port, _ := net.SplitHostPort(addr)
+	n, _ := strconv.Atoi(port)
+	return n - firstPort
+}
+
+// up is the process that serves; nil: there is none.
+func (m *machine) up() *life {
+	l := m.life.Load()
+	if l == nil || l.node.Load() == nil || l.ctx.Err() != nil {
+		return nil
+	}
+	return l
+}
+
+// start begins a process, unless one runs, and returns when it serves or has died.
+func (m *machine) start() error {
+	m.turn <- struct{}{}
+	if m.life.Load() != nil {
+		<-m.turn
+		return nil
+	}
+	l := &life{m: m, gone: make(chan struct{})}
+	l.ctx, l.kill = context.WithCancel(context.Background())
+	m.life.Store(l)
+	m.c.network.set(func(n *network) { delete(n.down, m.index) })
+	<-m.turn
+
+	n, err := node.OpenWith(l.ctx, m.c.config(m.index), node.Parts{
+		Store: m.store,
+		Link:  func(self peer.Self) (peer.Link, error) { return m.c.network.link(self.NodeID, m.index), nil },
+		Members: func(self cluster.Member) (cluster.Members, error) {
+			return m.c.gossip.join(m.index, self), nil
+		},
+		Contact: func(listen string, door pb.MembershipServer) cluster.Contact {
+			return m.c.doors.open(m.index, listen, door)
+		},
+		Transport: func(t txn.Transport) txn.Transport { l.transport = t; return mortal{t, l} },
+	})
+	if err != nil {
+		m.c.gossip.leave(m.index)
+		killed := l.ctx.Err() != nil // while it started
+		l.kill()
+		m.life.Store(nil)
+		close(l.gone)
+		if killed {
+			return nil
+		}
+		return fmt.Errorf("simtest: node %d: %w", m.index, err)
+	}
+	l.node.Store(n)
+	if l.ctx.Err() != nil {
+		return m.bury(l)
+	}
+	return nil
+}
+
+// crash ends the process as its death does: from now on nobody hears of it, and it hears of nobody.
+func (m *machine) crash() error {
+	l := m.life.Load()
+	if l == nil {
+		return nil
+	}
+	m.c.network.set(func(n *network) { n.down[m.index] = true })
+	m.c.gossip.leave(m.index)
+	l.kill()
+	if l.node.Load() == nil {
+		<-l.gone // start finds out
+		return nil
+	}
+	return m.bury(l)
+}
+
+// bury joins what is left of a dead process.
+func (m *machine) bury(l *life) error {
+	m.turn <- struct{}{}
+	defer func() { <-m.turn }()
+	if m.life.Load() != l {
+		return nil
+	}
+	began := time.Now()
+	_ = l.node.Load().Close(l.ctx) // it could not finish anything, and says so
+	m.life.Store(nil)
+	close(l.gone)
+	if took := time.Since(began); took > closePatience {
+		return fmt.Errorf("simtest: node %d: what was left of a dead process ended after %v", m.index, took)
+	}
+	return nil
+}
+
+// stop ends the process in good order.
+func (m *machine) stop() error {
+	m.turn <- struct{}{}
+	defer func() { <-m.turn }()
+	l := m.life.Load()
+	if l == nil || l.node.Load() == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	err := l.node.Load().Close(ctx)
+	m.c.network.set(func(n *network) { n.down[m.index] = true })
+	m.c.gossip.leave(m.index)
+	l.kill()
+	m.life.Store(nil)
+	close(l.gone)
+	if err != nil {
+		return fmt.Errorf("simtest: close node %d: %w", m.index, err)
+	}
+	return nil
+}
+
+// closePatience is how long the end of a node may take.
+const closePatience = 30 * time.Second
+
+// mortal is the node's own transport: what a dead process sends, nobody gets.
+type mortal struct {
+	txn.Transport
+	life *life
+}
+
+// Send implements txn.Transport.
+func (t mortal) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if t.life.ctx.Err() != nil {
+		return nil, errDead
+	}
+	r, err := t.Transport.Send(ctx, d, req)
+	if t.life.ctx.Err() != nil {
+		return nil, errDead
+	}
+	return r, err
+}

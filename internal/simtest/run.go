@@ -1,0 +1,322 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/test/workload"
+)
+
+// Options say what one simulation does.
+type Options struct {
+	Seed  uint64
+	Nodes int
+	// Faults is for how long there are faults; default 15 s. All of it is virtual time.
+	Faults time.Duration
+	// Shares is how often each kind of event is chosen; nil: all kinds.
+	Shares map[Kind]int
+	// Schedule is used in place of one made from the seed, if it is not nil.
+	Schedule Schedule
+	// Workloads are run by name; nil: some of them, by the seed, registers and list appends always.
+	Workloads []string
+	// Workers are how many each workload has; default 4.
+	Workers int
+	// Replicas is how many replicas every tablet must have before the faults begin; default 3, or 1 on fewer nodes.
+	Replicas int
+	// NoObservers leaves the counting of changes out.
+	NoObservers bool
+}
+
+// Report is what a simulation has seen.
+type Report struct {
+	Schedule Schedule
+	Err      error // nil: every promise was kept
+	Log      string
+	Figures  map[string]workload.Figures // by workload
+	Took     time.Duration               // virtual
+	Batches  int                         // that nodes sent
+	Lost     int                         // of them
+	Compared int                         // tablets whose replicas were compared in the end
+}
+
+// String is what a person needs to understand a failure.
+func (r Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v of virtual time, %d batches, %d lost; %d tablets compared\nschedule:\n%v", r.Took, r.Batches, r.Lost, r.Compared, r.Schedule)
+	for _, w := range workload.All() {
+		if f, ran := r.Figures[w.Name]; ran {
+			fmt.Fprintf(&b, "%-18s %6d done, %5d unknown, %5d failed, longest pause %v\n", w.Name, f.Done, f.Unknown, f.Failed, f.Gap)
+		}
+	}
+	return b.String()
+}
+
+// The phases of a simulation.
+const (
+	tablets        = 4
+	startPatience  = 2 * time.Minute
+	endPatience    = 2 * time.Minute
+	afterFaults    = 3 * time.Second // for how long the load goes on
+	workloadPause  = 60 * time.Millisecond
+	defaultFaults  = 15 * time.Second
+	defaultWorkers = 4
+)
+
+// Run simulates one cluster under load and faults, and checks all that it has promised. It must be called inside a bubble of
+// testing/synctest.
+func Run(o Options) (r Report) {
+	o = o.withDefaults()
+	s := &simulation{o: o, counting: workload.Counting{Rows: 60, Shards: 4, Inside: linger(o.Seed)}}
+	began := time.Now()
+	r.Schedule = o.Schedule
+	cfg := Config{Seed: o.Seed, Nodes: o.Nodes}
+	if !o.NoObservers {
+		cfg.Observers = func(r *percolator.Registry) { s.counting.Register(r) }
+	}
+	c, err := New(cfg)
+	if err != nil {
+		r.Err = err
+		return r
+	}
+	s.c = c
+	err = s.run(&r)
+	r.Err = errors.Join(err, c.Close())
+	r.Took, r.Log = time.Since(began), c.log.String()
+	r.Batches, r.Lost = c.network.counts.sent, c.network.counts.lost
+	return r
+}
+
+func (o Options) withDefaults() Options {
+	if o.Faults == 0 {
+		o.Faults = defaultFaults
+	}
+	if o.Workers == 0 {
+		o.Workers = defaultWorkers
+	}
+	if o.Shares == nil {
+		o.Shares = everything
+	}
+	if o.Replicas == 0 {
+		o.Replicas = 1
+		if o.Nodes >= 3 {
+			o.Replicas = 3
+		}
+	}
+	if o.Schedule == nil {
+		o.Schedule = plan(o.Seed, max(o.Nodes, 2), o.Faults, o.Shares)
+	}
+	if o.Workloads == nil {
+		rng := rand.New(rand.NewPCG(o.Seed, 3))
+		for _, w := range workload.All() {
+			if w.Name == "register" || w.Name == "list append" || rng.IntN(3) == 0 {
+				o.Workloads = append(o.Workloads, w.Name)
+			}
+		}
+	}
+	return o
+}
+
+// linger makes the observer's runs take a while, so that there is something to kill.
+func linger(seed uint64) func(ctx context.Context, row string, tx *percolator.Tx) error {
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(seed, 4))
+	return func(ctx context.Context, _ string, _ *percolator.Tx) error {
+		mu.Lock()
+		d := time.Duration(rng.Int64N(int64(3 * time.Second)))
+		mu.Unlock()
+		sleep(ctx, d)
+		return ctx.Err()
+	}
+}
+
+// simulation is one under way.
+type simulation struct {
+	o        Options
+	c        *Cluster
+	counting workload.Counting
+}
+
+func (s *simulation) run(r *Report) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startPatience+s.o.Faults+afterFaults+2*endPatience)
+	defer cancel()
+	_, db := s.c.Client(0)
+	if err := s.prepare(ctx, db); err != nil {
+		return fmt.Errorf("simtest: before the faults: %w", err)
+	}
+	s.c.say("the load begins")
+	var errs []error
+	loads := s.load(ctx, r)
+	s.c.play(ctx, s.o.Schedule)
+	s.c.heal()
+	s.c.say("the faults are over")
+	errs = append(errs, loads())
+	ending, cancel := context.WithTimeout(ctx, endPatience)
+	defer cancel()
+	errs = append(errs, named("bank", patient(ending, func() error { return workload.CheckBank(ending, db) })))
+	if !s.o.NoObservers {
+		errs = append(errs, named("counting", patient(ending, func() error { return s.counting.Check(ending, db) })))
+	}
+	n, err := s.c.compare(ending)
+	r.Compared = n
+	return errors.Join(append(errs, err)...)
+}
+
+func named(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("simtest: at the end: %s: %w", name, err)
+}
+
+// prepare makes what the workloads begin with, and waits until every tablet has its replicas.
+func (s *simulation) prepare(ctx context.Context, db *percolator.DB) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	if err := workload.Prepare(ctx, db, tablets); err != nil {
+		return err
+	}
+	if err := workload.OpenBank(ctx, db); err != nil {
+		return err
+	}
+	if !s.o.NoObservers {
+		if err := s.counting.Load(ctx, db); err != nil {
+			return err
+		}
+	}
+	for !s.c.replicated(ctx, s.o.Replicas) {
+		if !sleep(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("not every tablet has %d replicas: %w", s.o.Replicas, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// load starts the workloads; the function that it returns waits for their ends and checks.
+func (s *simulation) load(ctx context.Context, r *Report) (wait func() error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Faults+afterFaults+endPatience)
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+	)
+	r.Figures = map[string]workload.Figures{}
+	for i, w := range workload.All() {
+		if !slices.Contains(s.o.Workloads, w.Name) {
+			continue
+		}
+		_, own := s.c.Client(10 + 3*i)
+		_, second := s.c.Client(11 + 3*i)
+		_, third := s.c.Client(12 + 3*i)
+		l := workload.Load{
+			Workers: s.o.Workers, Duration: s.o.Faults + afterFaults, Seed: s.o.Seed*100 + uint64(i), Pause: workloadPause,
+			Others: []*percolator.DB{second, third}, Tally: &workload.Tally{},
+		}
+		wg.Go(func() {
+			err := w.Run(ctx, own, l)
+			mu.Lock()
+			defer mu.Unlock()
+			r.Figures[w.Name] = l.Tally.Figures()
+			errs = append(errs, err)
+		})
+	}
+	return func() error {
+		defer cancel()
+		wg.Wait()
+		return errors.Join(errs...)
+	}
+}
+
+// patient repeats a check that meets what is left of the faults.
+func patient(ctx context.Context, check func() error) error {
+	for {
+		err := check()
+		if err == nil || !errors.Is(err, percolator.ErrUnavailable) && !errors.Is(err, percolator.ErrLocked) || !sleep(ctx, 200*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// descriptors are all tablets, as meta has them.
+func (c *Cluster) descriptors(ctx context.Context) (out []*pb.TabletDescriptor) {
+	for _, m := range c.list() {
+		l := m.up()
+		if l == nil {
+			continue
+		}
+		found, err := l.transport.Locate(ctx, 0, "", 1024)
+		if err == nil && len(found) > len(out) {
+			out = found
+		}
+	}
+	return out
+}
+
+// replicated reports whether every tablet has so many voters.
+func (c *Cluster) replicated(ctx context.Context, want int) bool {
+	all := c.descriptors(ctx)
+	for _, d := range all {
+		voters := 0
+		for _, r := range d.Replicas {
+			if !r.Learner && !r.Incoming && !r.Outgoing {
+				voters++
+			}
+		}
+		if voters < want {
+			return false
+		}
+	}
+	return len(all) > 0
+}
+
+// compare has every tablet's replicas compared; n is how many tablets there were with more than one.
+func (c *Cluster) compare(ctx context.Context) (n int, err error) {
+	var errs []error
+	for _, d := range c.descriptors(ctx) {
+		if len(d.Replicas) < 2 {
+			continue
+		}
+		if err := c.compareOne(ctx, d.TabletId); err != nil {
+			errs = append(errs, fmt.Errorf("simtest: tablet %d: %w", d.TabletId, err))
+		}
+		n++
+	}
+	return n, errors.Join(errs...)
+}
+
+// compareOne asks until an answer is about all replicas: one may have been away.
+func (c *Cluster) compareOne(ctx context.Context, tablet uint64) error {
+	var last error
+	for {
+		for _, m := range c.list() {
+			l := m.up()
+			if l == nil {
+				continue
+			}
+			r, err := l.transport.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
+			whole := err == nil
+			for _, replica := range r.GetReplicas() {
+				whole = whole && replica.Error == ""
+			}
+			switch {
+			case whole && r.Equal:
+				return nil
+			case whole:
+				return fmt.Errorf("its replicas differ: %v", r.Replicas)
+			}
+			if last = err; err == nil {
+				last = fmt.Errorf("not all replicas could be compared: %v", r.Replicas)
+			}
+		}
+		if !sleep(ctx, time.Second) {
+			return last
+		}
+	}
+}

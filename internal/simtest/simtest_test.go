@@ -1,0 +1,47 @@
+package simtest
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"testing/synctest"
+)
+
+var (
+	firstSeed = flag.Uint64("seed", 1, "the first seed")
+	seedCount = flag.Int("seeds", 10, "how many seeds")
+	nodes     = flag.Int("nodes", 0, "how many nodes; 0: 3, and 5 for every fourth seed")
+)
+
+// TestSimulations runs whole clusters under faults. -seeds and -seed choose which; a failing one prints its schedule.
+func TestSimulations(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+uint64(*seedCount); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			n := *nodes
+			if n == 0 {
+				n = 3
+				if seed%4 == 0 {
+					n = 5
+				}
+			}
+			simulate(t, Options{Seed: seed, Nodes: n})
+		})
+	}
+}
+
+func simulate(t *testing.T, o Options) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := Run(o)
+		if r.Err != nil {
+			t.Errorf("seed %d: %v\n%v\nlog:\n%s", o.Seed, r.Err, r, r.Log)
+			return
+		}
+		t.Logf("seed %d: %v", o.Seed, r)
+	})
+}
+
+// TestOneNode: without other nodes and faults, everything is kept as well.
+func TestOneNode(t *testing.T) {
+	simulate(t, Options{Seed: 1, Nodes: 1, Schedule: Schedule{}, Faults: 3e9})
+}
