@@ -21,6 +21,7 @@ type changes struct {
 	runs   sync.WaitGroup
 
 	jobs    *leaderJobs
+	told    telling
 	members map[uint64]cluster.Member // as of the last look; the worker's own
 }
 
@@ -68,7 +69,9 @@ func (c *changes) run() {
 	tick := time.NewTicker(lookPause)
 	defer tick.Stop()
 	for {
-		c.jobs.follow(c.ctx, c.n.leadsMeta(c.ctx))
+		term := c.n.leadsMeta(c.ctx)
+		c.jobs.follow(c.ctx, term != 0)
+		c.told.tell(c.ctx, c.n, term)
 		c.look()
 		select {
 		case <-c.again:

@@ -109,14 +109,17 @@ func (l *leaderJobs) collection() *pb.HistoryStatus {
 	return l.collector.Status()
 }
 
-// leadsMeta asks this node's replica of meta whether it leads.
-func (n *Node) leadsMeta(ctx context.Context) bool {
+// leadsMeta asks this node's replica of meta for the term in which it leads; 0: it does not.
+func (n *Node) leadsMeta(ctx context.Context) (term uint64) {
 	port := n.router.Port(cluster.MetaTablet)
 	if port == nil {
-		return false
+		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}, true)
-	return err == nil && r.GetStatus().GetLeader()
+	if err != nil || !r.GetStatus().GetLeader() {
+		return 0
+	}
+	return r.GetStatus().GetTerm()
 }

@@ -215,11 +215,9 @@ func (n *Node) Drain(ctx context.Context) error {
 	if n.entrance != nil {
 		n.entrance.quit()
 	}
+	n.handOver(ctx) // first: clients go on meanwhile
 	if n.servers != nil {
 		n.servers.drain(ctx)
-	}
-	if n.unwatch != nil {
-		n.unwatch()
 	}
 	errs = append(errs, n.changes.stop(ctx))
 	if x := n.notify.Load(); x != nil {
@@ -228,6 +226,10 @@ func (n *Node) Drain(ctx context.Context) error {
 	}
 	if n.client != nil {
 		n.client.Flush()
+	}
+	n.handOver(ctx) // what has come back meanwhile
+	if n.unwatch != nil {
+		n.unwatch()
 	}
 	return errors.Join(errs...)
 }

@@ -9,6 +9,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -29,20 +30,35 @@ func (n *Node) openPeers() error {
 	if d := n.entrance.metaDescriptor(); d != nil {
 		n.router.Update(d) // as it was when this node last heard of it
 	}
-	if n.parts.Link == nil {
+	link := n.parts.Link
+	if link == nil && n.entrance.peerAddr() != "" {
+		link = n.openRemoting
+	}
+	if link == nil {
 		n.carry(nil)
 		return nil
 	}
 	self := peer.Self{ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation}
-	link, err := n.parts.Link(self)
+	way, err := link(self)
 	if err != nil {
 		return fmt.Errorf("node: the way to other nodes: %w", err)
 	}
-	n.peers = peer.New(link, self, &peerHandler{n: n, opened: n.peersOpen}, peer.Config{System: n.system, Logger: n.cfg.Logger})
+	n.peers = peer.New(way, self, &peerHandler{n: n, opened: n.peersOpen}, peer.Config{System: n.system, Logger: n.cfg.Logger})
 	n.carry(n.peers)
 	close(n.peersOpen)
 	n.unwatch = n.members.Watch(n.onMember)
 	return nil
+}
+
+// openRemoting is the way to other nodes if no part says so. Where they are, gossip knows.
+func (n *Node) openRemoting(peer.Self) (peer.Link, error) {
+	return remoting.Open(remoting.Config{
+		Listen: n.entrance.peerAddr(), Files: n.entrance.files, Logger: n.cfg.Logger,
+		Resolve: func(node uint64) (string, bool) {
+			m, alive := n.members.Member(node)
+			return m.Peer, alive && m.Peer != ""
+		},
+	})
 }
 
 // member is this node as others are to see it.
@@ -73,12 +89,14 @@ func (n *Node) onMember(e cluster.MemberEvent) {
 	}
 	if e.Alive {
 		n.peers.Down(id, incarnation-1) // earlier incarnations have ended
+		n.ticker.Alive(id)
 		if e.Member.LeadsMeta != 0 && n.router.Leader(cluster.MetaTablet) == 0 {
 			n.router.Led(cluster.MetaTablet, id)
 		}
 	} else {
 		n.peers.Down(id, incarnation)
 		n.router.Lost(id)
+		n.ticker.Suspect(id)
 	}
 	n.changes.wake()
 }

@@ -149,6 +149,25 @@ func newHub() *hub {
 	return &hub{alive: map[uint64]cluster.Member{}, dead: map[mvcc.Worker]bool{}, watchers: map[int]func(cluster.MemberEvent){}}
 }
 
+// seat is what one node sees, and may change.
+type seat struct {
+	*hub
+	id uint64
+}
+
+// Set changes what the node says of itself.
+func (s seat) Set(change func(*cluster.Member)) {
+	s.mu.Lock()
+	m, ok := s.alive[s.id]
+	if change(&m); ok {
+		s.alive[s.id] = m
+	}
+	s.mu.Unlock()
+	if ok {
+		s.tell(cluster.MemberEvent{Member: m, Alive: true})
+	}
+}
+
 func (h *hub) join(m cluster.Member) cluster.Members {
 	h.mu.Lock()
 	if before, ok := h.alive[m.NodeID]; ok && before.Incarnation < m.Incarnation {
@@ -157,7 +176,7 @@ func (h *hub) join(m cluster.Member) cluster.Members {
 	h.alive[m.NodeID] = m
 	h.mu.Unlock()
 	h.tell(cluster.MemberEvent{Member: m, Alive: true})
-	return h
+	return seat{h, m.NodeID}
 }
 
 func (h *hub) leave(id uint64) {
