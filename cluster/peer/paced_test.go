@@ -144,7 +144,7 @@ func TestFailureSaysHowFar(t *testing.T) {
 		}
 		l.lost(2)
 		if !errors.Is(got[0], peer.ErrLost) || errors.Is(got[0], txn.ErrNotSent) {
-			t.Errorf("on its way: %v", got[0])
+			t.Errorf("LOST-NOT-SENT: on its way: %v", got[0])
 		}
 		// The third was in the batch that followed; its time ends there, and then nobody knows.
 		wait(2 * time.Second)

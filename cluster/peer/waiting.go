@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -49,9 +50,9 @@ func (w *waiting) settle(resp *wire.PeerResponse, err error) {
 
 // fail settles it without an answer; whether it was sent decides what the caller is told.
 func (w *waiting) fail(cause error) {
-	switch w.state.Swap(settled) {
-	case settled:
-	case atHome:
+	switch state := w.state.Swap(settled); {
+	case state == settled:
+	case state == atHome, broken.LostNotSent:
 		w.finish(nil, fmt.Errorf("%w: %w", txn.ErrNotSent, cause))
 	default:
 		w.finish(nil, cause)

@@ -150,7 +150,7 @@ func TestHostileNode(t *testing.T) {
 	refused := b.stats().Refused
 	for name, messages := range streams {
 		if err := x.sends(messages...); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "refused") {
-			t.Errorf("%s: %v", name, err)
+			t.Fatalf("HOSTILE: %s: %v", name, err)
 		}
 		if now := b.stats().Refused; now != refused+1 {
 			t.Errorf("%s: %d refusals were counted", name, now-refused)

@@ -39,7 +39,7 @@ var layers = []layer{
 	{of: "internal/mvcc/...", may: []string{"internal/broken"}},
 	{of: "internal/wire", may: []string{pb, "internal/mvcc"}},
 	{of: "internal/txn/...", may: []string{pb, "internal/broken", "internal/mvcc", "internal/txn/...", "internal/wire"}},
-	{of: "internal/certs"},
+	{of: "internal/certs", may: []string{"internal/broken"}},
 	{of: "internal/rpc", may: []string{pb, "internal/certs", "internal/mvcc", "internal/txn", "internal/wire"}},
 	{of: root, may: []string{pb, "internal/mvcc", "internal/rpc", "internal/txn", "internal/wire"}},
 	{of: "store/...", may: []string{"internal/broken", "internal/mvcc", "store/..."}},

@@ -112,7 +112,7 @@ func TestRoles(t *testing.T) {
 	} {
 		serverErr, clientErr := shake(t, tc.server, tc.client)
 		if ok := serverErr == nil && clientErr == nil; ok != tc.ok {
-			t.Errorf("%s: server %v, client %v", tc.name, serverErr, clientErr)
+			t.Errorf("ROLES: %s: server %v, client %v", tc.name, serverErr, clientErr)
 		}
 	}
 	serverErr, _ := shake(t, forNodes, client.Peer())

@@ -42,5 +42,8 @@ var properties = []property{
 	{tag: "silence_is_death", pkg: "cluster/gossip", test: "^TestMembersFindEachOther$", assertion: "SILENCE-IS-DEATH: .*"},
 	{tag: "export_early_ack", pkg: "examples/webindex/export", test: "^TestAcknowledgedIsDurable$", assertion: "assertion acknowledged-export-is-durable"},
 	{tag: "load_gap", pkg: "internal/cli", test: "^TestProgressHasNoGaps$", assertion: "LOAD-GAP: .*"},
+	{tag: "any_role", pkg: "internal/certs", test: "^TestRoles$", assertion: "ROLES: client to the remoting: server <nil>"},
+	{tag: "unguarded", pkg: "cluster/remoting", test: "^TestHostileNode$", assertion: "HOSTILE: .*|the process has ended"},
+	{tag: "lost_not_sent", pkg: "cluster/peer", test: "^TestFailureSaysHowFar$", assertion: "LOST-NOT-SENT: .*"},
 	{tag: "no_sync", pkg: "test/crash", test: "^TestPowerLossLosesNothingAcknowledged$", assertion: "acknowledged cells of [0-9]+ transactions are gone|no such table|node did not come up|bank: the accounts hold"},
 }
