@@ -39,9 +39,11 @@ type fakeCluster struct {
 	sent []proto.Message
 	// walked answers a walk; nil: nothing is there.
 	walked func(*pb.WalkRequest) *pb.WalkResponse
-	wide   bool  // rows have more than an answer holds, unless it is asked for cells
-	fail   error // every method returns it
-	hang   bool  // NodeStatus answers when its context ends
+	// verified answers the comparison of a tablet's replicas; nil: they are equal.
+	verified func(tablet uint64) (*pb.VerifyTabletResponse, error)
+	wide     bool  // rows have more than an answer holds, unless it is asked for cells
+	fail     error // every method returns it
+	hang     bool  // NodeStatus answers when its context ends
 }
 
 func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {

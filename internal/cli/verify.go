@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// verifyCommand compares the replicas of all tablets, one tablet after the other, so that little is read at once.
+func (r *run) verifyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Compare the replicas of every tablet",
+		Long: "Each replica of a tablet reads all that it holds as of one place of the tablet's log, and computes a checksum of it. " +
+			"They must be equal. The cluster serves meanwhile. The exit code is 1 if replicas differ, or could not be compared.",
+		Example: r.example("verify", "verify -o json"),
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return r.talkLong(cmd, r.verify) },
+	}
+	return r.withClient(cmd)
+}
+
+// verifyJSON is a tablet's comparison in JSON.
+type verifyJSON struct {
+	Tablet   uint64        `json:"tablet"`
+	Start    positionOut   `json:"start"`
+	End      *positionOut  `json:"end,omitempty"` // nil: to the end of everything
+	Equal    bool          `json:"equal"`
+	Error    string        `json:"error,omitempty"` // why nothing was compared
+	Replicas []replicaJSON `json:"replicas"`
+}
+
+type replicaJSON struct {
+	Node     uint64 `json:"node"`
+	Checksum string `json:"checksum,omitempty"` // 16 hexadecimal digits
+	Entries  uint64 `json:"entries"`
+	Index    uint64 `json:"index"` // of the log
+	Error    string `json:"error,omitempty"`
+}
+
+// verify asks for one tablet after the other.
+func (r *run) verify(ctx context.Context, s *session) error {
+	names, err := loadNames(ctx, s)
+	if err != nil {
+		return err
+	}
+	tablets, err := allTablets(ctx, s)
+	if err != nil {
+		return err
+	}
+	var g grid
+	g.numbers(0, 3, 4)
+	g.add("TABLET", "FROM", "BEFORE", "REPLICAS", "ENTRIES", "CHECKSUM", "RESULT")
+	different, unknown := 0, 0
+	for _, d := range tablets {
+		v := newVerifyJSON(d, names)
+		if answer, err := s.transport.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId}); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			v.Error = err.Error()
+		} else {
+			v.take(answer)
+		}
+		switch {
+		case v.differs():
+			different++
+		case !v.Equal:
+			unknown++
+		}
+		if r.output == outputJSON {
+			if err := r.object(v); err != nil {
+				return err
+			}
+			continue
+		}
+		g.add(v.line()...)
+	}
+	if r.output != outputJSON {
+		if err := g.write(r.Stdout); err != nil {
+			return err
+		}
+	}
+	return compared(len(tablets), different, unknown)
+}
+
+// compared is nil if all replicas of all tablets are equal.
+func compared(tablets, different, unknown int) error {
+	switch {
+	case different > 0:
+		return fmt.Errorf("%d of %d tablets have replicas that differ", different, tablets)
+	case unknown > 0:
+		return fmt.Errorf("%d of %d tablets could not be compared", unknown, tablets)
+	}
+	return nil
+}
+
+func newVerifyJSON(d *pb.TabletDescriptor, names *names) *verifyJSON {
+	t := newTabletJSON(d, nil, names)
+	return &verifyJSON{Tablet: t.ID, Start: t.Start, End: t.End, Replicas: []replicaJSON{}}
+}
+
+// take converts an answer.
+func (v *verifyJSON) take(answer *pb.VerifyTabletResponse) {
+	v.Equal = answer.Equal
+	for _, c := range answer.Replicas {
+		out := replicaJSON{Node: c.NodeId, Error: c.Error}
+		if c.Result.GetDone() {
+			out.Checksum = fmt.Sprintf("%016x", c.Result.Checksum)
+			out.Entries, out.Index = c.Result.Entries, c.Result.Index
+		}
+		v.Replicas = append(v.Replicas, out)
+	}
+}
+
+// differs reports whether two replicas have results, and not the same.
+func (v *verifyJSON) differs() bool {
+	var first *replicaJSON
+	for i := range v.Replicas {
+		c := &v.Replicas[i]
+		switch {
+		case c.Checksum == "":
+		case first == nil:
+			first = c
+		case c.Checksum != first.Checksum || c.Entries != first.Entries:
+			return true
+		}
+	}
+	return false
+}
+
+// line is the tablet's line in the table.
+func (v *verifyJSON) line() []string {
+	end := "the end"
+	if v.End != nil {
+		end = v.End.text()
+	}
+	line := []string{fmt.Sprint(v.Tablet), v.Start.text(), end, fmt.Sprint(len(v.Replicas))}
+	if v.Equal {
+		return append(line, fmt.Sprint(v.Replicas[0].Entries), v.Replicas[0].Checksum, "equal")
+	}
+	if v.Error != "" {
+		return append(line, "-", "-", v.Error)
+	}
+	var parts []string
+	for _, c := range v.Replicas {
+		what := c.Error
+		if c.Checksum != "" {
+			what = fmt.Sprintf("%s of %d entries", c.Checksum, c.Entries)
+		}
+		parts = append(parts, fmt.Sprintf("node %d: %s", c.Node, what))
+	}
+	result := "not compared"
+	if v.differs() {
+		result = "DIFFERENT"
+	}
+	return append(line, "-", "-", result+": "+strings.Join(parts, "; "))
+}
