@@ -40,7 +40,7 @@ func TestTwoNodes(t *testing.T) {
 			if got := a.tell("ask 2 20000 256"); !strings.HasPrefix(got, "ok") {
 				t.Error(got)
 			} else {
-				t.Logf("20,000 questions of 256 callers: %s", got)
+				t.Logf("20,000 questions of 256 callers: %s, in %d batches", got, a.stats().Sent)
 			}
 			for _, size := range []int{4 << 20, 8 << 20, 20 << 20} {
 				if got := a.tell("large 2 %d", size); !strings.HasPrefix(got, "ok") {
