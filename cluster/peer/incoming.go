@@ -21,7 +21,8 @@ const grace = time.Second
 
 // receive takes a batch of another node apart. It is called by the link.
 func (p *Peers) receive(b *wire.PeerBatch) {
-	if b.GetClusterId() != p.self.ClusterID || b.GetToNode() != p.self.NodeID || b.GetFromNode() == p.self.NodeID {
+	tooMany := len(b.GetRaft())+len(b.GetResponses())+len(b.GetRequests()) > maxBatchMessages
+	if tooMany || b.GetClusterId() != p.self.ClusterID || b.GetToNode() != p.self.NodeID || b.GetFromNode() == p.self.NodeID {
 		p.counts.foreign.Add(1)
 		return
 	}

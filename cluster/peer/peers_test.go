@@ -337,8 +337,11 @@ func TestForeignBatches(t *testing.T) {
 		send("c", 1, 1, 8)
 		send("c", 1, 0, 9)
 		send("c", 1, 2, 4)
+		if err := raw.Send(1, &wire.PeerBatch{ClusterId: "c", FromNode: 2, FromIncarnation: 5, ToNode: 1, Responses: make([]*wire.PeerResponse, 1001)}); err != nil {
+			t.Fatal(err)
+		}
 		send("c", 1, 2, 6)
-		if got := fmt.Sprint(h.got()); got != "[5 6]" || a.Stats().Foreign != 5 {
+		if got := fmt.Sprint(h.got()); got != "[5 6]" || a.Stats().Foreign != 6 {
 			t.Errorf("%s, %+v", got, a.Stats())
 		}
 		if err := raw.Close(); err != nil {

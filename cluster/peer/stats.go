@@ -16,7 +16,7 @@ type Stats struct {
 	Handled                   uint64 // requests of others
 	Refused                   uint64 // requests of others that were not taken because too many were handled
 	AnswersDropped            uint64 // answers replaced by "unknown" for want of room
-	Foreign                   uint64 // batches of another cluster, for another node, or of an ended incarnation
+	Foreign                   uint64 // batches of another cluster, for another node, of an ended incarnation, or of too many messages
 	Panics                    uint64 // of the handler
 }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -22,6 +23,7 @@ import (
 const (
 	maxEnvelopes = 16       // of one message; this release sends one
 	maxPayload   = 32 << 20 // bytes of one batch
+	maxFields    = 1 << 10  // of one batch: a thousand messages, and who sends them to whom
 	maxText      = 1 << 10  // bytes of a name or address
 	maxStreams   = 16       // of one connection; this release uses one
 )
@@ -176,6 +178,23 @@ func checkBatch(b *remote.MessageBatch) string {
 		case len(e.GetMessageData()) > maxPayload:
 			return fmt.Sprintf("batch of %d bytes", len(e.GetMessageData()))
 		}
+		if n := fields(e.GetMessageData()); n < 0 || n > maxFields {
+			return fmt.Sprintf("batch of %d fields", n)
+		}
 	}
 	return ""
+}
+
+// fields counts the fields of a message in its own text; -1 if that is no message. A few bytes can stand for a message that
+// takes a hundred in memory: many of them are refused before the library takes the text apart.
+func fields(text []byte) int {
+	n := 0
+	for ; len(text) > 0 && n <= maxFields; n++ {
+		_, _, size := protowire.ConsumeField(text)
+		if size < 0 {
+			return -1
+		}
+		text = text[size:]
+	}
+	return n
 }
