@@ -85,7 +85,8 @@ func (c *Checksums) run(j *checksumJob) {
 	if len(c.results) >= maxChecksumTablets {
 		clear(c.results)
 	}
-	kept := append(c.results[j.tablet], &pb.ChecksumResponse{Id: j.id, Done: true, Checksum: hash.hash.Sum64(), Index: j.index, Entries: n})
+	kept := c.results[j.tablet]
+	kept = append(kept, &pb.ChecksumResponse{Id: j.id, Done: true, Checksum: hash.hash.Sum64(), Index: j.index, Entries: n})
 	c.results[j.tablet] = kept[max(0, len(kept)-keptChecksums):]
 }
 

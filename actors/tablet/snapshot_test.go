@@ -228,10 +228,7 @@ func (s *site) old() *pb.TabletDescriptor {
 func (s *site) checkInstalled(want []string) {
 	s.t.Helper()
 	whole := &pb.TabletDescriptor{EndUnbounded: true}
-	var inside []string
-	for _, e := range s.contents(sentDescriptor()) {
-		inside = append(inside, e)
-	}
+	inside := s.contents(sentDescriptor())
 	if !slices.Equal(inside, want) {
 		s.t.Fatalf("%d entries in the range, want %d", len(inside), len(want))
 	}
