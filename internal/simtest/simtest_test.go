@@ -45,3 +45,10 @@ func simulate(t *testing.T, o Options) {
 func TestOneNode(t *testing.T) {
 	simulate(t, Options{Seed: 1, Nodes: 1, Schedule: Schedule{}, Faults: 3e9})
 }
+
+// TestQuiet: several nodes without faults.
+func TestQuiet(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) { simulate(t, Options{Seed: 1, Nodes: n, Schedule: Schedule{}, Faults: 3e9}) })
+	}
+}
