@@ -18,6 +18,7 @@ import (
 // is applied. Each entry's context is the descriptor after it: descriptor, epoch and configuration change in one Txn.
 type change struct {
 	steps []*pb.ReplicaChange // empty: leave the joint configuration
+	later []*pb.ReplicaChange // after them
 	tries int                 // of handing over before leaving, where this leader is to vote no more
 }
 
@@ -213,6 +214,7 @@ func confChange(before, after *pb.TabletDescriptor) *raftpb.ConfChangeV2 {
 
 // proposeChange proposes the next entry of a change. It is evaluated anew: the drain may have taken a while.
 func (t *Tablet) proposeChange(x *exclusive) {
+	x.change.oneByOne(t.descriptor)
 	next := afterJoint(t.descriptor)
 	if leaving := len(x.change.steps) == 0; leaving && t.handOverFirst(x) {
 		return
@@ -230,7 +232,7 @@ func (t *Tablet) proposeChange(x *exclusive) {
 	p := t.newProposal()
 	p.command.Replicas = next
 	p.conf = confChange(t.descriptor, next)
-	if x.call != nil && !isJoint(next) {
+	if x.call != nil && !isJoint(next) && len(x.change.later) == 0 {
 		p.answer(x.call, changeResponse(next))
 	}
 	x.proposed = true
@@ -287,7 +289,29 @@ func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 		t.tryExclusive()
 		return
 	}
+	if x.change.steps, x.change.later = x.change.later, nil; len(x.change.steps) > 0 {
+		t.tryExclusive()
+		return
+	}
 	t.endExclusive()
+}
+
+// oneByOne leaves of several steps that change no voter the first that is not made yet; the others follow, each in an entry
+// of its own. To raft, several in one entry are a joint configuration, which the descriptor would not show.
+func (c *change) oneByOne(d *pb.TabletDescriptor) {
+	for _, s := range c.steps {
+		if s.Kind == pb.ReplicaChange_KIND_PROMOTE || s.Kind == pb.ReplicaChange_KIND_DEMOTE {
+			return
+		}
+	}
+	for len(c.steps) > 1 {
+		_, done, err := nextReplicas(d, c.steps[:1])
+		if err != nil || !done {
+			c.steps, c.later = c.steps[:1], c.steps[1:]
+			return
+		}
+		c.steps = c.steps[1:]
+	}
 }
 
 // goOnChanging leaves a joint configuration that this leader has found, or that it could not leave yet.
