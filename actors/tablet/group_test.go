@@ -357,6 +357,9 @@ func (g *group) wait(what string, ok func() bool) {
 		select {
 		case <-look.C:
 		case <-deadline:
+			for id := range g.nodes {
+				g.tb.Logf("node %d: %v", id, g.status(id, groupTablet))
+			}
 			g.tb.Fatalf("after 30 s still not: %s", what)
 		}
 	}

@@ -46,6 +46,11 @@ func replicaOf(d *pb.TabletDescriptor, id uint64) *pb.Replica {
 	return nil
 }
 
+// withoutReplica reports whether the replica was removed: it is not there, and its id has been given away.
+func withoutReplica(d *pb.TabletDescriptor, id uint64) bool {
+	return id < d.GetNextReplicaId() && replicaOf(d, id) == nil
+}
+
 // members takes note of who belongs to the group, after every change of the descriptor or the configuration.
 func (t *Tablet) members() {
 	t.nodes = make(map[uint64]uint64, len(t.descriptor.GetReplicas()))

@@ -274,7 +274,7 @@ func (t *Tablet) applyConfChange(a *applied, e *raftpb.Entry) error {
 // changeVisible: the replicas are others now. A leader goes on with the change; a replica that is not one any more ends.
 func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 	t.host.Changed(d)
-	if replicaOf(d, t.replica) == nil && len(d.GetReplicas()) > 0 {
+	if withoutReplica(d, t.replica) {
 		t.remove()
 		return
 	}

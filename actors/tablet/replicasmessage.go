@@ -130,8 +130,7 @@ func (t *Tablet) forUs(in *incoming) bool {
 		t.counters.refused++
 		return false
 	}
-	if d := in.Tablet; d.GetTabletId() == t.id && d.GetEpoch() > t.descriptor.GetEpoch() && t.replica < d.GetNextReplicaId() &&
-		replicaOf(d, t.replica) == nil {
+	if d := in.Tablet; d.GetTabletId() == t.id && d.GetEpoch() > t.descriptor.GetEpoch() && withoutReplica(d, t.replica) {
 		t.descriptor = d
 		t.remove()
 		return false
@@ -143,7 +142,7 @@ func (t *Tablet) forUs(in *incoming) bool {
 	if in.message == nil && len(in.Message) == 0 {
 		return false // it was for the descriptor
 	}
-	if replicaOf(t.descriptor, in.FromReplica) == nil && in.FromReplica < t.descriptor.GetNextReplicaId() {
+	if withoutReplica(t.descriptor, in.FromReplica) {
 		out := t.envelope(in.FromReplica)
 		out.ToNode, out.Tablet = in.FromNode, t.descriptor
 		t.host.SendRaft(out)

@@ -1,0 +1,256 @@
+package tablet
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// writing writes rows one after the other until stopped, and returns how many.
+func (g *group) writing(tablet uint64) (stop func() int) {
+	var end atomic.Bool
+	var done sync.WaitGroup
+	n := 0
+	done.Go(func() {
+		for ; !end.Load(); n++ {
+			g.write(tablet, fmt.Sprintf("w%04d", n), fmt.Sprint(n))
+		}
+	})
+	return func() int {
+		end.Store(true)
+		done.Wait()
+		return n
+	}
+}
+
+// caughtUp waits until the leader counts a node's replica as up to date.
+func (g *group) caughtUp(tablet, node uint64) {
+	g.tb.Helper()
+	g.wait(fmt.Sprintf("node %d has caught up", node), func() bool {
+		s := g.status(g.leader(tablet), tablet)
+		for _, r := range s.GetReplicas() {
+			if r.Replica.NodeId == node && r.Active && !r.Snapshot && r.Match+10 > s.LastIndex {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// TestOneThreeOne: a tablet goes from one voter to three, and to one on another node, while it is written to: learners
+// catch up from the log, nothing is lost, and nobody confirms leadership by himself once others can be elected.
+func TestOneThreeOne(t *testing.T) {
+	g := newGroup(t, 3, 1, testTick)
+	stop := g.writing(groupTablet)
+	g.change(groupTablet, step(addLearner, 2))
+	g.change(groupTablet, step(addLearner, 3))
+	g.caughtUp(groupTablet, 2)
+	g.caughtUp(groupTablet, 3)
+	d := g.change(groupTablet, step(promote, 2), step(promote, 3))
+	if len(voters(d)) != 3 || isJoint(d) || d.Epoch != 5 || d.NextReplicaId != 4 {
+		t.Errorf("three voters: %v", d)
+	}
+	g.even3(stop())
+	stop = g.writing(groupTablet)
+	// The leader is to vote no more, so it hands over in the middle, and the answer may be lost with its leadership.
+	lead := g.leader(groupTablet)
+	last := lead%3 + 1
+	g.change(groupTablet, step(demote, lead), step(demote, last%3+1))
+	for _, node := range g.others(last) {
+		g.change(groupTablet, step(dismiss, node))
+	}
+	n := stop()
+	if now := g.leader(groupTablet); now != last {
+		t.Errorf("node %d leads, %d is the only voter", now, last)
+	}
+	for i := range n {
+		if got := g.read(groupTablet, fmt.Sprintf("w%04d", i)); got != fmt.Sprint(i) {
+			t.Fatalf("row %d is %q", i, got)
+		}
+	}
+	for _, node := range g.others(last) {
+		m := g.nodes[node]
+		g.wait(fmt.Sprintf("node %d knows that it was removed", node), func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.removed[groupTablet]
+		})
+		if e := g.at(node, groupTablet, getOf(g.take(1), "w0000")).GetError(); e.GetCode() != pb.Error_CODE_WRONG_TABLET {
+			t.Errorf("removed replica on node %d: %v", node, e)
+		}
+	}
+	for id, m := range g.nodes {
+		if len(m.loud) > 0 {
+			t.Errorf("ALONE: node %d confirmed leadership alone with %v applied", id, m.loud)
+		}
+	}
+}
+
+// even3 checks that all three nodes' stores have the rows.
+func (g *group) even3(rows int) {
+	g.tb.Helper()
+	g.even(groupTablet, 1, 2, 3)
+	for i := range rows {
+		for node := range g.nodes {
+			if got := g.stored(node, fmt.Sprintf("w%04d", i)); got != fmt.Sprint(i) {
+				g.tb.Fatalf("node %d has %q in row %d", node, got, i)
+			}
+		}
+	}
+}
+
+// TestRefusedChanges: what would endanger the group is not begun.
+func TestRefusedChanges(t *testing.T) {
+	g := newGroup(t, 3, 1, testTick)
+	g.leader(groupTablet)
+	refused := func(name string, want pb.Error_Code, req *pb.TabletRequest) {
+		t.Helper()
+		if e := g.at(1, groupTablet, req).GetError(); e.GetCode() != want {
+			t.Errorf("%s: %v", name, e)
+		}
+	}
+	refused("no epoch", pb.Error_CODE_INVALID, changeOf(0, step(addLearner, 2)))
+	refused("another epoch", pb.Error_CODE_WRONG_TABLET, changeOf(9, step(addLearner, 2)))
+	refused("nothing", pb.Error_CODE_INVALID, changeOf(1))
+	refused("no node", pb.Error_CODE_INVALID, changeOf(1, step(addLearner, 0)))
+	refused("twice", pb.Error_CODE_INVALID, changeOf(1, step(addLearner, 2), step(promote, 2)))
+	refused("an unknown node", pb.Error_CODE_INVALID, changeOf(1, step(promote, 2)))
+	refused("the last voter", pb.Error_CODE_INVALID, changeOf(1, step(demote, 1)))
+	refused("a voter removed", pb.Error_CODE_INVALID, changeOf(1, step(dismiss, 1)))
+	refused("no kind", pb.Error_CODE_INVALID, changeOf(1, step(0, 1)))
+	g.lose(func(m *wire.RaftMessage) bool { return m.ToNode == 2 })
+	g.change(groupTablet, step(addLearner, 2))
+	refused("a learner that nobody has heard of", pb.Error_CODE_NOT_PROPOSED, changeOf(2, step(promote, 2)))
+	if r := g.at(1, groupTablet, changeOf(2, step(addLearner, 2))); r.Error != nil || r.GetChangeReplicas().Tablet.Epoch != 2 {
+		t.Errorf("once more the same: %v", r)
+	}
+	refused("a learner to lead", pb.Error_CODE_UNAVAILABLE, transferTo(2))
+	g.lose(nil)
+	g.caughtUp(groupTablet, 2)
+	if d := g.change(groupTablet, step(promote, 2)); len(voters(d)) != 2 {
+		t.Errorf("promoted: %v", d)
+	}
+}
+
+func transferTo(node uint64) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_TransferLeader{TransferLeader: &pb.TransferLeaderRequest{NodeId: node}}}
+}
+
+// TestTransfer: leadership goes where it is asked to; nothing under way becomes unknown by it.
+func TestTransfer(t *testing.T) {
+	g := newGroup(t, 3, 3, testTick)
+	g.write(groupTablet, "a", "1")
+	var stops []func() error
+	for w := range 4 { // prewrites are answered, refused or retried, never unknown
+		stops = append(stops, g.prewriting(w))
+	}
+	for range 6 {
+		lead := g.leader(groupTablet)
+		to := lead%3 + 1
+		switch r := g.at(lead, groupTablet, transferTo(to)); r.GetError().GetCode() {
+		case pb.Error_CODE_UNSPECIFIED:
+			if r.GetTransferLeader().LeaderNode != to {
+				t.Errorf("to %d: %v", to, r)
+			}
+			g.wait("it leads", func() bool { return g.status(to, groupTablet).GetLeader() || g.leader(groupTablet) != lead })
+		case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_UNAVAILABLE: // an election came in between, or the other was slow
+		default:
+			t.Errorf("to %d: %v", to, r)
+		}
+	}
+	for _, stop := range stops {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	lead := g.leader(groupTablet)
+	if r := g.at(lead, groupTablet, transferTo(lead)); r.GetTransferLeader().GetLeaderNode() != lead && r.GetError().GetCode() != pb.Error_CODE_NOT_LEADER {
+		t.Errorf("to itself: %v", r)
+	}
+	g.wait("away", func() bool {
+		lead := g.leader(groupTablet)
+		to, err := TransferAway(t.Context(), g.nodes[lead].port(groupTablet))
+		return err == nil && to != lead
+	})
+}
+
+// prewriting prewrites rows until stopped; it gives an error if an outcome was unknown although no leader was lost to a fault.
+func (g *group) prewriting(worker int) (stop func() error) {
+	var end atomic.Bool
+	var done sync.WaitGroup
+	var unknown error
+	done.Go(func() {
+		for i := 0; !end.Load(); i++ {
+			r := g.try(groupTablet, prewriteOf(g.take(1), fmt.Sprintf("p%d-%d", worker, i), "v"))
+			if r.GetError().GetCode() == pb.Error_CODE_UNKNOWN && unknown == nil {
+				unknown = fmt.Errorf("worker %d: %v", worker, r.Error)
+			}
+		}
+	})
+	return func() error {
+		end.Store(true)
+		done.Wait()
+		return unknown
+	}
+}
+
+// TestTransferToTheDeaf: a handing over that comes to nothing is answered, and what waited for it goes on.
+func TestTransferToTheDeaf(t *testing.T) {
+	g := newGroup(t, 3, 3, 0)
+	lead := g.elect(groupTablet, 1, 2, 3)
+	g.write(groupTablet, "a", "1")
+	g.even(groupTablet, 1, 2, 3)
+	to := g.others(lead)[0]
+	g.lose(func(m *wire.RaftMessage) bool { return m.ToNode == to })
+	transfer := g.tell(lead, groupTablet, transferTo(to))
+	write := g.tell(lead, groupTablet, prewriteOf(g.take(1), "b", "1"))
+	g.wait("both are answered", func() bool {
+		g.tick(lead)
+		return len(transfer) > 0 && len(write) > 0
+	})
+	if code := g.code(transfer); code != pb.Error_CODE_UNAVAILABLE {
+		t.Errorf("handed over: %v", code)
+	}
+	if code := g.code(write); code != pb.Error_CODE_UNSPECIFIED {
+		t.Errorf("the write: %v", code)
+	}
+}
+
+// TestSplitOnThreeReplicas: every replica makes its part of the new tablet; it is led at once from where the old one is, with
+// the locks that it inherits, and goes on when that one dies.
+func TestSplitOnThreeReplicas(t *testing.T) {
+	g := newGroup(t, 3, 3, testTick)
+	for i := range 20 {
+		g.write(groupTablet, fmt.Sprintf("r%02d", i), "v")
+	}
+	start := g.take(1)
+	g.do(groupTablet, prewriteOf(start, "r15x", "locked"))
+	lead := g.leader(groupTablet)
+	split := g.do(groupTablet, splitOf("r10", 3)).GetSplit()
+	if len(split.Right.Replicas) != 3 || split.Right.Epoch != 2 {
+		t.Errorf("right: %v", split.Right)
+	}
+	first := g.leader(3)
+	if first != lead && g.leader(groupTablet) == lead {
+		t.Errorf("node %d leads the new tablet, %d the old one", first, lead)
+	}
+	for range 2 {
+		got := g.do(3, getOf(g.take(1), "r15x")).GetGet().Results[0]
+		if got.Status != pb.Status_STATUS_LOCKED || got.Lock.Lock.StartTs != uint64(start) {
+			t.Fatalf("SPLIT-LOCKS: the split lost a lock: %v", got)
+		}
+		if v := g.read(3, "r11"); v != "v" {
+			t.Errorf("r11 is %q", v)
+		}
+		g.write(3, "r12", "w")
+		g.write(groupTablet, "r02", "w")
+		lead = g.leader(3)
+		g.nodes[lead].stop(3)
+		g.leader(3, lead)
+		g.nodes[lead].spawn(3)
+	}
+}
