@@ -292,11 +292,12 @@ func (d *Door) say(text string, args ...any) {
 // sayWaiting says why there is nobody to join.
 func (d *Door) sayWaiting(all []greeting) {
 	var fresh, silent []string
+	var why error
 	own := d.cfg.Self.Identity().NodeID
 	for _, g := range all {
 		switch {
 		case g.r == nil:
-			silent = append(silent, g.addr)
+			silent, why = append(silent, g.addr), g.err
 		case g.r.NodeId != own:
 			fresh = append(fresh, g.addr)
 		}
@@ -305,5 +306,5 @@ func (d *Door) sayWaiting(all []greeting) {
 		d.say("waiting to join, but --join names only this node; start the first node of a cluster without --join, or all of them with --expect")
 		return
 	}
-	d.say("waiting to join a cluster", "no_answer", strings.Join(silent, ","), "in_no_cluster_yet", strings.Join(fresh, ","))
+	d.say("waiting to join a cluster", "no_answer", strings.Join(silent, ","), "in_no_cluster_yet", strings.Join(fresh, ","), "error", why)
 }

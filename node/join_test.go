@@ -9,11 +9,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
@@ -112,6 +115,94 @@ func awaitNodes(ctx context.Context, t *testing.T, n *node.Node, id, incarnation
 		case <-ctx.Done():
 			t.Fatalf("node %d does not come: %v", id, r.Nodes)
 		case <-tick.C:
+		}
+	}
+}
+
+// doors is a network of doors in memory.
+type doors struct {
+	mu sync.Mutex
+	at map[string]pb.MembershipServer
+}
+
+var errNobody = status.Error(codes.Unavailable, "nobody is there")
+
+func (d *doors) find(addr string) pb.MembershipServer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at[addr]
+}
+
+func (d *doors) Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error) {
+	if m := d.find(addr); m != nil {
+		return m.Hello(ctx, req)
+	}
+	return nil, errNobody
+}
+
+func (d *doors) Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error) {
+	if m := d.find(addr); m != nil {
+		return m.Join(ctx, req)
+	}
+	return nil, errNobody
+}
+
+func (d *doors) Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error) {
+	if m := d.find(addr); m != nil {
+		return m.Found(ctx, req)
+	}
+	return nil, errNobody
+}
+
+// TestExpectWithoutListeners: three nodes found a cluster together through Parts.Contact, and bind nothing.
+func TestExpectWithoutListeners(t *testing.T) {
+	network, members, at := memlink.NewNetwork(), newHub(), &doors{at: map[string]pb.MembershipServer{}}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	addrs := []string{"a:1", "b:1", "c:1"}
+	nodes, errs := make([]*node.Node, 3), make([]error, 3)
+	var all sync.WaitGroup
+	for i, addr := range addrs {
+		all.Go(func() {
+			cfg := node.DefaultConfig()
+			cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.InsecureForce, cfg.Store.InMemory = addr, "", true, true, true
+			cfg.Join, cfg.Expect = addrs, 3
+			nodes[i], errs[i] = node.OpenWith(ctx, cfg, node.Parts{
+				Link:    func(self peer.Self) (peer.Link, error) { return network.Link(self.NodeID), nil },
+				Members: func(self cluster.Member) (cluster.Members, error) { return members.join(self), nil },
+				Contact: func(listen string, door pb.MembershipServer) cluster.Contact {
+					at.mu.Lock()
+					defer at.mu.Unlock()
+					at.at[listen] = door
+					return at
+				},
+			})
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	clusters := map[string]bool{}
+	for _, n := range nodes {
+		if n != nil {
+			clusters[n.Status().ClusterId] = true
+			t.Cleanup(func() {
+				if err := n.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	if len(clusters) != 1 {
+		t.Errorf("the nodes are in %d clusters", len(clusters))
+	}
+	for _, n := range nodes {
+		if n == nil {
+			continue
+		}
+		if r, err := n.DB().Client().Transport().Nodes(ctx, &pb.NodesRequest{}); err != nil || len(r.Nodes) != 3 {
+			t.Errorf("%v, %v", r, err)
 		}
 	}
 }

@@ -70,18 +70,14 @@ func (e events) NotifyUpdate(n *memberlist.Node) {
 	}
 }
 
-// NotifyLeave is called when a member has left, or was found dead.
+// NotifyLeave is called when a member has left, or was found dead; memberlist does not say which.
 func (e events) NotifyLeave(n *memberlist.Node) {
 	_, m, err := decodeMeta(n.Meta)
 	if err != nil || m.NodeID == e.g.cfg.Self.NodeID {
 		return
 	}
 	e.g.table.down(m)
-	how := "died"
-	if n.State == memberlist.StateLeft {
-		how = "left"
-	}
-	e.g.cfg.Logger.Info("a member has "+how, "node", m.NodeID, "incarnation", m.Incarnation, "addr", m.Listen)
+	e.g.cfg.Logger.Info("a member has left or died", "node", m.NodeID, "incarnation", m.Incarnation, "addr", m.Listen)
 }
 
 // admission is invariant 2.
