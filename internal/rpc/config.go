@@ -63,7 +63,7 @@ func (c BatchConfig) withDefaults() BatchConfig {
 // ClientConfig tunes Dial.
 type ClientConfig struct {
 	Insecure                  bool   // clear text; else the files must be given
-	CertFile, KeyFile, CAFile string // PEM
+	CertFile, KeyFile, CAFile string // PEM; later connections use them as they are then
 	Batch                     BatchConfig
 	DialTimeout               time.Duration // until some address has answered; default 10 s
 	Logger                    *slog.Logger
