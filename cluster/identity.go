@@ -246,15 +246,3 @@ const (
 	firstUserTablet = 2
 	firstFreeTablet = 3
 )
-
-// OpenIdentity is OpenSelf for a node that begins a cluster if it belongs to none.
-func OpenIdentity(st *store.Store, bootstrap func(b *store.Batch, node uint64)) (Identity, error) {
-	s, err := OpenSelf(st)
-	if err == nil && s.Identity().Fresh() {
-		err = s.Begin(bootstrap)
-	}
-	if err != nil {
-		return Identity{}, err
-	}
-	return s.Identity(), nil
-}
