@@ -28,6 +28,9 @@ import (
 // Config is what a node can be told; begin with DefaultConfig.
 type Config = config.Config
 
+// Placement tunes where replicas are and which of them lead.
+type Placement = config.Placement
+
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config { return config.DefaultConfig() }
 

@@ -1,0 +1,260 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/workload"
+)
+
+// patience is how long a caller waits for one transaction while the cluster changes.
+const patience = 20 * time.Second
+
+// adders add up in the background what they have committed, one row each, until they are told to end.
+type adders struct {
+	end  chan struct{}
+	runs sync.WaitGroup
+	sums []int
+}
+
+func startAdders(t *testing.T, n int, db func() *percolator.DB) *adders {
+	a := &adders{end: make(chan struct{}), sums: make([]int, n)}
+	for i := range n {
+		a.runs.Go(func() {
+			for {
+				select {
+				case <-a.end:
+					return
+				default:
+				}
+				if err := addOne(db(), i); err != nil {
+					t.Errorf("a patient caller: %v", err)
+					return
+				}
+				a.sums[i]++
+			}
+		})
+	}
+	return a
+}
+
+func (a *adders) stop() {
+	close(a.end)
+	a.runs.Wait()
+}
+
+// adderRow spreads the rows over the table's tablets.
+func adderRow(i int) string { return fmt.Sprintf("%02x/adder", (i*37)%256) }
+
+var adderColumn = percolator.Column{Table: workload.Table, Name: "n"}
+
+func addOne(db *percolator.DB, i int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+		value, _, err := tx.Get(ctx, adderRow(i), adderColumn)
+		if err != nil {
+			return err
+		}
+		n, _ := strconv.Atoi(string(value))
+		tx.Set(adderRow(i), adderColumn, strconv.AppendInt(nil, int64(n+1), 10))
+		return nil
+	})
+}
+
+// check compares the rows with what was committed.
+func (a *adders) check(ctx context.Context, t *testing.T, db *percolator.DB) {
+	t.Helper()
+	total := 0
+	for i, want := range a.sums {
+		total += want
+		err := db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+			value, _, err := tx.Get(ctx, adderRow(i), adderColumn)
+			if got, _ := strconv.Atoi(string(value)); err == nil && got != want {
+				t.Errorf("row %d holds %d, and %d were committed", i, got, want)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d transactions", total)
+}
+
+// layout is where replicas and leaders are, as the leaders say.
+type layout struct {
+	tablets           map[uint64]*pb.StatusResponse
+	replicas, leaders map[uint64]int
+}
+
+func (r *rig) layout() layout {
+	l := layout{map[uint64]*pb.StatusResponse{}, map[uint64]int{}, map[uint64]int{}}
+	for _, n := range r.nodes {
+		if n == nil {
+			continue
+		}
+		for _, s := range n.Status().Tablets {
+			if have := l.tablets[s.Tablet.TabletId]; s.Leader && (have == nil || have.Term < s.Term) {
+				l.tablets[s.Tablet.TabletId] = s
+			}
+		}
+	}
+	for _, s := range l.tablets {
+		l.leaders[s.NodeId]++
+		for _, x := range s.Tablet.Replicas {
+			l.replicas[x.NodeId]++
+		}
+	}
+	return l
+}
+
+// settled says why the layout is not yet one of so many tablets with so many voters each, spread evenly over the nodes;
+// empty: it is.
+func (l *layout) settled(tablets, voters int, nodes []uint64) string {
+	if len(l.tablets) != tablets {
+		return fmt.Sprintf("%d tablets have a leader, of %d", len(l.tablets), tablets)
+	}
+	for id, s := range l.tablets {
+		n := 0
+		for _, x := range s.Tablet.Replicas {
+			if !x.Learner && !x.Incoming && !x.Outgoing {
+				n++
+			}
+		}
+		if n != voters || len(s.Tablet.Replicas) != voters {
+			return fmt.Sprintf("tablet %d: %v", id, s.Tablet.Replicas)
+		}
+	}
+	for what, on := range map[string]map[uint64]int{"replicas": l.replicas, "leaders": l.leaders} {
+		sum := 0
+		for _, n := range on {
+			sum += n
+		}
+		mean := float64(sum) / float64(len(nodes))
+		for _, id := range nodes {
+			if off := max(float64(on[id])-math.Ceil(mean), math.Floor(mean)-float64(on[id])); off > max(1, mean/5) {
+				return fmt.Sprintf("node %d has %d %s of a mean of %.1f: %v", id, on[id], what, mean, on)
+			}
+			sum -= on[id]
+		}
+		if sum != 0 {
+			return fmt.Sprintf("%d %s are on other nodes than %v: %v", sum, what, nodes, on)
+		}
+	}
+	return ""
+}
+
+// placed waits until the tablets are where they ought to be on the live nodes named.
+func (r *rig) placed(ctx context.Context, tablets, voters int, live ...int) {
+	r.t.Helper()
+	nodes := make([]uint64, len(live))
+	for i, n := range live {
+		nodes[i] = r.id(n)
+	}
+	began := time.Now()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		l := r.layout()
+		why := l.settled(tablets, voters, nodes)
+		if why == "" {
+			r.t.Logf("%d nodes: %d replicas of each tablet after %v: %v, leaders %v", len(live), voters, time.Since(began).Round(time.Millisecond), l.replicas, l.leaders)
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			for _, n := range r.nodes {
+				if n != nil {
+					r.t.Logf("node %d: %v", n.Status().NodeId, n.Status().Placement)
+				}
+			}
+			r.t.Fatalf("%d nodes: %s", len(live), why)
+		}
+	}
+}
+
+// TestGrowsAndShrinks: one node becomes three, then five, then three again, under writes. No patient caller sees an error,
+// replicas and leaders are spread evenly each time, and all that was committed is there, on every replica the same.
+func TestGrowsAndShrinks(t *testing.T) {
+	const tablets = 12
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	r := newRig(t, 1, func(_ int, c *node.Config) {
+		c.Placement = node.Placement{Busy: 20 * time.Millisecond, Interval: 200 * time.Millisecond, Rest: time.Second}
+		c.Splits.Off = true
+	})
+	operator := r.nodes[0].DB()
+	if err := workload.Prepare(ctx, operator, tablets); err != nil {
+		t.Fatal(err)
+	}
+	descriptors, err := operator.Client().Transport().Locate(ctx, 0, "", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := len(descriptors)
+	load := startAdders(t, 4, func() *percolator.DB { return operator })
+	r.add()
+	r.add()
+	r.placed(ctx, all, 3, 0, 1, 2)
+	r.add()
+	r.add()
+	r.placed(ctx, all, 3, 0, 1, 2, 3, 4)
+	for _, i := range []int{1, 2} {
+		if _, err := operator.Client().Transport().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: r.id(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.placed(ctx, all, 3, 0, 3, 4)
+	r.drained(ctx, r.id(1), r.id(2))
+	r.stop(1)
+	r.stop(2)
+	r.placed(ctx, all, 3, 0, 3, 4)
+	if _, err := operator.Client().Transport().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: r.id(3)}); err == nil {
+		t.Error("a drain that leaves two nodes for three replicas is taken on")
+	}
+	load.stop()
+	load.check(ctx, t, r.nodes[3].DB())
+	for id := range r.layout().tablets {
+		v, err := operator.Client().Transport().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: id})
+		if err != nil || !v.Equal || len(v.Replicas) != 3 {
+			t.Errorf("tablet %d: %v, %v", id, v, err)
+		}
+	}
+}
+
+// drained waits until meta says that the nodes are.
+func (r *rig) drained(ctx context.Context, ids ...uint64) {
+	r.t.Helper()
+	left := map[uint64]bool{}
+	for _, id := range ids {
+		left[id] = true
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for len(left) > 0 {
+		resp, err := r.nodes[0].DB().Client().Transport().Nodes(ctx, &pb.NodesRequest{})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, n := range resp.Nodes {
+			if n.State == pb.NodeState_NODE_STATE_DRAINED {
+				delete(left, n.NodeId)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			r.t.Fatalf("not drained: %v", resp.Nodes)
+		}
+	}
+}
