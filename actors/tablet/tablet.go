@@ -318,7 +318,9 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		t.held = append(t.held, call) // likewise: what is in flight closes their batch
 		return
 	}
-	if needsTimestamp(call) {
+	// What does not wait for the oracle any more would be alone in its batch: a crowd's first read, or its first commit, for
+	// whose entry all others then wait.
+	if _, ok := call.Req.Op.(*pb.TabletRequest_OnePhase); ok || needsTimestamp(call) {
 		t.batch.Gather()
 	}
 	if t.batch.Add(c, call, requestSize(call.Req)) {
