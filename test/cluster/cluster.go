@@ -130,6 +130,9 @@ func (c *Cluster) args(p *Process) []string {
 			args = append(args, "--insecure-force")
 		}
 	}
+	if c.hosts != nil {
+		args = append(args, "--insecure-http")
+	}
 	return append(args, c.cfg.Args...)
 }
 
@@ -149,7 +152,15 @@ func (c *Cluster) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.Ready(ctx)
+	if err := c.Ready(ctx); err != nil {
+		return err
+	}
+	for _, p := range c.nodes[:c.cfg.Nodes] {
+		if !p.Running() {
+			return fmt.Errorf("cluster: node %d has ended: %w; see its log", p.Index, p.err)
+		}
+	}
+	return nil
 }
 
 // Ready waits until every running node says that it is.

@@ -109,7 +109,8 @@ func (h *Hosts) Heal() error {
 func (h *Hosts) Close() error {
 	var errs []error
 	for i := range h.count {
-		errs = append(errs, run("ip netns del "+h.Namespace(i))) // its end of the link goes with it
+		// The link first, for its other end would go some time after its namespace, and the name with it.
+		errs = append(errs, run(fmt.Sprintf("ip link del %sv%d", h.prefix, i)), run("ip netns del "+h.Namespace(i)))
 	}
 	return errors.Join(append(errs, run("ip link del "+h.prefix+"b"))...)
 }
