@@ -96,3 +96,9 @@ func (r raftLogger) Fatal(v ...any)              { panic(fmt.Sprint(v...)) }
 func (r raftLogger) Fatalf(f string, v ...any)   { panic(fmt.Sprintf(f, v...)) }
 func (r raftLogger) Panic(v ...any)              { panic(fmt.Sprint(v...)) }
 func (r raftLogger) Panicf(f string, v ...any)   { panic(fmt.Sprintf(f, v...)) }
+
+// counters are what status tells of since the replica was opened.
+type counters struct {
+	reads, mutations, batches, proposals, notifies uint64
+	sent, refused                                  uint64 // messages for other replicas; those of others that were dropped
+}

@@ -74,6 +74,14 @@ func (t *Tablet) stamp() []*Call {
 	return nil
 }
 
+// gather leaves the batch that the call may open to others too. What does not wait for the oracle any more would be alone in
+// it: a crowd's first read, or its first commit, for whose entry all others then wait.
+func (t *Tablet) gather(call *Call) {
+	if _, ok := call.Req.Op.(*pb.TabletRequest_OnePhase); ok || needsTimestamp(call) {
+		t.batch.Gather()
+	}
+}
+
 // noteTimestamps gives the calls the timestamps first, first+1, …
 func noteTimestamps(calls []*Call, first mvcc.Timestamp) {
 	for i, call := range calls {

@@ -167,11 +167,6 @@ type Tablet struct {
 	failed    error // storage fault: the replica has stopped serving
 }
 
-type counters struct {
-	reads, mutations, batches, proposals, notifies uint64
-	sent, refused                                  uint64 // messages for other replicas; those of others that were dropped
-}
-
 // Spawn starts the replica of the tablet that the store holds state for, and returns the port to it.
 func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *ReadPool, id uint64, host Host, cfg Config) (*Port, error) {
 	return newTablet(system, st, logs, readers, id, host, cfg).spawn(system)
@@ -318,11 +313,7 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		t.held = append(t.held, call) // likewise: what is in flight closes their batch
 		return
 	}
-	// What does not wait for the oracle any more would be alone in its batch: a crowd's first read, or its first commit, for
-	// whose entry all others then wait.
-	if _, ok := call.Req.Op.(*pb.TabletRequest_OnePhase); ok || needsTimestamp(call) {
-		t.batch.Gather()
-	}
+	t.gather(call)
 	if t.batch.Add(c, call, requestSize(call.Req)) {
 		t.flush()
 	}
