@@ -323,7 +323,9 @@ func (m *member) TimestampsNow(int) (mvcc.Timestamp, bool)           { return 0,
 func (m *member) Hint([]mvcc.Cell)                                   {}
 func (m *member) Leading(*pb.TabletDescriptor)                       {}
 func (m *member) Following(uint64, uint64)                           {}
-func (m *member) Failed(id uint64, err error)                        { m.g.tb.Errorf("tablet %d on node %d: %v", id, m.id, err) }
+func (m *member) Failed(id uint64, err error) {
+	m.g.tb.Errorf("tablet %d on node %d: %v", id, m.id, err)
+}
 
 func (m *member) SplitApplied(_, right *pb.TabletDescriptor) {
 	m.spawns.Go(func() { m.spawn(right.TabletId) })

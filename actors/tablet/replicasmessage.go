@@ -112,7 +112,9 @@ func (t *Tablet) onIncoming(in *incoming) {
 		t.sleep()
 		return
 	}
-	t.wake()
+	if t.asleep && in.message.GetType() != raftpb.MsgHeartbeatResp { // late, to a heartbeat before the last one
+		t.wake()
+	}
 	t.stepIn(in.message)
 }
 
@@ -140,7 +142,8 @@ func (t *Tablet) forUs(in *incoming) bool {
 		return false
 	}
 	if in.message == nil && len(in.Message) == 0 {
-		return false // it was for the descriptor
+		t.wake() // somebody asks whether this one is awake
+		return false
 	}
 	if withoutReplica(t.descriptor, in.FromReplica) {
 		out := t.envelope(in.FromReplica)

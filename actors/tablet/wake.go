@@ -78,12 +78,11 @@ func (t *Tablet) missed() {
 	}
 }
 
-// poke lets all others know that this replica is awake: a sleeping leader wakes and sends heartbeats. The message means
-// nothing to Raft.
+// poke wakes all others: a sleeping leader sends heartbeats then. It is an envelope without a message.
 func (t *Tablet) poke() {
 	for id := range t.nodes {
-		if id != t.replica && t.term > 0 {
-			t.post(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum(), To: &id, From: &t.replica, Term: proto.Uint64(t.term)}, false)
+		if id != t.replica {
+			t.host.SendRaft(t.envelope(id))
 		}
 	}
 }
