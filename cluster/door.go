@@ -172,12 +172,13 @@ func (d *Door) forget() {
 	}
 }
 
-// recent are the fresh nodes with a sign of life that still counts. Called with mu held.
+// recent are the fresh nodes with a sign of life that still counts, as they are now. Called with mu held.
 func (d *Door) recent(sign func(*freshNode) time.Time) []*freshNode {
 	var out []*freshNode
 	for _, f := range d.fresh {
 		if time.Since(sign(f)) <= d.cfg.Timing.Fresh {
-			out = append(out, f)
+			now := *f
+			out = append(out, &now)
 		}
 	}
 	return out

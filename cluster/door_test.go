@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -208,6 +209,20 @@ func (s *street) Contacts(context.Context) (*pb.JoinResponse, error) {
 	return out, nil
 }
 
+// told is the log of all nodes so far.
+func (s *street) told() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
+// registered is the node's record, and where clusters were begun.
+func (s *street) registered(node uint64) (*wire.NodeRecord, []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.records[node], slices.Clone(s.begun)
+}
+
 // say sets what the registry answers.
 func (s *street) say(refuse error) {
 	s.mu.Lock()
@@ -274,7 +289,7 @@ func onStreet(t *testing.T, seed uint64, fn func(s *street)) {
 		defer s.close()
 		fn(s)
 		if t.Failed() {
-			t.Logf("seed %d\n%s", seed, s.log.String())
+			t.Logf("seed %d\n%s", seed, s.told())
 		}
 	})
 }
@@ -321,8 +336,8 @@ func expectOne(s *street) {
 	if err := s.settle(5 * time.Minute); err != nil {
 		s.t.Error(err)
 	}
-	if len(s.begun) != 1 {
-		s.t.Errorf("TWO-CLUSTERS: clusters were begun at %v", s.begun)
+	if _, begun := s.registered(0); len(begun) != 1 {
+		s.t.Errorf("TWO-CLUSTERS: clusters were begun at %v", begun)
 	}
 }
 
@@ -410,7 +425,7 @@ func TestTooManyFoundNothing(t *testing.T) {
 			s.build(addr, 2, "a", "b", "c").start()
 		}
 		<-time.After(time.Minute)
-		if len(s.begun) != 0 || !strings.Contains(s.log.String(), "more nodes than expected") {
+		if len(s.begun) != 0 || !strings.Contains(s.told(), "more nodes than expected") {
 			t.Errorf("begun: %v", s.begun)
 		}
 		s.demolish("c")
@@ -426,7 +441,7 @@ func TestJoinWaits(t *testing.T) {
 		b := s.build("b", 1, "a", "gone")
 		b.start()
 		<-time.After(time.Hour)
-		if got := strings.Count(s.log.String(), "waiting to join a cluster"); got < 60 || got > 130 {
+		if got := strings.Count(s.told(), "waiting to join a cluster"); got < 60 || got > 130 {
 			t.Errorf("%d lines in an hour", got)
 		}
 		a := s.build("a", 1)
@@ -434,8 +449,9 @@ func TestJoinWaits(t *testing.T) {
 		if err := s.settle(10 * time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if len(s.begun) != 1 || s.begun[0] != "a" || b.self.Contacts().Meta.GetTabletId() != MetaTablet || s.records[b.self.Identity().NodeID] == nil {
-			t.Errorf("begun %v, contacts %v", s.begun, b.self.Contacts())
+		record, begun := s.registered(b.self.Identity().NodeID)
+		if len(begun) != 1 || begun[0] != "a" || b.self.Contacts().Meta.GetTabletId() != MetaTablet || record == nil {
+			t.Errorf("begun %v, contacts %v", begun, b.self.Contacts())
 		}
 	})
 }
@@ -475,8 +491,9 @@ func TestComeBack(t *testing.T) {
 		if err := enter(a); err != nil {
 			t.Errorf("the founder comes back: %v", err)
 		}
-		if err := enter(b); err != nil || s.records[b.self.Identity().NodeID].GetIncarnation() != b.self.Identity().Incarnation {
-			t.Errorf("%v: registered %v as %+v", err, s.records, b.self.Identity())
+		err := enter(b)
+		if record, _ := s.registered(b.self.Identity().NodeID); err != nil || record.GetIncarnation() != b.self.Identity().Incarnation {
+			t.Errorf("%v: registered %v as %+v", err, record, b.self.Identity())
 		}
 		s.say(fmt.Errorf("%w: try", ErrStaleIncarnation))
 		if err := enter(b); !errors.Is(err, ErrStaleIncarnation) {

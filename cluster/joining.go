@@ -254,10 +254,12 @@ func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 		case err != nil && ctx.Err() == nil:
 			d.say("meta is not reached yet", "error", err)
 			wait = d.cfg.Timing.Round
-		case len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect:
+		case d.cfg.Expect > 1:
 			// One of those that were to found the cluster together may know nobody but itself, if the others' Join names it.
 			d.greet(ctx, d.cfg.Join)
-			wait = 10 * d.cfg.Timing.Round
+			if len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect {
+				wait = 10 * d.cfg.Timing.Round
+			}
 		}
 		if d.pause(ctx, wait) != nil {
 			return nil
