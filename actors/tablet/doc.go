@@ -19,9 +19,16 @@
 //  6. A lock leaves memory only after its removal is visible, by (cell, start_ts).
 //  7. History (invariant 11 of section 4): evaluation honours a bound as soon as it is proposed, the safepoint is never above
 //     it, and only entries behind the safepoint's delete what it covers; they are evaluated like any mutation.
+//  8. A replica leads only after an entry of its own term is visible; whoever leads asks a quorum before each batch of reads,
+//     and steps down when the quorum is silent. Followers apply blindly and keep no locks or notifications in memory.
+//  9. Descriptor, epoch and configuration change in one Txn, by an entry that shares the log with nothing in flight. Before a
+//     configuration counts in which others can be elected, the oracle's short cut (Alone) is withdrawn.
+//  10. A message of another replica is checked before Raft sees it: one that does not fit is counted and dropped.
+//  11. A group with nothing to do is not ticked and sends nothing (wake.go); a group of one replica never is.
 //
 // A crash loses nothing acknowledged: what was acknowledged is applied and synced. The lock table is loaded from the
 // store again; reservations vanish with the process, and their transactions were never proposed.
 //
-// Called by: node (spawns, routes), through Port by clients, scanners, the oracle.
+// Called by: node (spawns, routes, hands over other nodes' messages by Receive, says by Ticker which nodes are believed dead),
+// through Port by clients, scanners, the oracle, placement.
 package tablet

@@ -1,6 +1,8 @@
 package tablet
 
 import (
+	"errors"
+
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
@@ -191,7 +193,7 @@ func (t *Tablet) stepDown(cause error) {
 		t.sayAlone()
 	}
 	t.servedTerm.Store(0)
-	if cause != errLost {
+	if !errors.Is(cause, errLost) {
 		t.dropTransfer()
 	}
 	unknown := failure(pb.Error_CODE_UNKNOWN, "tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)
