@@ -1,0 +1,76 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// TestReplicaFallsBehind: a node that is away for so long that the log does not wait for it gets a snapshot when it is back,
+// and then holds the same as the others.
+func TestReplicaFallsBehind(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	r := newRig(t, 3, nil)
+	db := r.nodes[0].DB()
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := db.Client().Transport().Locate(ctx, 16, "r", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tablet := all[0].TabletId
+	r.voters(ctx, t, tablet, 3)
+	r.stop(2)
+	column := percolator.Column{Table: "t", Name: "c"}
+	value := make([]byte, 1<<20)
+	for i := range 40 { // more than the log keeps for anybody
+		err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set(fmt.Sprintf("r%05d", i), column, value)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.start(2)
+	for {
+		// A replica that a snapshot has taken past the entry has no result: it is asked for another one.
+		short, end := context.WithTimeout(ctx, 3*time.Second)
+		v, err := db.Client().Transport().VerifyTablet(short, &pb.VerifyTabletRequest{TabletId: tablet})
+		end()
+		if err == nil && v.Equal && len(v.Replicas) == 3 {
+			t.Logf("%d entries", v.Replicas[0].Result.Entries)
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%v %v", v, err)
+		}
+	}
+}
+
+// voters waits until the tablet has so many voters and no change is under way.
+func (r *rig) voters(ctx context.Context, t *testing.T, tablet uint64, want int) {
+	t.Helper()
+	for {
+		n, d := 0, describe(ctx, t, r.nodes[0].DB(), tablet)
+		for _, replica := range d.Replicas {
+			if !replica.Learner && !replica.Incoming && !replica.Outgoing {
+				n++
+			}
+		}
+		if n == want {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%d voters: %v", n, d)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
