@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
 )
@@ -255,6 +256,64 @@ func (r *rig) drained(ctx context.Context, ids ...uint64) {
 		case <-tick.C:
 		case <-ctx.Done():
 			r.t.Fatalf("not drained: %v", resp.Nodes)
+		}
+	}
+}
+
+// TestReplacesALostNode: what the node held that founded the cluster is made anew on the others after it has died; orders to
+// move a replica, and leadership, are carried out.
+func TestReplacesALostNode(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	r := newRig(t, 4, func(_ int, c *node.Config) {
+		c.Placement = node.Placement{Busy: 20 * time.Millisecond, Interval: 100 * time.Millisecond, GoneAfter: time.Second, Rest: time.Second}
+		c.Splits.Off = true
+	})
+	db := r.nodes[1].DB()
+	if err := workload.Prepare(ctx, db, 3); err != nil {
+		t.Fatal(err)
+	}
+	load := startAdders(t, 2, func() *percolator.DB { return db })
+	descriptors, err := db.Client().Transport().Locate(ctx, 0, "", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.placed(ctx, len(descriptors), 3, 0, 1, 2, 3)
+	r.crash(0)
+	r.placed(ctx, len(descriptors), 3, 1, 2, 3)
+	load.stop()
+	load.check(ctx, t, r.nodes[2].DB())
+	operator := r.nodes[3].DB().Client().Transport()
+	id, to := descriptors[len(descriptors)-1].TabletId, uint64(0)
+	s := r.layout().tablets[id]
+	for _, x := range s.Tablet.Replicas {
+		if x.NodeId != s.NodeId {
+			to = x.NodeId
+		}
+	}
+	r.until(ctx, "the ordered leader leads", func() bool {
+		_, err := operator.MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: id, ToNode: to, Leader: true})
+		return err == nil && r.layout().tablets[id].GetNodeId() == to
+	})
+	r.add()
+	from := s.NodeId
+	r.until(ctx, "the ordered move is made", func() bool {
+		_, err := operator.MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: id, FromNode: from, ToNode: r.id(4)})
+		have := r.layout().tablets[id].GetTablet()
+		return err != nil && wire.ReplicaOn(have, r.id(4)) != nil && wire.ReplicaOn(have, from) == nil
+	})
+}
+
+// until waits for a condition.
+func (r *rig) until(ctx context.Context, what string, ok func() bool) {
+	r.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			r.t.Fatalf("not yet: %s", what)
 		}
 	}
 }

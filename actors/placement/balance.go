@@ -11,7 +11,7 @@ const maxTransfers = 4
 
 // balanceReplicas begins moves that make the cluster more even, the best first.
 func (p *planner) balanceReplicas() {
-	calm := p.calm(func(t *Tablet, s shape) bool { return len(s.voters) == p.plan.Target })
+	calm := p.calm(func(t *Tablet, s shape) bool { return !t.Resting && len(s.voters) == p.plan.Target })
 	for p.plan.Changing < p.s.MaxChanging {
 		var (
 			tablet   *Tablet
@@ -64,7 +64,7 @@ func (p *planner) calm(also func(*Tablet, shape) bool) []*Tablet {
 	for i := range p.s.Tablets {
 		t := &p.s.Tablets[i]
 		s := t.shape()
-		if t.Status != nil && !t.Resting && !p.busy[t.D.TabletId] && len(p.live(t, s.voters)) == len(s.voters) && also(t, s) {
+		if t.Status != nil && !p.busy[t.D.TabletId] && len(p.live(t, s.voters)) == len(s.voters) && also(t, s) {
 			out = append(out, t)
 		}
 	}
@@ -73,7 +73,7 @@ func (p *planner) calm(also func(*Tablet, shape) bool) []*Tablet {
 
 // balanceLeaders moves leaders from voter to voter. Meta's stays where it is: placement and the oracle are beside it.
 func (p *planner) balanceLeaders() {
-	calm := p.calm(func(t *Tablet, s shape) bool { return !t.Meta && len(s.voters) > 1 })
+	calm := p.calm(func(t *Tablet, s shape) bool { return !t.LeaderResting && !t.Meta && len(s.voters) > 1 })
 	for range maxTransfers {
 		var (
 			tablet *Tablet

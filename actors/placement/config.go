@@ -17,6 +17,8 @@ type Meta interface {
 	Nodes(ctx context.Context) ([]*wire.NodeRecord, error)
 	// Tablets is the tablet map.
 	Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error)
+	// Report records what a tablet says of itself in the map, unless a higher epoch stands there.
+	Report(ctx context.Context, d *pb.TabletDescriptor) error
 	// MoveOrders are the moves that are ordered and not done.
 	MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error)
 	// EndMove removes an order.

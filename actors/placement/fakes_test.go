@@ -151,6 +151,17 @@ func (w *world) Tablets(context.Context) (out []*pb.TabletDescriptor, err error)
 	return out, done()
 }
 
+// Report implements Meta: the map here is what the tablets say.
+func (w *world) Report(context.Context, *pb.TabletDescriptor) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done, err := w.op()
+	if err != nil {
+		return err
+	}
+	return done()
+}
+
 // MoveOrders implements Meta.
 func (w *world) MoveOrders(context.Context) (out []*pb.MoveTabletRequest, err error) {
 	w.mu.Lock()

@@ -36,7 +36,13 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 		return nil, err
 	}
 	s := &State{Replicas: w.cfg.Replicas, MaxChanging: w.cfg.MaxChanging, MaxIncoming: w.cfg.MaxIncoming, Orders: orders}
-	s.Tablets = w.tablets(now, tablets, statuses)
+	var news []*pb.TabletDescriptor
+	s.Tablets, news = w.tablets(now, tablets, statuses)
+	for _, d := range news {
+		if err := w.cfg.Meta.Report(ctx, d); err != nil {
+			return nil, err
+		}
+	}
 	heard := heardOf(s.Tablets)
 	for _, id := range w.cfg.Cluster.Alive() {
 		heard[id] = true
@@ -88,7 +94,11 @@ func heardOf(tablets []Tablet) map[uint64]bool {
 
 // tablets joins the map with what leaders say, which is newer; meta comes first. Of two that take themselves for the leader
 // the one with the later term is believed.
-func (w *work) tablets(now time.Time, descriptors []*pb.TabletDescriptor, statuses []*pb.StatusResponse) []Tablet {
+//
+// news is what the map does not have.
+func (w *work) tablets(
+	now time.Time, descriptors []*pb.TabletDescriptor, statuses []*pb.StatusResponse,
+) (out []Tablet, news []*pb.TabletDescriptor) {
 	leading := map[uint64]*pb.StatusResponse{}
 	for _, s := range statuses {
 		id := s.GetTablet().GetTabletId()
@@ -102,16 +112,16 @@ func (w *work) tablets(now time.Time, descriptors []*pb.TabletDescriptor, status
 	}
 	for id, s := range leading {
 		if byID[id] == nil || byID[id].Epoch < s.Tablet.Epoch {
-			byID[id] = s.Tablet // a split, or a change, that the map does not have yet
+			byID[id], news = s.Tablet, append(news, s.Tablet) // a split, or a change, that the map does not have yet
 		}
 	}
-	out := make([]Tablet, 0, len(byID))
+	out = make([]Tablet, 0, len(byID))
 	for id, d := range byID {
 		t := Tablet{D: d, Status: leading[id], Meta: wire.StartOf(d) == wire.Position{}}
 		if t.Status != nil && t.Status.Tablet.Epoch < d.Epoch {
 			t.Status = nil // not the leader any more, or it has not applied what the map has
 		}
-		t.Load, t.Resting = w.memory.look(now, id, t.Status)
+		t.Load, t.Resting, t.LeaderResting = w.memory.look(now, id, t.Status)
 		out = append(out, t)
 	}
 	slices.SortFunc(out, func(a, b Tablet) int {
@@ -121,5 +131,5 @@ func (w *work) tablets(now time.Time, descriptors []*pb.TabletDescriptor, status
 		return 1
 	})
 	w.memory.forget(byID)
-	return out
+	return out, news
 }

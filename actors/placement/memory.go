@@ -14,8 +14,9 @@ type memory struct {
 
 type past struct {
 	load     float64
-	restTill time.Time
-	failures int // of steps in a row
+	restTill time.Time // its replicas
+	leadTill time.Time // its leader
+	failures int       // of steps in a row
 	tryAgain time.Time
 }
 
@@ -30,8 +31,8 @@ func (m *memory) of(id uint64) *past {
 	return p
 }
 
-// look is the tablet's load, smoothed, and whether it is to be left as it is.
-func (m *memory) look(now time.Time, id uint64, s *pb.StatusResponse) (load float64, resting bool) {
+// look is the tablet's load, smoothed, and whether its replicas and its leader are to be left as they are.
+func (m *memory) look(now time.Time, id uint64, s *pb.StatusResponse) (load float64, resting, leaderResting bool) {
 	const share = 0.2 // of the newest figure
 	p := m.of(id)
 	switch {
@@ -41,7 +42,7 @@ func (m *memory) look(now time.Time, id uint64, s *pb.StatusResponse) (load floa
 	default:
 		p.load += share * (float64(s.Load) - p.load)
 	}
-	return max(p.load, 0), now.Before(p.restTill)
+	return max(p.load, 0), now.Before(p.restTill), now.Before(p.leadTill)
 }
 
 // forget drops what is remembered of tablets that are not there.
@@ -74,7 +75,11 @@ func (m *memory) done(now time.Time, st Step, err error) {
 	if st.Ordered {
 		rest *= 10
 	}
-	if till := now.Add(rest); till.After(p.restTill) {
-		p.restTill = till
+	till := &p.restTill
+	if st.Leader != 0 {
+		till = &p.leadTill
+	}
+	if t := now.Add(rest); t.After(*till) {
+		*till = t
 	}
 }

@@ -41,6 +41,8 @@ type Tablet struct {
 	Load    float64            // operations per second, smoothed
 	Resting bool               // it was changed lately: not to be balanced again yet
 	Meta    bool
+
+	LeaderResting bool // its leader was moved lately, likewise
 }
 
 // leader is the node that leads; 0: not known.
