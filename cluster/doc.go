@@ -26,6 +26,9 @@
 //
 //  8. A node serves nothing before its cluster's id and its own are durable, and belongs to one cluster for good.
 //
+//  9. A mutation whose answer was lost is not sent again by the Carrier, which finds whoever leads a tablet. A conditional
+//     write to meta is read back then: counters carry a number of their writer's, so that no two take one value for their own.
+//
 // # Founding a cluster together
 //
 // N fresh nodes with the same --join and --expect N find each other by Hello: each asks the addresses that it was given and

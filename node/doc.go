@@ -2,7 +2,16 @@
 // program's own process, or Main for the whole command line with the program's observers linked in (the paper's section
 // 2.4).
 //
-// Order of starting: store, identity, log actor, tablets, oracle, lockd, client, catalogue, back-fills, observers and
-// scanners, jobs (collection of history, splits), listeners. Close is the same backwards. A crash anywhere is a stop
+// Order of starting: store, HTTP, identity and joining, log actor, gossip and the way to other nodes, replicas, oracle, lockd,
+// client; then the node waits until meta answers, wherever it is led; catalogue, observers and scanners, clients. Close is
+// the same backwards, after leaderships have been handed over and what is under way has ended. A crash anywhere is a stop
 // without the drain: nothing acknowledged is lost, and the next Open repairs what was half done in meta.
+//
+// Invariants of several nodes:
+//  1. Every node has the same actors, serves any client and runs any observer that it links, also one without replicas.
+//  2. Jobs (placement, collection of history, splits, back-fills) run while the node leads meta. Two nodes may run them at
+//     once for a moment: all of them change meta by conditional writes.
+//  3. What an incarnation held of advisory locks is given back when gossip knows that it has ended.
+//  4. What is said of observers is honoured by every node that is alive before the call returns, and by the others before
+//     they run anything, or when they see the rest again.
 package node

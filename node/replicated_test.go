@@ -2,8 +2,10 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,21 +76,6 @@ func (r *rig) status(ctx context.Context, tablet uint64) *pb.StatusResponse {
 		}
 	}
 	return nil
-}
-
-// leader is the number of the node that leads the tablet.
-func (r *rig) leader(ctx context.Context, tablet uint64) (at int) {
-	r.t.Helper()
-	comesTrue(ctx, r.t, fmt.Sprintf("a leader of tablet %d", tablet), func() bool {
-		s := r.status(ctx, tablet)
-		for i, n := range r.nodes {
-			if at = i; s != nil && n != nil && n.Status().NodeId == s.NodeId {
-				return true
-			}
-		}
-		return false
-	})
-	return at
 }
 
 // lead has a node lead the tablet.
@@ -272,7 +259,21 @@ func TestRollingRestart(t *testing.T) {
 	running, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	column := percolator.Column{Table: workload.Table, Name: "rolling"}
-	writes := make([]int, 4)
+	writes := make([]atomic.Int64, 4)
+	more := func(what string) {
+		var before [4]int64
+		for w := range writes {
+			before[w] = writes[w].Load()
+		}
+		comesTrue(ctx, t, "writes go on "+what, func() bool {
+			for w := range writes {
+				if writes[w].Load() < before[w]+25 {
+					return false
+				}
+			}
+			return true
+		})
+	}
 	for w := range writes {
 		wg.Go(func() {
 			for running.Err() == nil {
@@ -285,28 +286,93 @@ func TestRollingRestart(t *testing.T) {
 				if err != nil && running.Err() == nil {
 					t.Errorf("a patient caller: %v", err)
 				}
-				writes[w]++
+				writes[w].Add(1)
 			}
 		})
 	}
 	for i := range r.nodes {
+		more("before the restart")
 		began := time.Now()
 		addr := r.nodes[i].Addr()
 		r.stop(i)
 		t.Logf("node %d ended in %v", i, time.Since(began))
+		more("without the node")
+		if pause := time.Since(began); pause > 4*time.Second {
+			t.Errorf("writes were held up for %v by a node that had handed over", pause)
+		}
 		r.listen = map[int]string{i: addr}
 		r.start(i)
 		t.Logf("node %d is back after %v", i, time.Since(began))
 		r.spread(ctx, 3)
 	}
+	more("after the last restart")
 	stop()
 	wg.Wait()
-	for w, n := range writes {
-		if n == 0 {
-			t.Errorf("worker %d did nothing", w)
-		}
-	}
 	if err := workload.CheckBank(ctx, r.nodes[0].DB()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDialFailsOver: the node that a remote client talks to dies in the middle of its calls. They go on through the others,
+// within ten seconds each; of a commit that was under way the client may only say that it does not know.
+func TestDialFailsOver(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	r := three(ctx, t, 2, nil)
+	var addrs []string
+	for _, i := range []int{1, 0, 2} { // the first that answers is used
+		addrs = append(addrs, r.nodes[i].Addr())
+	}
+	remote, err := percolator.Dial(ctx, addrs, percolator.ClientConfig{Insecure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = remote.Close() }()
+	running, stop := context.WithCancel(ctx)
+	column := percolator.Column{Table: workload.Table, Name: "count"}
+	var wg sync.WaitGroup
+	var done, unknown [4]atomic.Int64
+	for w := range 4 {
+		row := fmt.Sprintf("%02x/%d", w*60, w)
+		wg.Go(func() {
+			for running.Err() == nil {
+				attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+				err := remote.Transact(attempt, func(ctx context.Context, tx *percolator.Tx) error {
+					before, _, err := tx.Get(ctx, row, column)
+					tx.Set(row, column, append(before, 'x'))
+					return err
+				})
+				cancel()
+				switch {
+				case err == nil:
+					done[w].Add(1)
+				case errors.Is(err, percolator.ErrCommitUnknown):
+					unknown[w].Add(1)
+				default:
+					t.Errorf("a patient caller: %v", err)
+					return
+				}
+			}
+		})
+	}
+	grown := func(by int64) func() bool {
+		before := done[0].Load()
+		return func() bool { return done[0].Load() >= before+by }
+	}
+	comesTrue(ctx, t, "transactions through the first node", grown(20))
+	r.crash(1)
+	comesTrue(ctx, t, "transactions through another node", grown(50))
+	stop()
+	wg.Wait()
+	for w := range 4 {
+		var value []byte
+		err := r.nodes[0].DB().Transact(ctx, func(ctx context.Context, tx *percolator.Tx) (err error) {
+			value, _, err = tx.Get(ctx, fmt.Sprintf("%02x/%d", w*60, w), column)
+			return err
+		})
+		least, most := done[w].Load(), done[w].Load()+unknown[w].Load()
+		if n := int64(len(value)); err != nil || n < least || n > most {
+			t.Errorf("worker %d: %d changes are there, of %d that are known and %d that may be: %v", w, n, least, unknown[w].Load(), err)
+		}
 	}
 }

@@ -72,7 +72,7 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig, opts []grpc.Dia
 		if err != nil {
 			return nil, errors.Join(txn.Invalid("address %q: %v", addr, err), c.Close())
 		}
-		c.links = append(c.links, newLink(conn, addr, cfg))
+		c.links = append(c.links, newLink(conn, addr, len(addrs) == 1, cfg))
 	}
 	if err := c.greet(ctx, cfg.DialTimeout); err != nil {
 		return nil, errors.Join(err, c.Close())

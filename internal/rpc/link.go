@@ -28,6 +28,7 @@ type link struct {
 	conn   *grpc.ClientConn
 	rpc    pb.PercolatorClient
 	addr   string
+	only   bool // there is no other address: a refused connection is waited for
 	cfg    BatchConfig
 	logger *slog.Logger
 	ctx    context.Context
@@ -74,9 +75,9 @@ type callAnswer struct {
 	err  error
 }
 
-func newLink(conn *grpc.ClientConn, addr string, cfg ClientConfig) *link {
+func newLink(conn *grpc.ClientConn, addr string, only bool, cfg ClientConfig) *link {
 	l := &link{
-		conn: conn, rpc: pb.NewPercolatorClient(conn), addr: addr, cfg: cfg.Batch.withDefaults(), logger: cfg.Logger,
+		conn: conn, rpc: pb.NewPercolatorClient(conn), addr: addr, only: only, cfg: cfg.Batch.withDefaults(), logger: cfg.Logger,
 		wake: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -167,12 +168,13 @@ func linger(ctx context.Context, d time.Duration) {
 	}
 }
 
-// open opens a stream; it fails if there is no connection within connectTimeout.
+// open opens a stream; it fails if there is no connection within connectTimeout, or at once if the connection is refused and
+// there are other addresses.
 func (l *link) open() (*stream, error) {
 	// The stream's context has to outlive the attempt to open it, so the attempt is bounded by a timer.
 	ctx, cancel := context.WithCancel(l.ctx)
 	timer := time.AfterFunc(connectTimeout, cancel)
-	rpc, err := l.rpc.Operations(ctx, grpc.WaitForReady(true))
+	rpc, err := l.rpc.Operations(ctx, grpc.WaitForReady(l.only))
 	if err != nil || !timer.Stop() {
 		cancel()
 		if err == nil {
