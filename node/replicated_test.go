@@ -2,377 +2,101 @@ package node_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
-	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/node"
-	"github.com/percolator-go/percolator/test/workload"
 )
 
-// comesTrue waits until ok says so.
-func comesTrue(ctx context.Context, t *testing.T, what string, ok func() bool) {
+// changeReplicas has the tablet's leader change its replicas, and tries again while the tablet changes otherwise.
+func changeReplicas(ctx context.Context, t *testing.T, db *percolator.DB, tablet uint64, kind pb.ReplicaChange_Kind, node uint64) *pb.TabletDescriptor {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: not in time", what)
-		}
-	}
-}
-
-// tablets is the map as a node that runs knows it.
-func (r *rig) tablets(ctx context.Context) []*pb.TabletDescriptor {
-	for _, n := range r.nodes {
-		if n != nil {
-			found, _ := n.DB().Client().Transport().Locate(ctx, 0, "", 1000)
-			return found
-		}
-	}
-	return nil
-}
-
-// spread waits until every tablet has a voter on each of the nodes.
-func (r *rig) spread(ctx context.Context, voters int) {
-	r.t.Helper()
-	comesTrue(ctx, r.t, "replicas on all nodes", func() bool {
-		for _, d := range r.tablets(ctx) {
-			n := 0
-			for _, p := range d.Replicas {
-				if !p.Learner && !p.Incoming && !p.Outgoing {
-					n++
-				}
-			}
-			if n != voters {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-// status is what the leader of a tablet says; nil if none does.
-func (r *rig) status(ctx context.Context, tablet uint64) *pb.StatusResponse {
-	for _, n := range r.nodes {
-		if n == nil {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		resp, err := n.DB().Client().Transport().Send(ctx, &pb.TabletDescriptor{TabletId: tablet},
-			&pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}})
-		if err == nil && resp.GetStatus().GetLeader() {
-			return resp.GetStatus()
-		}
-	}
-	return nil
-}
-
-// lead has a node lead the tablet.
-func (r *rig) lead(ctx context.Context, tablet uint64, i int) {
-	r.t.Helper()
-	id := r.id(i)
-	comesTrue(ctx, r.t, fmt.Sprintf("node %d leads tablet %d", i, tablet), func() bool {
-		if s := r.status(ctx, tablet); s != nil && s.NodeId == id {
-			return true
-		}
-		_, _ = r.nodes[i].DB().Client().Transport().Send(ctx, &pb.TabletDescriptor{TabletId: tablet}, &pb.TabletRequest{
-			TabletId: tablet, Op: &pb.TabletRequest_TransferLeader{TransferLeader: &pb.TransferLeaderRequest{NodeId: id}},
+	transport := db.Client().Transport()
+	last := ""
+	for ctx.Err() == nil {
+		d := describe(ctx, t, db, tablet)
+		r, err := transport.Send(ctx, d, &pb.TabletRequest{
+			TabletId: tablet, Epoch: d.Epoch,
+			Op: &pb.TabletRequest_ChangeReplicas{ChangeReplicas: &pb.ChangeReplicasRequest{
+				Changes: []*pb.ReplicaChange{{Kind: kind, NodeId: node}},
+			}},
 		})
-		return false
-	})
+		switch {
+		case err != nil:
+			last = err.Error()
+		case r.GetError() != nil:
+			last = r.Error.Message
+		default:
+			return r.GetChangeReplicas().GetTablet()
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	t.Fatalf("tablet %d, %v on node %d: %s", tablet, kind, node, last)
+	return nil
 }
 
-// three starts three nodes, with tables of so many tablets, and waits until each tablet has three replicas.
-func three(ctx context.Context, t *testing.T, tablets int, change func(i int, c *node.Config)) *rig {
+// describe finds the tablet in the map.
+func describe(ctx context.Context, t *testing.T, db *percolator.DB, tablet uint64) *pb.TabletDescriptor {
 	t.Helper()
-	r := newRig(t, 3, func(i int, c *node.Config) {
-		c.Placement.Busy, c.Placement.Rest = 50*time.Millisecond, time.Hour // leaders stay where the test puts them
-		if change != nil {
-			change(i, c)
-		}
-	})
-	if err := workload.Prepare(ctx, r.nodes[0].DB(), tablets); err != nil {
-		t.Fatal(err)
-	}
-	if err := workload.OpenBank(ctx, r.nodes[0].DB()); err != nil {
-		t.Fatal(err)
-	}
-	r.spread(ctx, 3)
-	return r
-}
-
-func (r *rig) handles() (out []*percolator.DB) {
-	for _, n := range r.nodes {
-		if n != nil {
-			out = append(out, n.DB())
-		}
-	}
-	return out
-}
-
-// TestThreeNodes: tablets that are led by different nodes, under the workloads through all nodes at once.
-func TestThreeNodes(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	r := three(ctx, t, 3, nil)
-	for i, d := range r.tablets(ctx) {
-		r.lead(ctx, d.TabletId, i%3)
-	}
-	dbs := r.handles()
-	l := workload.Load{Workers: 6, Duration: 2 * time.Second, Seed: 5, Others: dbs[1:]}
-	for name, run := range map[string]func(context.Context, *percolator.DB, workload.Load) error{
-		"bank": workload.Bank, "list append": workload.ListAppend, "monotonic": workload.Monotonic, "lost update": workload.LostUpdate,
-	} {
-		if err := run(ctx, dbs[0], l); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// stamps takes timestamps from handles, one after the other, and checks that each is above all that were returned before it
-// was asked for.
-type stamps struct {
-	mu      sync.Mutex
-	highest mvcc.Timestamp
-	taken   int
-	worst   time.Duration
-	last    time.Time
-}
-
-func (s *stamps) take(ctx context.Context, db *percolator.DB) error {
-	s.mu.Lock()
-	floor := s.highest
-	s.mu.Unlock()
-	attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	ts, err := db.Client().Timestamp(attempt)
+	all, err := db.Client().Transport().Locate(ctx, 0, "", 1000)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil
+		t.Fatal(err)
+	}
+	for _, d := range all {
+		if d.TabletId == tablet {
+			return d
 		}
-		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ts <= floor {
-		return fmt.Errorf("timestamp %d, and %d had been returned before it was asked for", ts, floor)
-	}
-	now := time.Now()
-	if !s.last.IsZero() {
-		s.worst = max(s.worst, now.Sub(s.last))
-	}
-	s.highest, s.last = max(s.highest, ts), now
-	s.taken++
+	t.Fatalf("no tablet %d in %v", tablet, all)
 	return nil
 }
 
-// TestOracleFailsOver: the node that leads meta dies. Timestamps go on through the others, strictly increasing.
-func TestOracleFailsOver(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+// TestReplicasByLearners: a tablet with rows gets replicas on other nodes, which begin with a snapshot, catch up, and hold
+// the same as the first one, entry by entry, while it is written to; then it loses one again.
+func TestReplicasByLearners(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	r := three(ctx, t, 1, nil)
-	r.lead(ctx, cluster.MetaTablet, 2)
-	var s stamps
-	running, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	for w := range 4 {
-		db := r.nodes[w%2].DB()
-		wg.Go(func() {
-			for running.Err() == nil {
-				if err := s.take(running, db); err != nil {
-					t.Error(err)
-					return
+	r := newRig(t, 3, nil)
+	db := r.nodes[0].DB()
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	column := percolator.Column{Table: "t", Name: "c"}
+	write := func(from, to int) {
+		for i := from; i < to; i += 50 {
+			err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+				for j := i; j < min(i+50, to); j++ {
+					tx.Set(fmt.Sprintf("r%05d", j), column, []byte(strings.Repeat("v", 1+j%3000)))
 				}
-			}
-		})
-	}
-	comesTrue(ctx, t, "timestamps", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.taken > 1000 })
-	r.crash(2)
-	s.mu.Lock()
-	before := s.taken
-	s.mu.Unlock()
-	comesTrue(ctx, t, "timestamps after the oracle's death", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.taken > before+1000 })
-	stop()
-	wg.Wait()
-	t.Logf("%d timestamps; the longest pause was %v", s.taken, s.worst)
-	if s.worst > 10*time.Second {
-		t.Errorf("there was no timestamp for %v", s.worst)
-	}
-}
-
-// TestBankWhileALeaderIsCutOff: a node that leads something is cut off from the others and comes back, again and again.
-func TestBankWhileALeaderIsCutOff(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
-	defer cancel()
-	r := three(ctx, t, 3, nil)
-	done := make(chan error, 1)
-	dbs := r.handles()
-	l := workload.Load{Workers: 6, Duration: 8 * time.Second, Seed: 6, Others: dbs[1:]}
-	go func() { done <- workload.Bank(ctx, dbs[0], l) }()
-	tick := time.NewTicker(1500 * time.Millisecond)
-	defer tick.Stop()
-	for i := 0; ; i++ {
-		select {
-		case err := <-done:
-			r.network.Heal()
+				return nil
+			})
 			if err != nil {
-				t.Error(err)
-			}
-			if err := workload.CheckBank(ctx, r.nodes[0].DB()); err != nil {
-				t.Error(err)
-			}
-			return
-		case <-tick.C:
-			if r.network.Heal(); i%2 == 0 {
-				r.network.Isolate(r.id(i / 2 % 3))
+				t.Fatal(err)
 			}
 		}
 	}
-}
-
-// TestRollingRestart: every node in turn hands over, ends and comes back, under load. A caller with 10 s of patience sees no
-// error, through a handle on a node that stays and through one that dials all of them.
-func TestRollingRestart(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	r := three(ctx, t, 2, nil)
-	var addrs []string
-	for _, n := range r.nodes {
-		addrs = append(addrs, n.Addr())
-	}
-	remote, err := percolator.Dial(ctx, addrs, percolator.ClientConfig{Insecure: true})
+	write(0, 1500)
+	all, err := db.Client().Transport().Locate(ctx, 16, "r", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = remote.Close() }()
-	running, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	column := percolator.Column{Table: workload.Table, Name: "rolling"}
-	writes := make([]atomic.Int64, 4)
-	more := func(what string) {
-		var before [4]int64
-		for w := range writes {
-			before[w] = writes[w].Load()
-		}
-		comesTrue(ctx, t, "writes go on "+what, func() bool {
-			for w := range writes {
-				if writes[w].Load() < before[w]+25 {
-					return false
-				}
-			}
-			return true
-		})
+	tablet := all[0].TabletId
+	for _, n := range r.nodes[1:] {
+		id := n.Status().NodeId
+		changeReplicas(ctx, t, db, tablet, pb.ReplicaChange_KIND_ADD_LEARNER, id)
+		write(1500, 1700)
+		changeReplicas(ctx, t, db, tablet, pb.ReplicaChange_KIND_PROMOTE, id)
 	}
-	for w := range writes {
-		wg.Go(func() {
-			for running.Err() == nil {
-				attempt, cancel := context.WithTimeout(running, 10*time.Second)
-				err := remote.Transact(attempt, func(_ context.Context, tx *percolator.Tx) error {
-					tx.Set(fmt.Sprintf("%02x/%d", w*60, w), column, []byte("x"))
-					return nil
-				})
-				cancel()
-				if err != nil && running.Err() == nil {
-					t.Errorf("a patient caller: %v", err)
-				}
-				writes[w].Add(1)
-			}
-		})
-	}
-	for i := range r.nodes {
-		more("before the restart")
-		began := time.Now()
-		addr := r.nodes[i].Addr()
-		r.stop(i)
-		t.Logf("node %d ended in %v", i, time.Since(began))
-		more("without the node")
-		if pause := time.Since(began); pause > 4*time.Second {
-			t.Errorf("writes were held up for %v by a node that had handed over", pause)
-		}
-		r.listen = map[int]string{i: addr}
-		r.start(i)
-		t.Logf("node %d is back after %v", i, time.Since(began))
-		r.spread(ctx, 3)
-	}
-	more("after the last restart")
-	stop()
-	wg.Wait()
-	if err := workload.CheckBank(ctx, r.nodes[0].DB()); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestDialFailsOver: the node that a remote client talks to dies in the middle of its calls. They go on through the others,
-// within ten seconds each; of a commit that was under way the client may only say that it does not know.
-func TestDialFailsOver(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	r := three(ctx, t, 2, nil)
-	var addrs []string
-	for _, i := range []int{1, 0, 2} { // the first that answers is used
-		addrs = append(addrs, r.nodes[i].Addr())
-	}
-	remote, err := percolator.Dial(ctx, addrs, percolator.ClientConfig{Insecure: true})
+	write(1700, 1900)
+	v, err := db.Client().Transport().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = remote.Close() }()
-	running, stop := context.WithCancel(ctx)
-	column := percolator.Column{Table: workload.Table, Name: "count"}
-	var wg sync.WaitGroup
-	var done, unknown [4]atomic.Int64
-	for w := range 4 {
-		row := fmt.Sprintf("%02x/%d", w*60, w)
-		wg.Go(func() {
-			for running.Err() == nil {
-				attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
-				err := remote.Transact(attempt, func(ctx context.Context, tx *percolator.Tx) error {
-					before, _, err := tx.Get(ctx, row, column)
-					tx.Set(row, column, append(before, 'x'))
-					return err
-				})
-				cancel()
-				switch {
-				case err == nil:
-					done[w].Add(1)
-				case errors.Is(err, percolator.ErrCommitUnknown):
-					unknown[w].Add(1)
-				default:
-					t.Errorf("a patient caller: %v", err)
-					return
-				}
-			}
-		})
+	if !v.Equal || len(v.Replicas) != 3 {
+		t.Fatalf("%v", v)
 	}
-	grown := func(by int64) func() bool {
-		before := done[0].Load()
-		return func() bool { return done[0].Load() >= before+by }
-	}
-	comesTrue(ctx, t, "transactions through the first node", grown(20))
-	r.crash(1)
-	comesTrue(ctx, t, "transactions through another node", grown(50))
-	stop()
-	wg.Wait()
-	for w := range 4 {
-		var value []byte
-		err := r.nodes[0].DB().Transact(ctx, func(ctx context.Context, tx *percolator.Tx) (err error) {
-			value, _, err = tx.Get(ctx, fmt.Sprintf("%02x/%d", w*60, w), column)
-			return err
-		})
-		least, most := done[w].Load(), done[w].Load()+unknown[w].Load()
-		if n := int64(len(value)); err != nil || n < least || n > most {
-			t.Errorf("worker %d: %d changes are there, of %d that are known and %d that may be: %v", w, n, least, unknown[w].Load(), err)
-		}
-	}
+	t.Logf("%d entries, checksum %x", v.Replicas[0].Result.Entries, v.Replicas[0].Result.Checksum)
 }
