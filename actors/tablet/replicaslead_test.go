@@ -15,6 +15,7 @@ func replaced(t *testing.T) (g *group, old, lead uint64) {
 	g = newGroup(t, 3, 3, 0)
 	old = g.elect(groupTablet, 1, 2, 3)
 	g.write(groupTablet, "a", "1")
+	g.even(groupTablet, 1, 2, 3)
 	g.cut(old)
 	lead = g.elect(groupTablet, g.others(old)...)
 	g.write(groupTablet, "a", "2", old)
