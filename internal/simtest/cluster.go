@@ -168,6 +168,10 @@ func (c *Cluster) leader(ctx context.Context, n int) (m *machine, tablet *pb.Tab
 	return found.m, found.s.Tablet
 }
 
+// leftoverTime is how long goroutines of libraries outlive their owners: protoactor's dead letters wait once for the end of
+// their throttling, a second. Time in a bubble ends with its main goroutine.
+const leftoverTime = 2 * time.Second
+
 // Close ends everything. It may be called with nodes down.
 func (c *Cluster) Close() error {
 	for _, t := range c.clients {
@@ -182,6 +186,7 @@ func (c *Cluster) Close() error {
 	}
 	close(c.done)
 	c.running.Wait()
+	sleep(context.Background(), leftoverTime)
 	for _, m := range c.list() {
 		errs = append(errs, m.store.Close())
 	}
