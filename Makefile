@@ -81,6 +81,12 @@ soak: ## load, edit, split, kill, pause and verify for DURATION, choices from SE
 torture: ## all workloads against a cluster of processes under one fault after the other; needs root
 	$(GO) run ./test/torture -duration $(DURATION) -seed $(SEED) $(ARGS)
 
+simtest: ## SEEDS simulated clusters under faults, from SEED on, in virtual time; NODES=5 has five nodes each
+	$(GO) test ./internal/simtest -run '^TestSimulations$$' -timeout 0 -seeds $(SEEDS) -seed $(SEED) -nodes $(or $(NODES),0) $(ARGS)
+
+simtest-broken: ## each deliberately broken build that a simulation can notice must fail one within ten minutes
+	./scripts/simtest-broken $(ARGS)
+
 history: ## overwrite 1 MiB COUNT times with ten seconds of history, and look at what the directory takes
 	HISTORY=$(or $(COUNT),10000) $(GO) test -count=1 -timeout 2h -run '^TestHistorySpace$$' -v ./actors/tablet
 

@@ -135,6 +135,9 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.sums = tablet.NewChecksums(n.store, n.cfg.Logger)
 	n.snapshot = tablet.NewSnapshotSender(n.sendChunk, tablet.SnapshotConfig{Logger: n.cfg.Logger})
 	n.ticker = tablet.NewTicker(n.system, tablet.DefaultTick)
+	if n.parts.Stopped != nil {
+		n.ticker.StopWhile(n.parts.Stopped)
+	}
 	n.host = newHost(n)
 	n.replicas = newReplicas(replicaActors{n}, n.store, n.logs, n.identity.NodeID, n.cfg.Logger)
 	if err := n.openPeers(); err != nil {
@@ -144,7 +147,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	var err error
-	n.oracle, err = oracle.Spawn(n.system, metaMark{n.router, &n.metaAlone}, oracle.Config{Batch: n.cfg.Batch.Oracle, Logger: n.cfg.Logger, Dispatcher: n.turns})
+	n.oracle, err = oracle.Spawn(n.system, metaMark{n.router, &n.metaAlone}, oracle.Config{Batch: n.cfg.Batch.Oracle, Clock: n.parts.Clock, Logger: n.cfg.Logger, Dispatcher: n.turns})
 	if err != nil {
 		return err
 	}

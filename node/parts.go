@@ -1,6 +1,8 @@
 package node
 
 import (
+	"time"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
@@ -18,6 +20,10 @@ type Parts struct {
 	// Oracle gets each request of a tablet to the oracle: it calls ask, at once or later on any goroutine, or fail. It
 	// must not block.
 	Oracle func(ask func(), fail func(error))
+	// Clock is the oracle's; nil: time.Now.
+	Clock func() time.Time
+	// Stopped has Raft's clock on this node stand still while it says so; nil: never.
+	Stopped func() bool
 	// Link carries messages to the other nodes; nil: the remoting, if the configuration asks for other nodes. The node
 	// closes it.
 	Link func(self peer.Self) (peer.Link, error)

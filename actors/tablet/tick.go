@@ -26,6 +26,7 @@ type Ticker struct {
 	stop     chan struct{}
 	done     sync.WaitGroup
 	ticks    atomic.Uint64
+	stopped  atomic.Pointer[func() bool]
 	interval time.Duration
 
 	mu    sync.Mutex
@@ -82,8 +83,14 @@ func (k *Ticker) run() {
 	}
 }
 
+// StopWhile has the clock stand still while the function says so: for tests of what must not rely on it.
+func (k *Ticker) StopWhile(stopped func() bool) { k.stopped.Store(&stopped) }
+
 // tick sends one tick to each replica that is awake and has dealt with the last one.
 func (k *Ticker) tick() {
+	if stopped := k.stopped.Load(); stopped != nil && (*stopped)() {
+		return
+	}
 	k.mu.Lock()
 	due := make([]*actor.PID, 0, len(k.awake))
 	for _, b := range k.awake {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ const (
 	maxNodes = 16
 	memTable = 8 << 20
 	lockTTL  = 3 * time.Second
+	maxSkew  = 2 * time.Second // of a node's clock from the first node's
 )
 
 // Config says what is simulated.
@@ -84,6 +86,10 @@ func (c *Cluster) add() (*machine, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := &machine{c: c, index: len(c.machines), store: st, turn: make(chan struct{}, 1)}
+	if m.index > 0 {
+		rng := rand.New(rand.NewPCG(c.seed, 50+uint64(m.index)))
+		m.skew = between(rng, -maxSkew, maxSkew)
+	}
 	if m.index >= maxNodes {
 		return nil, errors.Join(errors.New("simtest: too many nodes"), st.Close())
 	}

@@ -18,6 +18,7 @@ const (
 	Restart   Kind = "restart"   // in good order
 	Isolate   Kind = "isolate"   // a node is cut off
 	Depose    Kind = "depose"    // the node that leads a tablet is cut off from the other nodes, but not from its clients
+	Freeze    Kind = "freeze"    // likewise, and its clock stands still: it goes on believing that it leads
 	Halves    Kind = "halves"    // the nodes up to a number are cut off from the others
 	OneWay    Kind = "one way"   // what one node sends to another is lost
 	Deaf      Kind = "deaf"      // the leader of a tablet sends, and hears nothing
@@ -64,13 +65,13 @@ func (s Schedule) String() string {
 
 // everything is how often each kind is chosen, of all.
 var everything = map[Kind]int{
-	Crash: 4, CrashLead: 6, CrashAll: 1, Restart: 2, Isolate: 3, Depose: 6, Halves: 3, OneWay: 3, Deaf: 3, Storm: 4, Stall: 4,
+	Crash: 4, CrashLead: 6, CrashAll: 1, Restart: 2, Isolate: 3, Depose: 3, Freeze: 5, Halves: 3, OneWay: 3, Deaf: 3, Storm: 4, Stall: 4,
 	Rumour: 2, Lead: 4, Split: 4, Move: 2, Add: 1, Drain: 1, KillUser: 2,
 }
 
 // kinds are all kinds, in a fixed order: schedules are made of seeds.
 var kinds = []Kind{
-	Crash, CrashLead, CrashAll, Restart, Isolate, Depose, Halves, OneWay, Deaf, Storm, Stall, Rumour, Lead, Split, Move, Add, Drain, KillUser,
+	Crash, CrashLead, CrashAll, Restart, Isolate, Depose, Freeze, Halves, OneWay, Deaf, Storm, Stall, Rumour, Lead, Split, Move, Add, Drain, KillUser,
 }
 
 // plan makes the schedule of a seed: one event after another, that overlap at times, within the time.
@@ -90,7 +91,7 @@ func plan(seed uint64, nodes int, within time.Duration, shares map[Kind]int) (ou
 		}
 		e.For = between(rng, 200*time.Millisecond, 5*time.Second).Round(time.Millisecond)
 		switch e.Kind {
-		case CrashLead, Depose, Deaf, Lead, Split, Move:
+		case CrashLead, Depose, Freeze, Deaf, Lead, Split, Move:
 			e.A = rng.IntN(8) // of tablets; half of the time meta, where it can be
 			if e.A < 4 {
 				e.A = 0

@@ -53,7 +53,7 @@ func (c *Cluster) happen(ctx context.Context, e Event) {
 		c.fail(m.stop())
 		sleep(ctx, e.For)
 		c.fail(m.start())
-	case Isolate, Depose, Halves, OneWay, Deaf:
+	case Isolate, Depose, Freeze, Halves, OneWay, Deaf:
 		c.cut(ctx, e, machines)
 	case Storm:
 		c.network.set(func(n *network) { n.weather = e.Weather })
@@ -92,7 +92,7 @@ func (c *Cluster) cut(ctx context.Context, e Event, machines []*machine) {
 	var ways [][2]int
 	both := func(a, b int) { ways = append(ways, [2]int{a, b}, [2]int{b, a}) }
 	m := machines[e.A%len(machines)]
-	if e.Kind == Depose || e.Kind == Deaf {
+	if e.Kind == Depose || e.Kind == Freeze || e.Kind == Deaf {
 		if m, _ = c.leader(ctx, e.A); m == nil {
 			return
 		}
@@ -100,7 +100,7 @@ func (c *Cluster) cut(ctx context.Context, e Event, machines []*machine) {
 	for _, other := range machines {
 		switch a, b := m.index, other.index; {
 		case a == b:
-		case e.Kind == Isolate, e.Kind == Depose:
+		case e.Kind == Isolate, e.Kind == Depose, e.Kind == Freeze:
 			both(a, b)
 		case e.Kind == Deaf:
 			ways = append(ways, [2]int{b, a})
@@ -125,6 +125,9 @@ func (c *Cluster) cut(ctx context.Context, e Event, machines []*machine) {
 		})
 	}
 	set(true)
+	if e.Kind == Freeze {
+		c.network.set(func(n *network) { n.frozen[m.index] = time.Now().Add(e.For) })
+	}
 	sleep(ctx, e.For)
 	set(false)
 }

@@ -36,6 +36,7 @@ type network struct {
 	down    map[int]bool            // nodes without a process
 	cut     map[[2]int]bool         // from, to
 	stalled map[int]time.Time       // nodes that neither send nor receive until then, and lose nothing
+	frozen  map[int]time.Time       // nodes whose Raft clock stands still until then
 	last    map[[2]uint64]time.Time // when the latest batch of each direction arrives: in fair weather none overtakes it
 	since   map[[2]int]time.Time    // since when two nodes, the lower first, cannot talk to each other both ways
 	counts  struct{ sent, lost, doubled int }
@@ -44,7 +45,7 @@ type network struct {
 func newNetwork(seed uint64) *network {
 	n := &network{
 		links: memlink.NewNetwork(), rng: rand.New(rand.NewPCG(seed, 1)), weather: fair, index: map[uint64]int{}, down: map[int]bool{},
-		cut: map[[2]int]bool{}, stalled: map[int]time.Time{}, last: map[[2]uint64]time.Time{}, since: map[[2]int]time.Time{},
+		cut: map[[2]int]bool{}, stalled: map[int]time.Time{}, last: map[[2]uint64]time.Time{}, frozen: map[int]time.Time{}, since: map[[2]int]time.Time{},
 	}
 	n.links.Filter = n.carry
 	return n
@@ -121,6 +122,7 @@ func (n *network) heal() {
 	n.set(func(n *network) {
 		clear(n.cut)
 		clear(n.stalled)
+		clear(n.frozen)
 		n.weather = fair
 	})
 }
@@ -158,4 +160,12 @@ func (n *network) awaken(ctx context.Context, index int) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+}
+
+// isFrozen reports whether the node's clock stands still.
+func (n *network) isFrozen(index int) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	return n.frozen[index].After(now) || n.stalled[index].After(now)
 }

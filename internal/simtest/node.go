@@ -22,6 +22,7 @@ type machine struct {
 	c     *Cluster
 	index int
 	store *store.Store
+	skew  time.Duration // of its clock
 
 	turn chan struct{} // holds a token while a process is started or ended: no mutex, for time stands still while one is waited for
 	life atomic.Pointer[life]
@@ -73,8 +74,10 @@ func (m *machine) start() error {
 	<-m.turn
 
 	n, err := node.OpenWith(l.ctx, m.c.config(m.index), node.Parts{
-		Store: m.store,
-		Link:  func(self peer.Self) (peer.Link, error) { return m.c.network.link(self.NodeID, m.index), nil },
+		Store:   m.store,
+		Stopped: func() bool { return m.c.network.isFrozen(m.index) },
+		Clock:   func() time.Time { return time.Now().Add(m.skew) },
+		Link:    func(self peer.Self) (peer.Link, error) { return m.c.network.link(self.NodeID, m.index), nil },
 		Members: func(self cluster.Member) (cluster.Members, error) {
 			return m.c.gossip.join(m.index, self), nil
 		},
