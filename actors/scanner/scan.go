@@ -297,7 +297,10 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	var items []notify.Dirty
 	for i, state := range s.locks.take(ctx, cells) {
 		if state != lockGranted {
-			<-slots
+			select {
+			case <-slots:
+			default: // a cell that gave its slot back twice has taken this one
+			}
 			if state == lockRefused {
 				result = teleport
 			}
