@@ -18,6 +18,7 @@ func TestNodeWithoutReplicas(t *testing.T) {
 	defer cancel()
 	o := watch()
 	r := newRig(t, 2, func(i int, c *node.Config) {
+		c.Placement.Off = true
 		if i == 1 {
 			c.Observers = o.register
 		}
@@ -96,6 +97,7 @@ func TestDeadWorkersWork(t *testing.T) {
 	column := percolator.Column{Table: "work", Name: "c"}
 	began, done := make(chan string, 8), make(chan time.Time, 8)
 	r := newRig(t, 2, func(i int, c *node.Config) {
+		c.Placement.Off = true // the row's tablet, and with it its locks, stays where it is
 		if i == 0 {
 			return
 		}
