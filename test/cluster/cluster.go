@@ -27,6 +27,7 @@ type Config struct {
 	TLS    bool     // with certificates that it makes; else --insecure
 	CPUs   float64  // of each node; 0: no quota
 	Args   []string // more arguments of start
+	Env    []string // more of the nodes' environment, each key=value
 	Client percolator.ClientConfig
 }
 
@@ -111,7 +112,7 @@ func free(base, count int) error {
 // args is a node's command line.
 func (c *Cluster) args(p *Process) []string {
 	args := []string{"start", "--dir", p.Dir, "--listen", p.Listen, "--http", p.HTTP}
-	if p.Index < c.cfg.Nodes && c.cfg.Nodes > 1 {
+	if p.Index < c.cfg.Nodes && c.cfg.Nodes > 1 && !p.wiped {
 		args = append(args, "--expect", strconv.Itoa(c.cfg.Nodes))
 	}
 	for _, other := range c.nodes[:max(c.cfg.Nodes, 1)] {

@@ -44,6 +44,8 @@ type Process struct {
 	ended   chan struct{} // closed when the process has ended
 	err     error         // how; after ended
 	paused  bool
+	ending  bool      // by order of Kill or Terminate
+	wiped   bool      // its directory was emptied: it is not one of those that began the cluster any more
 	tracer  *exec.Cmd // strace, while syncs are slowed or failed
 }
 
@@ -72,14 +74,14 @@ func (p *Process) Start() error {
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(words[0], words[1:]...) // ip replaces itself by the program: the pid is the node's
-	cmd.Env = append(os.Environ(), childArgs+"="+strings.Join(p.cluster.args(p), "\x1f"))
+	cmd.Env = append(append(os.Environ(), p.cluster.cfg.Env...), childArgs+"="+strings.Join(p.cluster.args(p), "\x1f"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	ended := make(chan struct{})
-	p.cmd, p.ended, p.paused = cmd, ended, false
+	p.cmd, p.ended, p.paused, p.ending = cmd, ended, false, false
 	go func() { // ends with the process, which Close kills
 		p.err = cmd.Wait()
 		close(ended)
@@ -100,6 +102,26 @@ func (p *Process) Running() bool {
 	}
 }
 
+// Died returns how the process ended, if it was started and has ended although nobody told it to.
+func (p *Process) Died() error {
+	if p.cmd == nil || p.ending || p.Running() {
+		return nil
+	}
+	if p.err == nil {
+		return fmt.Errorf("cluster: node %d has ended by itself, with exit code 0", p.Index)
+	}
+	return fmt.Errorf("cluster: node %d has ended by itself: %w", p.Index, p.err)
+}
+
+// Wipe empties the directory of a node that does not run: it starts as a new one, which joins the others.
+func (p *Process) Wipe() error {
+	if p.Running() {
+		return ErrRunning
+	}
+	p.wiped = true
+	return os.RemoveAll(p.Dir)
+}
+
 // PID is the process id; 0: it does not run.
 func (p *Process) PID() int {
 	if !p.Running() {
@@ -113,6 +135,7 @@ func (p *Process) Kill() error {
 	if !p.Running() {
 		return ErrNotRunning
 	}
+	p.ending = true
 	p.endTrace()
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -144,6 +167,7 @@ func (p *Process) Terminate(within time.Duration) error {
 	if !p.Running() {
 		return ErrNotRunning
 	}
+	p.ending = true
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -176,7 +200,7 @@ func (p *Process) InjectSync(s Sync) error {
 		what = "error=EIO"
 	}
 	if _, err := exec.LookPath("strace"); err != nil {
-		return fmt.Errorf("%w: strace is missing", ErrUnable)
+		return fmt.Errorf("%w: strace is missing (Debian: strace)", ErrUnable)
 	}
 	const calls = "msync,fsync,fdatasync"
 	p.tracer = exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace="+calls, "-e", "signal=none",

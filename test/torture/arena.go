@@ -6,29 +6,87 @@ import (
 	"fmt"
 	"log"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/test/cluster"
-	"github.com/percolator-go/percolator/test/workload"
 )
 
-// arena is a cluster under one fault. Its methods belong to the goroutine that strikes.
+// arena is a cluster under faults. Its methods belong to the goroutine that strikes.
 type arena struct {
 	o       options
+	nodes   int // that began the cluster
+	dir     string
 	c       *cluster.Cluster
 	db      *percolator.DB // for orders
 	rng     *rand.Rand
 	until   time.Time // no harm after that: the workloads' last checks need a sound cluster
 	strikes int
+	file    *os.File // of steps
 	steps   *log.Logger
+}
+
+// open makes a cluster for the fault, and what the workloads need in it, and waits until every tablet has its replicas.
+func open(ctx context.Context, o options, f fault, dir string) (_ *arena, err error) {
+	if err := os.RemoveAll(dir); err != nil { // of an earlier run
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	steps, err := os.Create(filepath.Join(dir, "steps.log"))
+	if err != nil {
+		return nil, err
+	}
+	a := &arena{o: o, nodes: o.nodes, dir: dir, file: steps, rng: rand.New(rand.NewPCG(o.seed, 0)), steps: log.New(steps, "", log.Lmicroseconds|log.LUTC)}
+	if f.nodes > 0 {
+		a.nodes = f.nodes
+	}
+	cfg := cluster.Config{Nodes: a.nodes, Spare: f.spare, Dir: dir, Hosts: true, TLS: !o.plain, Env: f.env}
+	if f.disks {
+		cfg.Disks = 4 << 30
+	}
+	if a.c, err = cluster.New(cfg); err != nil {
+		return nil, errors.Join(err, steps.Close())
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.close())
+		}
+	}()
+	starting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if err := a.c.Start(starting); err != nil {
+		return nil, err
+	}
+	if a.db, err = a.c.Dial(starting); err != nil {
+		return nil, err
+	}
+	if err := prepare(starting, a.db); err != nil {
+		return nil, err
+	}
+	return a, a.replicated(starting)
+}
+
+// close kills the nodes and takes down all but the files.
+func (a *arena) close() error {
+	var err error
+	if a.db != nil {
+		err = a.db.Close()
+	}
+	return errors.Join(err, a.c.Close(), a.file.Close())
 }
 
 func (a *arena) log(format string, args ...any) { a.steps.Printf(format, args...) }
 
 func (a *arena) left() time.Duration { return max(time.Until(a.until), 0) }
+
+// random is a duration below d.
+func (a *arena) random(d time.Duration) time.Duration { return time.Duration(a.rng.Int64N(int64(d))) }
 
 // wait lets time pass.
 func (a *arena) wait(ctx context.Context, d time.Duration) error {
@@ -41,23 +99,38 @@ func (a *arena) wait(ctx context.Context, d time.Duration) error {
 
 // hold is how long a fault lasts: two to eight seconds, a person's or a watchdog's time to notice.
 func (a *arena) hold(ctx context.Context) error {
-	return a.wait(ctx, min(2*time.Second+time.Duration(a.rng.Int64N(int64(6*time.Second))), a.left()))
+	return a.wait(ctx, min(2*time.Second+a.random(6*time.Second), a.left()))
 }
 
 // strikeAll repeats the fault until the time is up, with a few sound seconds between.
 func (a *arena) strikeAll(ctx context.Context, f fault) error {
 	for a.left() > 0 && ctx.Err() == nil {
-		if err := f.strike(ctx, a); err != nil {
+		err := f.strike(ctx, a)
+		if err == nil {
+			err = a.died()
+		}
+		if err != nil {
+			a.log("strike %d: %v", a.strikes, err)
 			return fmt.Errorf("strike %d: %w", a.strikes, err)
 		}
 		a.strikes++
-		_ = a.wait(ctx, min(2*time.Second+time.Duration(a.rng.Int64N(int64(4*time.Second))), a.left()))
+		_ = a.wait(ctx, min(2*time.Second+a.random(4*time.Second), a.left()))
 	}
+	a.log("no more harm")
 	return nil
 }
 
+// died reports nodes that have ended although nobody told them to.
+func (a *arena) died() error {
+	var errs []error
+	for _, p := range a.c.Nodes() {
+		errs = append(errs, p.Died())
+	}
+	return errors.Join(errs...)
+}
+
 // any is one of the nodes that began the cluster.
-func (a *arena) any() *cluster.Process { return a.c.Node(a.rng.IntN(a.o.nodes)) }
+func (a *arena) any() *cluster.Process { return a.c.Node(a.rng.IntN(a.nodes)) }
 
 // start starts nodes and waits until they are ready.
 func (a *arena) start(ctx context.Context, nodes ...*cluster.Process) error {
@@ -65,9 +138,38 @@ func (a *arena) start(ctx context.Context, nodes ...*cluster.Process) error {
 	for _, p := range nodes {
 		errs = append(errs, p.Start())
 	}
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return errors.Join(append(errs, a.c.Ready(ctx))...)
+	errs = append(errs, a.c.Ready(ctx))
+	a.log("started %v, ready after %v", indices(nodes), time.Since(began))
+	return errors.Join(errs...)
+}
+
+// replicated waits until every tablet has as many voters as it is to have, and no change of them is under way.
+func (a *arena) replicated(ctx context.Context) error {
+	want := min(a.nodes, 3)
+	for {
+		found, err := a.db.Client().Transport().Locate(ctx, mvcc.MetaTable, "", 1<<10)
+		missing := len(found) == 0
+		for _, d := range found {
+			voters := 0
+			for _, r := range d.Replicas {
+				if !r.Learner && !r.Incoming && !r.Outgoing {
+					voters++
+				}
+			}
+			missing = missing || voters < want
+		}
+		if err == nil && !missing {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the tablets do not get their replicas: %v, %v", found, err) //nolint:errorlint // only told
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 // members are the nodes as the cluster knows them.
@@ -80,12 +182,15 @@ func (a *arena) members(ctx context.Context) ([]*pb.Node, error) {
 
 // best is the process whose node is rated highest; any, if the cluster does not tell.
 func (a *arena) best(ctx context.Context, rate func(*pb.Node) uint32) *cluster.Process {
-	nodes, _ := a.members(ctx)
+	nodes, err := a.members(ctx)
 	best, rating := a.any(), uint32(0)
 	for _, n := range nodes {
-		if p := a.process(n); p != nil && rate(n) > rating {
+		if p := a.process(n); p != nil && n.Alive && rate(n) > rating {
 			best, rating = p, rate(n)
 		}
+	}
+	if rating == 0 {
+		a.log("nobody is rated, node %d it is: %v", best.Index, err)
 	}
 	return best
 }
@@ -111,63 +216,4 @@ func (a *arena) oracle(ctx context.Context) *cluster.Process {
 		}
 		return 0
 	})
-}
-
-// busy reports whether an order was refused for what will pass.
-func busy(err error) bool {
-	return errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, percolator.ErrOverloaded) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, percolator.ErrInvalid)
-}
-
-func (a *arena) splitSomewhere(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	row := fmt.Sprintf("%02x", a.rng.IntN(256))
-	a.log("split at %s", row)
-	if err := a.db.Client().Transport().SplitTablet(ctx, workload.Table, row); err != nil && !busy(err) {
-		return fmt.Errorf("split: %w", err)
-	}
-	return nil
-}
-
-// moveSomething moves the leadership of a tablet of the workloads' to another of its replicas.
-func (a *arena) moveSomething(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	t := a.db.Client().Transport()
-	found, err := t.Locate(ctx, mvcc.FirstUserTable, "", 64)
-	if err != nil || len(found) == 0 {
-		return nil // asked again at the next strike
-	}
-	d := found[a.rng.IntN(len(found))]
-	r := d.Replicas[a.rng.IntN(len(d.Replicas))]
-	a.log("let node %d lead tablet %d", r.NodeId, d.TabletId)
-	_, err = t.MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: d.TabletId, ToNode: r.NodeId, Leader: true})
-	if err != nil {
-		a.log("refused: %v", err)
-	}
-	return nil
-}
-
-// drain waits until the node holds nothing.
-func (a *arena) drain(ctx context.Context, p *cluster.Process) error {
-	t := a.db.Client().Transport()
-	for began := time.Now(); time.Since(began) < time.Minute && ctx.Err() == nil; {
-		nodes, _ := a.members(ctx)
-		for _, n := range nodes {
-			if n.Listen != p.Listen {
-				continue
-			}
-			if n.State == pb.NodeState_NODE_STATE_DRAINED {
-				a.log("drained %d", p.Index)
-				return nil
-			}
-			if n.State == pb.NodeState_NODE_STATE_ACTIVE {
-				_, err := t.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: n.NodeId})
-				a.log("drain %d: %v", p.Index, err)
-			}
-		}
-		_ = a.wait(ctx, 500*time.Millisecond)
-	}
-	return fmt.Errorf("node %d was not drained in a minute", p.Index)
 }

@@ -4,121 +4,108 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
-	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/test/cluster"
 )
 
 // result is one row of the table.
 type result struct {
-	fault    string
-	counts   Counts
-	strikes  int
-	gap      time.Duration // longest time without a successful write of the prober
-	failed   int           // writes of the prober that ten seconds were not enough for
-	replicas int           // compared
-	err      error
+	fault     string
+	counts    Counts
+	strikes   int
+	probed    probed
+	replicas  int     // compared
+	anomalies []error // promises that were broken
+	err       error   // the run could not be made
 }
 
-const header = "| fault | strikes | transactions | conflicts | unknown outcomes | anomalies | longest unavailability | failed with 10 s of patience | replicas compared |\n" +
+func (r *result) found(what string, err error) {
+	if err != nil {
+		r.anomalies = append(r.anomalies, fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+const header = "| fault | strikes | operations | conflicts | unknown outcomes | anomalies | longest unavailability | failed with 10 s of patience | replicas compared |\n" +
 	"|---|---|---|---|---|---|---|---|---|"
 
 func (r *result) row() string {
-	anomalies := "0"
-	if r.err != nil {
-		anomalies = "**failed**"
+	anomalies := fmt.Sprint(len(r.anomalies))
+	switch {
+	case r.err != nil:
+		anomalies += ", **not carried out**"
+	case len(r.anomalies) > 0:
+		anomalies = "**" + anomalies + "**"
 	}
 	return fmt.Sprintf("| %s | %d | %d | %d | %d | %s | %.1f s | %d | %d |",
-		r.fault, r.strikes, r.counts.Done, r.counts.Conflicts, r.counts.Unknown, anomalies, r.gap.Seconds(), r.failed, r.replicas)
+		r.fault, r.strikes, r.counts.Done, r.counts.Conflicts, r.counts.Unknown, anomalies, r.probed.gap.Seconds(), r.probed.failed, r.replicas)
 }
+
+// all is everything that went wrong.
+func (r *result) all() error { return errors.Join(append(r.anomalies, r.err)...) }
 
 // soundEnd is the part of a run at its end in which nothing is harmed.
 const soundEnd = 10 * time.Second
 
-func run(ctx context.Context, o options, f fault, dir string) (r *result) {
-	r = &result{fault: f.name}
+// run makes a cluster, harms it for a while, and looks at what is left of it.
+func run(ctx context.Context, o options, f fault, dir string) *result {
+	r := &result{fault: f.name}
 	a, err := open(ctx, o, f, dir)
 	if err != nil {
 		r.err = err
 		return r
 	}
-	defer func() { r.err = errors.Join(r.err, a.db.Close(), a.c.Close()) }()
-	a.until = time.Now().Add(max(o.duration-soundEnd, o.duration/2))
-	probing, stopProbe := context.WithCancel(ctx)
-	probed := make(chan struct{})
-	prober, err := a.c.Dial(ctx)
-	if err != nil {
-		stopProbe()
-		r.err = err
-		return r
-	}
-	go func() {
-		defer close(probed)
-		r.gap, r.failed = probe(probing, prober)
-	}()
-	struck := make(chan error, 1)
-	go func() { struck <- a.strikeAll(ctx, f) }()
-	counts, err := loadAll(ctx, a)
-	r.counts = counts
-	r.err = errors.Join(err, <-struck)
-	r.strikes = a.strikes
-	stopProbe()
-	<-probed
-	_ = prober.Close()
-	if r.err == nil {
-		r.replicas, r.err = rest(ctx, a)
+	a.round(ctx, f, r)
+	a.rest(ctx, r)
+	if err := a.close(); err != nil {
+		r.err = errors.Join(r.err, err)
 	}
 	return r
 }
 
-// open makes the cluster and what the workloads need.
-func open(ctx context.Context, o options, f fault, dir string) (_ *arena, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	steps, err := os.Create(filepath.Join(dir, "steps.log"))
+// round has the workloads run under the fault.
+func (a *arena) round(ctx context.Context, f fault, r *result) {
+	a.until, a.strikes = time.Now().Add(max(a.o.duration-soundEnd, a.o.duration/2)), 0
+	caller, err := a.c.Dial(ctx)
 	if err != nil {
-		return nil, err
+		r.err = err
+		return
 	}
-	cfg := cluster.Config{Nodes: o.nodes, Spare: f.spare, Dir: dir, Hosts: true, TLS: !o.plain}
-	if f.disks {
-		cfg.Disks = 4 << 30
+	probing, stopProbe := context.WithCancel(ctx)
+	defer stopProbe()
+	probes, struck := make(chan probed, 1), make(chan error, 1)
+	go func() { probes <- probe(probing, a, caller) }()
+	go func() { struck <- a.strikeAll(ctx, f) }()
+	load := f.load
+	if load == nil {
+		load = loadAll
 	}
-	a := &arena{o: o, rng: rand.New(rand.NewPCG(o.seed, 0)), steps: log.New(steps, "", log.Lmicroseconds)}
-	if a.c, err = cluster.New(cfg); err != nil {
-		return nil, err
+	r.counts, err = load(ctx, a)
+	r.found("workloads", err)
+	r.err, r.strikes = <-struck, a.strikes
+	stopProbe()
+	r.probed = <-probes
+	if f.patient && r.probed.failed > 0 {
+		r.found("callers with ten seconds of patience", errors.Join(r.probed.examples...))
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, a.c.Close())
-		}
-	}()
-	starting, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	if err := a.c.Start(starting); err != nil {
-		return nil, err
-	}
-	if a.db, err = a.c.Dial(starting); err != nil {
-		return nil, err
-	}
-	return a, prepare(starting, a.db)
+	r.err = errors.Join(r.err, caller.Close())
 }
 
-// rest waits until nothing is left to run and compares the replicas of every tablet.
-func rest(ctx context.Context, a *arena) (replicas int, err error) {
+// rest waits until nothing is left to run, looks for nodes that have ended by themselves and compares all replicas.
+func (a *arena) rest(ctx context.Context, r *result) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
+	r.found("a node", a.died())
 	if err := a.db.WaitIdle(ctx); err != nil {
-		return 0, fmt.Errorf("the cluster does not come to rest: %w", err)
+		r.found("the cluster does not come to rest", err)
+		return
 	}
-	return compare(ctx, a.db)
+	var err error
+	r.replicas, err = compare(ctx, a.db)
+	r.found("replicas", err)
+	a.log("the end: %v", r.all())
 }
 
 // compare compares the replicas of every tablet.

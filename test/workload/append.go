@@ -45,7 +45,7 @@ func ListAppend(ctx context.Context, db *percolator.DB, l Load) error {
 	for _, a := range found[:min(len(found), 3)] {
 		err = errors.Join(err, fmt.Errorf("workload: list append: %d transactions: %v", len(h.txns), a))
 	}
-	return err
+	return l.keep("list append", h.txns, err)
 }
 
 // appends is the history under way.

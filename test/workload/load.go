@@ -23,6 +23,15 @@ type Load struct {
 	Others []*percolator.DB
 	// Tally, if set, counts the operations.
 	Tally *Tally
+	// Keep, if set, is given the history of a workload that has found an anomaly, for a look at it: something that JSON can hold.
+	Keep func(workload string, history any)
+}
+
+func (l Load) keep(workload string, history any, err error) error {
+	if err != nil && l.Keep != nil {
+		l.Keep(workload, history)
+	}
+	return err
 }
 
 // db is the worker's handle.

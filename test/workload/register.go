@@ -44,7 +44,7 @@ func Register(ctx context.Context, db *percolator.DB, l Load) error {
 	for _, row := range h.rows() {
 		err = errors.Join(err, patiently(ctx, func() error { return h.read(ctx, db, l.Workers, row) }))
 	}
-	return errors.Join(err, wrap("register", linear.Registers(h.ops, patience)))
+	return errors.Join(err, l.keep("register", h.ops, wrap("register", linear.Registers(h.ops, patience))))
 }
 
 func wrap(name string, err error) error {

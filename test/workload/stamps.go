@@ -39,5 +39,5 @@ func Oracle(ctx context.Context, db *percolator.DB, l Load) error {
 	if err != nil {
 		return err
 	}
-	return wrap("oracle", linear.Oracle(stamps, patience))
+	return l.keep("oracle", stamps, wrap("oracle", linear.Oracle(stamps, patience)))
 }

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/test/cluster"
+	"github.com/percolator-go/percolator/test/workload"
+)
+
+// busy reports whether an order was refused for what will pass.
+func busy(err error) bool {
+	return errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, percolator.ErrOverloaded) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, percolator.ErrInvalid)
+}
+
+// splitSomewhere splits the workloads' table, or now and then the observers'.
+func (a *arena) splitSomewhere(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	table, row := workload.Table, fmt.Sprintf("%02x", a.rng.IntN(256))
+	if a.rng.IntN(5) == 0 {
+		table, row = "counting", []string{"row/", "shard/", "shard/2", "trace/"}[a.rng.IntN(4)]
+	}
+	err := a.db.Client().Transport().SplitTablet(ctx, table, row)
+	a.log("split %s at %s: %v", table, row, err)
+	if err != nil && !busy(err) {
+		return fmt.Errorf("split: %w", err)
+	}
+	return nil
+}
+
+// moveSomething moves the leadership of a tablet to another of its replicas, or a replica to a node that has none of it.
+func (a *arena) moveSomething(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	t := a.db.Client().Transport()
+	found, err := t.Locate(ctx, mvcc.MetaTable, "", 1<<10)
+	nodes, nodesErr := a.members(ctx)
+	if err != nil || nodesErr != nil || len(found) == 0 {
+		a.log("nothing to move: %v", errors.Join(err, nodesErr))
+		return nil // asked again at the next strike
+	}
+	d := found[a.rng.IntN(len(found))]
+	req := &pb.MoveTabletRequest{TabletId: d.TabletId, ToNode: d.Replicas[a.rng.IntN(len(d.Replicas))].NodeId, Leader: true}
+	holds := map[uint64]bool{}
+	for _, r := range d.Replicas {
+		holds[r.NodeId] = true
+	}
+	var free []uint64
+	for _, n := range nodes {
+		if !holds[n.NodeId] && n.State == pb.NodeState_NODE_STATE_ACTIVE {
+			free = append(free, n.NodeId)
+		}
+	}
+	if len(free) > 0 && a.rng.IntN(2) == 0 {
+		req.FromNode, req.ToNode, req.Leader = req.ToNode, free[a.rng.IntN(len(free))], false
+	}
+	_, err = t.MoveTablet(ctx, req)
+	a.log("move tablet %d from node %d to %d, leader %t: %v", req.TabletId, req.FromNode, req.ToNode, req.Leader, err)
+	return nil // placement may refuse: another change is under way
+}
+
+// drain waits until the node holds nothing.
+func (a *arena) drain(ctx context.Context, p *cluster.Process) error {
+	const patience = 90 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	t, last := a.db.Client().Transport(), pb.NodeState_NODE_STATE_UNSPECIFIED
+	for ctx.Err() == nil {
+		nodes, err := a.members(ctx)
+		for _, n := range nodes {
+			if !n.Alive || a.process(n) != p {
+				continue
+			}
+			if n.State != last {
+				a.log("node %d is %v, with %d replicas, %d leaders: %v", p.Index, n.State, n.Replicas, n.Leaders, err)
+			}
+			if last = n.State; last == pb.NodeState_NODE_STATE_DRAINED {
+				return nil
+			}
+			if last == pb.NodeState_NODE_STATE_ACTIVE {
+				_, err := t.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: n.NodeId})
+				a.log("drain %d: %v", p.Index, err)
+			}
+		}
+		_ = a.wait(ctx, 300*time.Millisecond)
+	}
+	return fmt.Errorf("node %d was not drained in %v", p.Index, patience)
+}
