@@ -236,7 +236,8 @@ func TestOracleFailureReleases(t *testing.T) {
 }
 
 // TestLostGrantReleases: an answer of the oracle that does not come ends the one-phase commit, and one that comes late
-// changes nothing: neither for it nor for the one that has its cells by then, which is the same one sent again.
+// changes nothing: neither for it nor for the one that has its cells by then, which is the same one sent again. Catches
+// broken_grant_unchecked.
 func TestLostGrantReleases(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.maxWait = 300 * time.Millisecond
@@ -266,7 +267,7 @@ func TestLostGrantReleases(t *testing.T) {
 	}
 	r.mu.Unlock()
 	if got := r.do(2, onePhaseOf(start, put("a", "1"))).GetMutation(); got.Status != pb.Status_STATUS_OK || got.CommitTs <= early {
-		t.Errorf("sent again: %v, not after %d", got, early)
+		t.Errorf("LATE-GRANT: sent again: %v, not after %d", got, early)
 	}
 	got := r.do(2, getOf(r.take(1), "a")).GetGet().Results[0]
 	if !got.Found || string(got.Value) != "1" || got.CommitTs <= early {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -173,6 +174,9 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool) (commitT
 	now, err := r.c.oracle.get(ctx)
 	if err != nil {
 		return 0, false, err
+	}
+	if broken.LocalExpiry {
+		now = mvcc.TimestampAt(time.Now().UnixMilli())
 	}
 	r.c.stats.statusChecks.Add(1)
 	check := &pb.CheckTxnStatusRequest{

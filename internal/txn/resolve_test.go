@@ -128,6 +128,27 @@ func TestReaderWaitsForLive(t *testing.T) {
 	}
 }
 
+// TestExpiryIsTheOraclesTime: a lock is alive as long as the oracle's time says so, also to a machine whose clock is an hour
+// ahead of it. Catches broken_local_expiry.
+func TestExpiryIsTheOraclesTime(t *testing.T) {
+	w := newWorld(t)
+	w.Advance(-time.Hour)
+	release := w.hold(txn.Config{LockTTL: 10 * time.Second}, threeRows...)
+	c, _ := w.client(txn.Config{})
+	s, err := c.Snapshot(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(w.ctx, 200*time.Millisecond)
+	defer cancel()
+	if _, _, err := s.Get(short, key("z")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("LOCAL-EXPIRY: a live lock was not waited for: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Errorf("LOCAL-EXPIRY: a live transaction was rolled back: %v", err)
+	}
+}
+
 // A writer that meets a live lock gives up instead of waiting, and holds nothing afterwards.
 func TestWriterGivesUp(t *testing.T) {
 	w := newWorld(t)

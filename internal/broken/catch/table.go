@@ -26,6 +26,8 @@ var properties = []property{
 	{tag: "reuse_timestamps", pkg: "actors/oracle", test: "^TestFailOver$", assertion: "REUSED-TIMESTAMPS: .*"},
 	{tag: "keep_memory", pkg: "actors/oracle", test: "^TestMemoryGoesWithTheTerm$", assertion: "KEPT-MEMORY: .*"},
 	{tag: "rerun_unknown", pkg: "internal/txn", test: "^TestUnknownOutcome$", assertion: "two phases: 2 runs, .*|one phase: 2 runs, .*"},
+	{tag: "local_expiry", pkg: "internal/txn", test: "^TestExpiryIsTheOraclesTime$", assertion: "LOCAL-EXPIRY: .*"},
+	{tag: "grant_unchecked", pkg: "actors/tablet", test: "^TestLostGrantReleases$", assertion: "LATE-GRANT: .*"},
 	{tag: "no_read_index", pkg: "actors/tablet", test: "^TestOldLeaderReadsNothing$", assertion: "STALE-READ: .*"},
 	{tag: "early_ack", pkg: "actors/tablet", test: "^TestAcknowledgedByQuorum$", assertion: "EARLY-ACK: .*"},
 	{tag: "unapplied_lead", pkg: "actors/tablet", test: "^TestLeaderHasAllBeforeItReads$", assertion: "UNAPPLIED-READ: .*"},
