@@ -39,14 +39,15 @@ func NewMeta(send Sender, router *Router) *Meta {
 
 // The rows of meta's records.
 const (
-	rowNextTable  = "next/table"
-	rowNextTablet = "next/tablet"
-	rowCatalogue  = "catalogue"
-	rowCollection = "collect"
-	rowLeases     = "holds"
-	prefixTable   = "table/"
-	prefixDropped = "dropped/"
-	prefixTablet  = "tablet/"
+	rowNextTable   = "next/table"
+	rowNextTablet  = "next/tablet"
+	rowCatalogue   = "catalogue"
+	rowCollection  = "collect"
+	rowLeases      = "holds"
+	prefixTable    = "table/"
+	prefixCreating = "creating/"
+	prefixDropped  = "dropped/"
+	prefixTablet   = "tablet/"
 )
 
 func metaCell(row string) *pb.Cell {

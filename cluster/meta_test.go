@@ -143,6 +143,11 @@ func interrupt(ctx context.Context, t *testing.T, failAt int, after bool) (died 
 		t.Fatalf("made again: %v, %v", table, err)
 	}
 	w.checkTable(ctx, m, "made again after operation", failAt)
+	for _, d := range w.router.Locate(mvcc.MetaTable, "", 100)[1:] { // the first is meta itself
+		if of := wire.StartOf(d).Table; of != mvcc.TableID(table.Id) {
+			t.Errorf("died at operation %d: tablet %d was left to table %d, which is nobody's; the table is %d", failAt, d.TabletId, of, table.Id)
+		}
+	}
 	return true
 }
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,7 +41,7 @@ func (m *Meta) Tables(ctx context.Context) ([]*pb.Table, error) {
 }
 
 // CreateTable makes the table, or adds missing split keys to the one there is. It may be repeated after any failure: the
-// record that gives the name its id is written last, when the tablet boundaries are there.
+// record that gives the name its id is written last, when the tablet boundaries are there; until then the id is reserved.
 func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
 	if name == "" || len(name) > maxTableName {
 		return nil, refuse(pb.Error_CODE_INVALID, "a table's name has 1 to %d bytes, not %d", maxTableName, len(name))
@@ -60,11 +61,11 @@ func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 		if t != nil {
 			return t, m.addSplitKeys(ctx, t, splitKeys)
 		}
-		id, err := m.nextID(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
+		reserved, err := m.reserveTable(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		t = &pb.Table{Id: uint32(id), Name: name}
+		t = &pb.Table{Id: binary.BigEndian.Uint32(reserved), Name: name}
 		if err := m.splitTable(ctx, t, append([]string{""}, splitKeys...)); err != nil {
 			return nil, err
 		}
@@ -72,10 +73,29 @@ func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 		if err != nil {
 			return nil, err
 		}
-		if done, err := m.swap(ctx, change{row: prefixTable + name, value: value}); done || err != nil {
+		made := []change{{row: prefixTable + name, value: value}, {row: prefixCreating + name, old: reserved}}
+		if done, err := m.swap(ctx, made...); done || err != nil {
 			return t, err
 		}
 	}
+}
+
+// reserveTable is the id of a table that is being made, as four bytes: an attempt that ended half-way, as one with many
+// split keys does that takes longer than its caller waits, is gone on with. A new id would leave its tablets to nobody.
+func (m *Meta) reserveTable(ctx context.Context, name string) (reserved []byte, err error) {
+	err = retry(ctx, func() (bool, error) {
+		if reserved, err = m.get(ctx, prefixCreating+name); err != nil || len(reserved) == 4 {
+			return true, err
+		}
+		id, err := m.nextID(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
+		if err != nil {
+			return false, err
+		}
+		old := reserved
+		reserved = binary.BigEndian.AppendUint32(nil, uint32(id))
+		return m.swap(ctx, change{row: prefixCreating + name, old: old, value: reserved})
+	})
+	return reserved, err
 }
 
 // addSplitKeys splits an existing table at the keys it lacks and notes them in its record.
