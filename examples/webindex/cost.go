@@ -38,8 +38,11 @@ func ranked(all []observerRuns) uint64 {
 func (c cost) String() string {
 	text := ""
 	if c.changed > 0 && c.took > 0 {
-		text = fmt.Sprintf("speed: %.0f pages per second, %s of CPU per page\n",
-			float64(c.changed)/c.took.Seconds(), (c.cpu / time.Duration(c.changed)).Round(10*time.Microsecond))
+		text = fmt.Sprintf("speed: %.0f pages per second", float64(c.changed)/c.took.Seconds())
+		if c.cpu > 0 {
+			text += fmt.Sprintf(", %s of CPU per page", (c.cpu / time.Duration(c.changed)).Round(10*time.Microsecond))
+		}
+		text += "\n"
 	}
 	text += fmt.Sprintf("rank: %d runs", c.ranked)
 	if c.initial > 0 {

@@ -4,9 +4,11 @@
 //	go run ./examples/webindex                          the default corpus on a throw-away node
 //	go run ./examples/webindex --exit --verify          the same, compared with a batch program's result
 //	go run ./examples/webindex --dir D --edit 1% --exit load, then crawl an edited tree
+//	go run ./examples/webindex --nodes 3 --kills 1 --add 1  on a cluster of three processes of its own; during the load
+//	                                                    one of them is killed and comes back, and a fourth joins
 //
 // Meanwhile the canonical pages are exported to a full-text index, beside the node's directory, and --search serves a
-// page that searches it.
+// page that searches it; not with --nodes.
 //
 // Below --pages, every top directory is a host. A node directory (--dir) may be used again: only what changed is loaded.
 // Packages: corpus makes and edits pages, page parses them, schema names the tables, index has the observers, export
@@ -41,6 +43,8 @@ type options struct {
 	verify  bool
 	quiet   bool
 	reindex bool
+
+	nodes, kills, add int
 }
 
 // share is a part of a whole, such as 1% or 0.01.
@@ -77,19 +81,44 @@ func parse() options {
 	flag.BoolVar(&o.reindex, "reindex", false, "throw the full-text index away and fill a new one")
 	flag.IntVar(&o.limit, "limit", 0, "only the first pages by URL; 0: all")
 	flag.Var(&o.edit, "edit", "crawl again with this share of the pages edited, such as 1%")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of the edits")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the edits, and of the moments of --kills and --add")
 	flag.BoolVar(&o.exit, "exit", false, "end after the summary")
 	flag.BoolVar(&o.verify, "verify", false, "compare the index with a batch program's, and the full-text index with the repository; exit code 1 if they differ")
 	flag.BoolVar(&o.quiet, "quiet", false, "no progress")
+	flag.IntVar(&o.nodes, "nodes", 0, "run on a cluster of so many processes (3 at least), without full-text index; 0: one node, in this process")
+	flag.IntVar(&o.kills, "kills", 0, "with --nodes: kill nodes so often during the load (kill -9), and start them again")
+	flag.IntVar(&o.add, "add", 0, "with --nodes: add so many nodes during the load")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "webindex: unexpected argument %q\n", flag.Arg(0))
 		os.Exit(2)
 	}
+	if err := o.check(); err != nil {
+		fmt.Fprintln(os.Stderr, "webindex:", err)
+		os.Exit(2)
+	}
 	return o
 }
 
-func main() { os.Exit(start(parse())) }
+// check refuses what does not go together.
+func (o options) check() error {
+	switch {
+	case o.nodes < 0 || o.kills < 0 || o.add < 0 || o.nodes+o.add > maxNodes:
+		return fmt.Errorf("--nodes, --kills and --add are not negative, and nodes %d at most", maxNodes)
+	case o.nodes == 0 && (o.kills > 0 || o.add > 0):
+		return errors.New("--kills and --add need --nodes")
+	case o.nodes > 0 && o.nodes < 3:
+		return errors.New("--nodes: a cluster that outlives the loss of a node has 3 at least")
+	case o.nodes > 0 && (o.listen != "" || o.http != "" || o.search != "" || o.reindex):
+		return errors.New("--listen, --http, --search and --reindex are for one node, not for --nodes")
+	}
+	return nil
+}
+
+func main() {
+	child() // does not return in a node of a cluster
+	os.Exit(start(parse()))
+}
 
 // start returns the exit code: 0 done, 1 failed.
 func start(o options) int {

@@ -42,14 +42,18 @@ var (
 // app is one run of the command.
 type app struct {
 	options
-	node   *node.Node
-	db     *percolator.DB
-	export *export.Exporter
-	server *search.Server // nil: there is no search page
-	status waiting
+	node    *node.Node // nil: there is a cluster
+	cluster *nodes     // nil: there is one node, in this process
+	db      *percolator.DB
+	export  *export.Exporter // nil: there is a cluster
+	server  *search.Server   // nil: there is no search page
+	status  waiting
 
 	last    cost   // of the newest crawl
 	initial uint64 // runs of rank in the first crawl
+
+	troubled bool // the cluster has had its events
+	repeated int  // steps that were begun again
 }
 
 // run is the whole command. The throw-away directory goes with it, unless it is killed.
@@ -78,7 +82,11 @@ func run(ctx context.Context, o options, logger *slog.Logger) (err error) {
 		o.dir = filepath.Join(work, "node")
 	}
 	a := &app{options: o}
-	if err := a.open(ctx, logger); err != nil {
+	open := func() error { return a.open(ctx, logger) }
+	if o.nodes > 0 {
+		open = func() error { return a.openCluster(ctx) }
+	}
+	if err := open(); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.close(ctx)) }()
@@ -180,6 +188,12 @@ func (a *app) createTables(ctx context.Context) error {
 func (a *app) close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
+	if a.cluster != nil {
+		if a.db != nil {
+			err = a.db.Close()
+		}
+		return errors.Join(err, a.cluster.stop())
+	}
 	if a.server != nil {
 		err = a.server.Close(ctx)
 	}
@@ -202,27 +216,28 @@ func (a *app) index(ctx context.Context) error {
 
 // crawl loads the tree, waits until it is indexed, prints the summary and verifies.
 func (a *app) crawl(ctx context.Context, dir string) error {
-	before, exported := a.runs(), a.export.Stats()
+	before, exported := a.runs(), a.exported()
 	began, worked := time.Now(), cpu()
 	l := loader{app: a, dir: dir}
-	if err := l.load(ctx); err != nil {
-		return err
-	}
-	loaded := time.Since(began)
-	if err := a.settle(ctx); err != nil {
-		return err
-	}
-	if _, err := a.export.Fill(ctx, a.db); err != nil { // what was changing when the index was opened
-		return err
-	}
-	indexed, used := time.Since(began), cpu()-worked
-	s, err := a.summarize(ctx, l.from)
+	t, loaded, err := a.fill(ctx, &l)
 	if err != nil {
 		return err
 	}
+	indexed, used := time.Since(began), cpu()-worked
+	var s *summary
+	err = a.patiently(ctx, func() (err error) {
+		s, err = a.summarize(ctx, l.from)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if s.trouble = t; a.cluster != nil {
+		used = 0 // it was the nodes' work
+	}
 	s.loading, s.indexing, s.changes = loaded, indexed, l.counts()
 	after := a.runs()
-	s.runs, s.exports = since(before, after), a.export.Stats().Since(exported)
+	s.runs, s.exports = since(before, after), a.exported().Since(exported)
 	s.cost = cost{s.changes.loaded + s.changes.removed, indexed, used, ranked(s.runs), a.initial}
 	a.last = s.cost
 	if a.initial == 0 {
@@ -238,6 +253,33 @@ func (a *app) crawl(ctx context.Context, dir string) error {
 	return a.check(ctx, dir)
 }
 
+// exported are the exporter's counters, if there is one.
+func (a *app) exported() export.Stats {
+	if a.export == nil {
+		return export.Stats{}
+	}
+	return a.export.Stats()
+}
+
+// fill loads the tree and waits until it is indexed, whatever happens to the cluster meanwhile. It returns how long the
+// load took.
+func (a *app) fill(ctx context.Context, l *loader) (*trouble, time.Duration, error) {
+	began := time.Now()
+	t := a.begin(ctx, l)
+	err := a.patiently(ctx, func() error { return l.load(ctx) })
+	loaded := time.Since(began)
+	close(t.loaded)
+	t.done.Wait()
+	if err := errors.Join(err, t.err); err != nil {
+		return t, loaded, err
+	}
+	if err := a.patiently(ctx, func() error { return a.settle(ctx) }); err != nil || a.export == nil {
+		return t, loaded, err
+	}
+	_, err = a.export.Fill(ctx, a.db) // what was changing when the index was opened
+	return t, loaded, err
+}
+
 // check compares the index with the batch program's result, and the full-text index with the index.
 func (a *app) check(ctx context.Context, dir string) error {
 	snapshot, err := a.db.Snapshot(ctx)
@@ -250,6 +292,12 @@ func (a *app) check(ctx context.Context, dir string) error {
 		return err
 	}
 	fmt.Println(result)
+	if a.export == nil {
+		if result.Differences > 0 {
+			return errDifferent
+		}
+		return nil
+	}
 	exported, err := a.export.Index().Verify(ctx, snapshot, showDiffs)
 	if err != nil {
 		return err

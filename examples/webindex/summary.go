@@ -25,6 +25,9 @@ var errParked = errors.New("notifications are parked; see `percolator notify ls`
 
 // runs reads the observers' counters of this process.
 func (a *app) runs() []observerRuns {
+	if a.cluster != nil {
+		return a.cluster.runs(context.Background()) // a second for each node at most
+	}
 	status := a.node.Status()
 	var all []observerRuns
 	for _, o := range status.GetObservers() {
@@ -89,6 +92,7 @@ type summary struct {
 	delays                 []time.Duration // from load to indexed, of the pages of this crawl, ascending
 	runs                   []observerRuns
 	exports                export.Stats
+	trouble                *trouble
 	cost                   cost
 }
 
@@ -188,8 +192,14 @@ func (s *summary) String() string {
 		fmt.Fprintf(&b, "from load to indexed: p50 %s, p95 %s\n",
 			s.percentile(50).Round(time.Millisecond), s.percentile(95).Round(time.Millisecond))
 	}
-	fmt.Fprintf(&b, "export: %d documents written and %d removed in %d batches; %d repeated and %d late ones dropped\n",
-		s.exports.Written, s.exports.Removed, s.exports.Batches, s.exports.Repeated, s.exports.Stale)
+	if a := s.trouble.app; a.cluster != nil {
+		b.WriteString(s.trouble.String())
+		fmt.Fprintf(&b, "steps begun again because nobody answered in time: %d\n", a.repeated)
+		b.WriteString("observers, as far as the nodes that run now have counted:\n")
+	} else {
+		fmt.Fprintf(&b, "export: %d documents written and %d removed in %d batches; %d repeated and %d late ones dropped\n",
+			s.exports.Written, s.exports.Removed, s.exports.Batches, s.exports.Repeated, s.exports.Stale)
+	}
 	fmt.Fprintf(&b, "%-10s %9s %9s %9s %9s\n", "observer", "runs", "commits", "conflicts", "failures")
 	for _, o := range s.runs {
 		fmt.Fprintf(&b, "%-10s %9d %9d %9d %9d\n", o.name, o.runs, o.commits, o.conflicts, o.failures)
