@@ -19,7 +19,7 @@ LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 RACE ?= . ./internal/... ./store/... ./actors/... ./cluster/... ./node/... ./percolatortest/...
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-start demo generate lint vet fuzz broken corpus webindex-kill history power soak torture simtest simtest-broken clean
+.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster history power soak torture simtest simtest-broken clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ demo: build ## one node, the web index loaded into it, a summary; ARGS=--exit en
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/webindex ./examples/webindex
 	$(BIN)/webindex $(ARGS)
 
+demo-cluster: ## the web index on three processes, one of them killed, a fourth added; ARGS='--exit --verify' compares and ends
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/webindex ./examples/webindex
+	$(BIN)/webindex --nodes 3 --kills 1 --add 1 --limit 3000 $(ARGS)
+
 generate: ## Go code from the .proto files
 	$(GO) tool -modfile=tools/go.mod buf generate
 
@@ -74,6 +78,9 @@ corpus: ## a larger corpus for the web index, from Debian's documentation packag
 
 webindex-kill: ## kill -9 in the middle of the load, restart, verify; SEEDS times
 	./scripts/webindex-kill $(SEEDS)
+
+webindex-cluster: ## the web index on three nodes of which some are killed and to which one is added, verify; SEEDS times
+	./scripts/webindex-cluster $(SEEDS)
 
 soak: ## load, edit, split, kill, pause and verify for DURATION, choices from SEED; ARGS are passed on
 	$(GO) run ./test/soak -duration $(DURATION) -seed $(SEED) $(ARGS)

@@ -4,6 +4,9 @@
 //
 //	go run ./examples/webindex/killtest --seeds 20
 //
+// With --nodes 3 it is a cluster of so many processes, of which the command itself kills and restarts some and to which it
+// adds one, at moments that the seed chooses.
+//
 // Each seed is one fresh node directory and up to three kills. Every other seed crawls an edited tree as well. The
 // first failing seed is printed, with the output of its last run, and its directory is kept.
 package main
@@ -34,7 +37,7 @@ const (
 
 type options struct {
 	seeds, first uint64
-	one          int
+	one, nodes   int
 	binary       string
 	timeout      time.Duration
 }
@@ -44,6 +47,7 @@ func main() {
 	flag.Uint64Var(&o.seeds, "seeds", 20, "how many seeds to try")
 	flag.Uint64Var(&o.first, "first", 1, "the first seed")
 	flag.IntVar(&o.one, "one-in", 6, "how many of the default corpus' pages to use: one in this many")
+	flag.IntVar(&o.nodes, "nodes", 0, "try a cluster of so many processes instead of one node")
 	flag.StringVar(&o.binary, "binary", "", "webindex command to run (default: it is built)")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "longest run of the command")
 	flag.Parse()
@@ -82,11 +86,15 @@ func run(ctx context.Context, o options) (err error) {
 	if err := corpus.Sample(ctx, k.pages, o.one); err != nil {
 		return err
 	}
-	if err := k.calibrate(ctx); err != nil {
-		return err
+	try := k.tryCluster
+	if o.nodes == 0 {
+		try = k.try
+		if err := k.calibrate(ctx); err != nil {
+			return err
+		}
 	}
 	for seed := o.first; seed < o.first+o.seeds; seed++ {
-		if err := k.try(ctx, seed); err != nil {
+		if err := try(ctx, seed); err != nil {
 			return fmt.Errorf("seed %d, in %s: %w", seed, work, err)
 		}
 	}
@@ -157,15 +165,41 @@ func (k *killer) try(ctx context.Context, seed uint64) error {
 	return errors.Join(os.RemoveAll(dir), os.RemoveAll(dir+".edited"), os.RemoveAll(dir+".search"))
 }
 
+// Of each cluster.
+const (
+	clusterKills = 3
+	clusterAdds  = 1
+)
+
+// tryCluster runs the command once, on a cluster whose nodes it kills itself.
+func (k *killer) tryCluster(ctx context.Context, seed uint64) error {
+	dir := filepath.Join(k.work, fmt.Sprintf("seed%d", seed))
+	fmt.Printf("seed %d:", seed)
+	args := append(k.args(dir, seed%2 == 0), "--seed", fmt.Sprint(seed),
+		"--nodes", fmt.Sprint(k.nodes), "--kills", fmt.Sprint(clusterKills), "--add", fmt.Sprint(clusterAdds))
+	out, killed, err := k.command(ctx, args, k.timeout, "")
+	if killed {
+		err = fmt.Errorf("still running after %s", k.timeout)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	fmt.Println(" verified;", lines(out, "meanwhile:"), lines(out, "steps begun again"))
+	return errors.Join(os.RemoveAll(dir+".cluster"), os.RemoveAll(dir+".edited"))
+}
+
 // exports is what the run's summary says about exports: how many were repeated because of the kills.
-func exports(out []byte) string {
-	var lines []string
+func exports(out []byte) string { return lines(out, "export:") }
+
+// lines are those of the output that begin with the text.
+func lines(out []byte, begin string) string {
+	var all []string
 	for line := range strings.Lines(string(out)) {
-		if strings.HasPrefix(line, "export:") {
-			lines = append(lines, strings.TrimSpace(line))
+		if strings.HasPrefix(line, begin) {
+			all = append(all, strings.TrimSpace(line))
 		}
 	}
-	return strings.Join(lines, "; ")
+	return strings.Join(all, "; ")
 }
 
 // command runs webindex and kills it after a while; with aim, then at the first moment that the full-text index is
