@@ -148,7 +148,12 @@ func (h *host) Leading(d *pb.TabletDescriptor) {
 }
 
 // Following implements tablet.Host.
-func (h *host) Following(id, node uint64) { h.n.router.Led(id, node) }
+func (h *host) Following(id, node uint64) {
+	h.n.router.Led(id, node)
+	if node != 0 {
+		h.recovered(id) // a replica that hears its leader works again
+	}
+}
 
 // Changed implements tablet.Host.
 func (h *host) Changed(d *pb.TabletDescriptor) { h.n.router.Update(d) }
@@ -207,6 +212,13 @@ func (h *host) Hint(cells []mvcc.Cell) {
 	if hint != nil {
 		hint(cells)
 	}
+}
+
+// recovered forgets how a tablet's replica has failed: it works again, or is destroyed and has nothing left to serve.
+func (h *host) recovered(id uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.failed, id)
 }
 
 // failure is why a tablet of this node does not serve; nil if all do.

@@ -133,3 +133,27 @@ func TestReopenDoesNotWaitForMeta(t *testing.T) {
 		t.Error("meta does not serve, and the node says that it is ready")
 	}
 }
+
+// What has failed on a replica is forgotten with it: a node whose broken replica was replaced elsewhere serves again.
+func TestFailureGoesWithTheReplica(t *testing.T) {
+	n, _ := openForReopen(t)
+	const id = 99
+	for _, end := range []struct {
+		name string
+		do   func()
+	}{
+		{"destroyed", func() { n.replicas.Removed(id, 3) }},
+		{"follows a leader", func() { n.host.Following(id, 7) }},
+	} {
+		n.host.Failed(id, store.ErrDiskFull)
+		if n.host.failure() == nil {
+			t.Fatal("a failed replica is not reported")
+		}
+		n.host.Following(id, 0) // it does not know its leader: nothing is better
+		if n.host.failure() == nil {
+			t.Fatal("a failed replica is forgotten although it does not work")
+		}
+		end.do()
+		until(t, end.name, func() bool { return n.host.failure() == nil })
+	}
+}

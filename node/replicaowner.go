@@ -26,6 +26,8 @@ func (a replicaActors) stopReplica(id uint64) error {
 	return nil
 }
 
+func (a replicaActors) destroyed(id uint64) { a.n.host.recovered(id) }
+
 func (a replicaActors) deliver(id uint64, m *wire.RaftMessage) {
 	if port := a.n.router.Port(id); port != nil {
 		tablet.Receive(a.n.system, port.PID(), m)

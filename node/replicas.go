@@ -20,6 +20,8 @@ type replicaOwner interface {
 	openReplica(tablet uint64) error
 	// stopReplica ends the actor, if it runs; its callers are answered.
 	stopReplica(tablet uint64) error
+	// destroyed is told that nothing is left of the tablet's replica.
+	destroyed(tablet uint64)
 	// deliver hands a message to the replica's actor.
 	deliver(tablet uint64, m *wire.RaftMessage)
 	// described is the tablet's record in meta, read anew.
@@ -333,6 +335,7 @@ func (r *replicas) destroy(id, replica uint64) error {
 	if err := tablet.Destroy(r.store, r.logs, id, replica+1); err != nil {
 		return err
 	}
+	r.owner.destroyed(id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held[id].id = 0

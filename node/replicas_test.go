@@ -37,6 +37,7 @@ type owner struct {
 	news  *sync.Cond
 	asked int
 	hold  func() // called while a replica is stopped
+	gone  []uint64
 }
 
 func (o *owner) openReplica(id uint64) error {
@@ -62,6 +63,12 @@ func (o *owner) stopReplica(id uint64) error {
 		hold()
 	}
 	return nil
+}
+
+func (o *owner) destroyed(id uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.gone = append(o.gone, id)
 }
 
 func (o *owner) deliver(id uint64, m *wire.RaftMessage) {
@@ -308,8 +315,8 @@ func TestMissedRemoval(t *testing.T) {
 		r.owner.mu.Unlock()
 		<-time.After(2 * askAgain)
 		synctest.Wait()
-		if r.replica(2) != 1 || r.replica(3) != 0 {
-			t.Fatalf("replicas %d and %d", r.replica(2), r.replica(3))
+		if r.replica(2) != 1 || r.replica(3) != 0 || !slices.Equal(r.owner.gone, []uint64{3}) {
+			t.Fatalf("replicas %d and %d, destroyed %v", r.replica(2), r.replica(3), r.owner.gone)
 		}
 	})
 }

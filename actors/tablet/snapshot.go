@@ -90,20 +90,8 @@ func captureSnapshot(st *store.Store, id uint64) (_ *captured, err error) {
 		return nil, fmt.Errorf("stored state cannot be read: %w", err)
 	}
 	c.applied = a
-	c.conf, err = DecodeConfState(c.state)
+	_, c.conf, err = identity(c.state)
 	return c, err
-}
-
-// DecodeConfState is the configuration of a replica's group as of its state.
-func DecodeConfState(s *wire.TabletState) (*raftpb.ConfState, error) {
-	if len(s.ConfState) == 0 { // from before there were several replicas
-		return &raftpb.ConfState{Voters: []uint64{1}}, nil
-	}
-	conf := &raftpb.ConfState{}
-	if err := proto.Unmarshal(s.ConfState, conf); err != nil {
-		return nil, fmt.Errorf("stored configuration cannot be read: %w", err)
-	}
-	return conf, nil
 }
 
 // inConf reports whether the replica is one of the configuration's.

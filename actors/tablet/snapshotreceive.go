@@ -46,7 +46,7 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 	if err := errors.Join(proto.Unmarshal(h.Message, message), proto.Unmarshal(h.State, state)); err != nil {
 		return nil, fmt.Errorf("%w: header: %w", ErrSnapshotDamaged, err)
 	}
-	conf, err := DecodeConfState(state)
+	_, conf, err := identity(state)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSnapshotDamaged, err)
 	}
