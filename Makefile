@@ -94,6 +94,9 @@ simtest: ## SEEDS simulated clusters under faults, from SEED on, in virtual time
 simtest-broken: ## each deliberately broken build that a simulation can notice must fail one within ten minutes
 	./scripts/simtest-broken $(ARGS)
 
+webindex-cluster: ## the web index on three nodes, which are killed and to which two are added during the load; verified; needs root
+	$(GO) run ./test/torture -faults webindex -duration 60s -seed $(SEED) $(ARGS)
+
 history: ## overwrite 1 MiB COUNT times with ten seconds of history, and look at what the directory takes
 	HISTORY=$(or $(COUNT),10000) $(GO) test -count=1 -timeout 2h -run '^TestHistorySpace$$' -v ./actors/tablet
 

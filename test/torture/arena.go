@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -26,8 +25,7 @@ type arena struct {
 	rng     *rand.Rand
 	until   time.Time // no harm after that: the workloads' last checks need a sound cluster
 	strikes int
-	file    *os.File // of steps
-	steps   *log.Logger
+	steps   *os.File // what was done when
 }
 
 // open makes a cluster for the fault, and what the workloads need in it, and waits until every tablet has its replicas.
@@ -42,7 +40,7 @@ func open(ctx context.Context, o options, f fault, dir string) (_ *arena, err er
 	if err != nil {
 		return nil, err
 	}
-	a := &arena{o: o, nodes: o.nodes, dir: dir, file: steps, rng: rand.New(rand.NewPCG(o.seed, 0)), steps: log.New(steps, "", log.Lmicroseconds|log.LUTC)}
+	a := &arena{o: o, nodes: o.nodes, dir: dir, steps: steps, rng: rand.New(rand.NewPCG(o.seed, 0))}
 	if f.nodes > 0 {
 		a.nodes = f.nodes
 	}
@@ -78,10 +76,13 @@ func (a *arena) close() error {
 	if a.db != nil {
 		err = a.db.Close()
 	}
-	return errors.Join(err, a.c.Close(), a.file.Close())
+	return errors.Join(err, a.c.Close(), a.steps.Close())
 }
 
-func (a *arena) log(format string, args ...any) { a.steps.Printf(format, args...) }
+// log writes a line, in one piece; the time is that of the nodes' logs. Any goroutine may call it.
+func (a *arena) log(format string, args ...any) {
+	_, _ = a.steps.WriteString(time.Now().UTC().Format("15:04:05.000Z ") + fmt.Sprintf(format, args...) + "\n")
+}
 
 func (a *arena) left() time.Duration { return max(time.Until(a.until), 0) }
 

@@ -52,7 +52,7 @@ func main() {
 	if err := torture(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "torture:", err)
 		stop()
-		os.Exit(1) //nolint:gocritic // what was deferred has been done
+		os.Exit(1)
 	}
 }
 

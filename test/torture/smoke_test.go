@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/percolator-go/percolator/test/cluster"
+)
+
+func TestMain(m *testing.M) {
+	cluster.Main(observers)
+	victim()
+	os.Exit(m.Run())
+}
+
+// TestSmoke has all workloads run on one cluster of three processes under the commonest faults, one after the other.
+func TestSmoke(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real processes for a minute and a half")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	for _, tool := range []string{"ip", "iptables"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is missing (Debian: iproute2, iptables)", tool)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
+	defer cancel()
+	dir := filepath.Join(t.TempDir(), "run")
+	chosen, err := choose("kill-one,pause-oracle,partition-one,kill-client,rolling-restart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := open(ctx, options{duration: 14 * time.Second, seed: 1, nodes: 3}, fault{}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, f := range chosen {
+		r := &result{fault: f.name}
+		a.log("%s", f.name)
+		a.round(ctx, f, r)
+		a.rest(ctx, r)
+		t.Log(r.row())
+		if r.strikes == 0 || r.counts.Done == 0 || r.replicas == 0 {
+			t.Errorf("%s: nothing was done: %+v", f.name, r)
+		}
+		if err := r.all(); err != nil {
+			t.Errorf("%s: %v", f.name, err)
+			break
+		}
+	}
+	if !t.Failed() {
+		return
+	}
+	logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
+	for _, name := range logs { // the directory goes with the test
+		text, err := os.ReadFile(name)
+		t.Logf("%s: %v\n%s", filepath.Base(name), err, text)
+	}
+}
+
+// TestChoose: names that there are not are refused, none means all.
+func TestChoose(t *testing.T) {
+	if all, err := choose(""); err != nil || len(all) != len(faults) {
+		t.Errorf("no names choose %d of %d: %v", len(all), len(faults), err)
+	}
+	if two, err := choose("pause,kill-one"); err != nil || len(two) != 2 || two[0].name != "pause" {
+		t.Errorf("%v, %v", two, err)
+	}
+	if _, err := choose("pause,kindness"); err == nil {
+		t.Error("a fault that there is not was chosen")
+	}
+}
