@@ -15,22 +15,23 @@ const (
 	Crash     Kind = "crash"      // a node dies and comes back
 	CrashLead Kind = "crash lead" // likewise the one that leads a tablet: 0 is meta, with the oracle
 	CrashAll  Kind = "crash all"
-	Restart   Kind = "restart"   // in good order
-	Isolate   Kind = "isolate"   // a node is cut off
-	Depose    Kind = "depose"    // the node that leads a tablet is cut off from the other nodes, but not from its clients
-	Freeze    Kind = "freeze"    // likewise, and its clock stands still: it goes on believing that it leads
-	Halves    Kind = "halves"    // the nodes up to a number are cut off from the others
-	OneWay    Kind = "one way"   // what one node sends to another is lost
-	Deaf      Kind = "deaf"      // the leader of a tablet sends, and hears nothing
-	Storm     Kind = "storm"     // loss, doubles, delays, reordering everywhere
-	Stall     Kind = "stall"     // a node is paused
-	Rumour    Kind = "rumour"    // a node is taken for dead while it lives
-	Lead      Kind = "lead"      // a tablet's leadership is moved
-	Split     Kind = "split"     // a tablet is split
-	Move      Kind = "move"      // a tablet's replica is moved
-	Add       Kind = "add"       // a node joins
-	Drain     Kind = "drain"     // a node is drained; it is taken back later
-	KillUser  Kind = "kill user" // a client dies in the middle of commits
+	Restart   Kind = "restart" // in good order
+	Isolate   Kind = "isolate" // a node is cut off
+	Depose    Kind = "depose"  // the node that leads a tablet is cut off from the other nodes, but not from its clients
+	Freeze    Kind = "freeze"  // the node that leads a tablet neither hears nor sends of Raft, and Raft's clock stands still there:
+	// it goes on believing that it leads, and can ask for timestamps
+	Halves   Kind = "halves"    // the nodes up to a number are cut off from the others
+	OneWay   Kind = "one way"   // what one node sends to another is lost
+	Deaf     Kind = "deaf"      // the leader of a tablet sends, and hears nothing
+	Storm    Kind = "storm"     // loss, doubles, delays, reordering everywhere
+	Stall    Kind = "stall"     // a node is paused
+	Rumour   Kind = "rumour"    // a node is taken for dead while it lives
+	Lead     Kind = "lead"      // a tablet's leadership is moved
+	Split    Kind = "split"     // a tablet is split
+	Move     Kind = "move"      // a tablet's replica is moved
+	Add      Kind = "add"       // a node joins
+	Drain    Kind = "drain"     // a node is drained; it is taken back later
+	KillUser Kind = "kill user" // a client dies in the middle of commits
 )
 
 // Event is something that happens at a time after the load has begun, and ends after For. What A and B mean depends on

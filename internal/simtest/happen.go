@@ -53,7 +53,7 @@ func (c *Cluster) happen(ctx context.Context, e Event) {
 		c.fail(m.stop())
 		sleep(ctx, e.For)
 		c.fail(m.start())
-	case Isolate, Depose, Freeze, Halves, OneWay, Deaf:
+	case Isolate, Depose, Halves, OneWay, Deaf:
 		c.cut(ctx, e, machines)
 	case Storm:
 		c.network.set(func(n *network) { n.weather = e.Weather })
@@ -61,6 +61,8 @@ func (c *Cluster) happen(ctx context.Context, e Event) {
 		c.network.set(func(n *network) { n.weather = fair })
 	case Stall:
 		c.network.set(func(n *network) { n.stalled[m.index] = time.Now().Add(e.For) })
+	case Freeze:
+		c.freeze(ctx, e)
 	case Rumour:
 		c.gossip.rumour(m.index, time.Now().Add(e.For))
 	case KillUser:
@@ -92,7 +94,7 @@ func (c *Cluster) cut(ctx context.Context, e Event, machines []*machine) {
 	var ways [][2]int
 	both := func(a, b int) { ways = append(ways, [2]int{a, b}, [2]int{b, a}) }
 	m := machines[e.A%len(machines)]
-	if e.Kind == Depose || e.Kind == Freeze || e.Kind == Deaf {
+	if e.Kind == Depose || e.Kind == Deaf {
 		if m, _ = c.leader(ctx, e.A); m == nil {
 			return
 		}
@@ -100,7 +102,7 @@ func (c *Cluster) cut(ctx context.Context, e Event, machines []*machine) {
 	for _, other := range machines {
 		switch a, b := m.index, other.index; {
 		case a == b:
-		case e.Kind == Isolate, e.Kind == Depose, e.Kind == Freeze:
+		case e.Kind == Isolate, e.Kind == Depose:
 			both(a, b)
 		case e.Kind == Deaf:
 			ways = append(ways, [2]int{b, a})
@@ -125,11 +127,19 @@ func (c *Cluster) cut(ctx context.Context, e Event, machines []*machine) {
 		})
 	}
 	set(true)
-	if e.Kind == Freeze {
-		c.network.set(func(n *network) { n.frozen[m.index] = time.Now().Add(e.For) })
-	}
 	sleep(ctx, e.For)
 	set(false)
+}
+
+// freeze takes Raft away from the leader of a tablet for a while, and nothing else.
+func (c *Cluster) freeze(ctx context.Context, e Event) {
+	m, _ := c.leader(ctx, e.A)
+	if m == nil {
+		return
+	}
+	c.network.set(func(n *network) { n.mute[m.index], n.frozen[m.index] = true, time.Now().Add(e.For) })
+	sleep(ctx, e.For)
+	c.network.set(func(n *network) { delete(n.mute, m.index) })
 }
 
 // order asks the cluster to change: what it refuses, or cannot do now, is no failure.

@@ -37,6 +37,7 @@ type network struct {
 	cut     map[[2]int]bool         // from, to
 	stalled map[int]time.Time       // nodes that neither send nor receive until then, and lose nothing
 	frozen  map[int]time.Time       // nodes whose Raft clock stands still until then
+	mute    map[int]bool            // nodes that no batch with Raft messages reaches or leaves
 	last    map[[2]uint64]time.Time // when the latest batch of each direction arrives: in fair weather none overtakes it
 	since   map[[2]int]time.Time    // since when two nodes, the lower first, cannot talk to each other both ways
 	counts  struct{ sent, lost, doubled int }
@@ -45,7 +46,7 @@ type network struct {
 func newNetwork(seed uint64) *network {
 	n := &network{
 		links: memlink.NewNetwork(), rng: rand.New(rand.NewPCG(seed, 1)), weather: fair, index: map[uint64]int{}, down: map[int]bool{},
-		cut: map[[2]int]bool{}, stalled: map[int]time.Time{}, last: map[[2]uint64]time.Time{}, frozen: map[int]time.Time{}, since: map[[2]int]time.Time{},
+		cut: map[[2]int]bool{}, stalled: map[int]time.Time{}, last: map[[2]uint64]time.Time{}, frozen: map[int]time.Time{}, mute: map[int]bool{}, since: map[[2]int]time.Time{},
 	}
 	n.links.Filter = n.carry
 	return n
@@ -60,12 +61,13 @@ func (n *network) link(id uint64, index int) peer.Link {
 }
 
 // carry decides about a batch: it is memlink's Filter.
-func (n *network) carry(from, to uint64, _ *wire.PeerBatch) (deliver int, after time.Duration) {
+func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (deliver int, after time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	a, b := n.index[from], n.index[to]
 	n.counts.sent++
-	if n.down[a] || n.down[b] || n.cut[[2]int{a, b}] || n.rng.Float64() < n.weather.Drop {
+	mute := len(batch.GetRaft()) > 0 && (n.mute[a] || n.mute[b])
+	if n.down[a] || n.down[b] || n.cut[[2]int{a, b}] || mute || n.rng.Float64() < n.weather.Drop {
 		n.counts.lost++
 		return 0, 0
 	}
@@ -100,29 +102,13 @@ func (n *network) set(change func(n *network)) {
 	change(n)
 }
 
-// separate cuts the groups off from one another, both ways.
-func (n *network) separate(groups ...[]int) {
-	n.set(func(n *network) {
-		for i, group := range groups {
-			for j, other := range groups {
-				for _, a := range group {
-					for _, b := range other {
-						if i != j {
-							n.cut[[2]int{a, b}] = true
-						}
-					}
-				}
-			}
-		}
-	})
-}
-
 // heal undoes all but the deaths of nodes.
 func (n *network) heal() {
 	n.set(func(n *network) {
 		clear(n.cut)
 		clear(n.stalled)
 		clear(n.frozen)
+		clear(n.mute)
 		n.weather = fair
 	})
 }
