@@ -18,8 +18,7 @@ type gossip struct {
 	mu      sync.Mutex
 	members map[int]cluster.Member // the newest incarnation of each node, by index
 	views   map[int]*view          // of the nodes that run, by index
-	ended   map[mvcc.Worker]bool
-	rumours map[int]time.Time // nodes that all others believe dead until then, falsely
+	rumours map[int]time.Time      // nodes that all others believe dead until then, falsely
 }
 
 // detectPause is how often the views are brought up to date.
@@ -27,7 +26,7 @@ const detectPause = 50 * time.Millisecond
 
 func newGossip(network *network, delay time.Duration) *gossip {
 	return &gossip{
-		network: network, delay: delay, members: map[int]cluster.Member{}, views: map[int]*view{}, ended: map[mvcc.Worker]bool{},
+		network: network, delay: delay, members: map[int]cluster.Member{}, views: map[int]*view{},
 		rumours: map[int]time.Time{},
 	}
 }
@@ -36,9 +35,6 @@ func newGossip(network *network, delay time.Duration) *gossip {
 func (g *gossip) join(index int, self cluster.Member) *view {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if before, ok := g.members[index]; ok {
-		g.ended[workerOf(before)] = true
-	}
 	g.members[index] = self
 	v := &view{self: self, alive: map[uint64]cluster.Member{self.NodeID: self}, dead: map[mvcc.Worker]bool{}, watchers: map[int]func(cluster.MemberEvent){}}
 	g.views[index] = v

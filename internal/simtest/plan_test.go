@@ -1,0 +1,104 @@
+package simtest
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/leaktest"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// TestScheduleIsTheSeeds: one seed, one schedule; another seed, another one; and over many seeds every kind is there.
+func TestScheduleIsTheSeeds(t *testing.T) {
+	seen := map[Kind]bool{}
+	for seed := range uint64(50) {
+		a, b := plan(seed, 3, defaultFaults, everything), plan(seed, 3, defaultFaults, everything)
+		if a.String() != b.String() {
+			t.Fatalf("seed %d:\n%v\n%v", seed, a, b)
+		}
+		if a.String() == plan(seed+1, 3, defaultFaults, everything).String() {
+			t.Errorf("seeds %d and %d are the same", seed, seed+1)
+		}
+		for i, e := range a {
+			seen[e.Kind] = true
+			if e.At >= defaultFaults || e.For <= 0 || i > 0 && e.At < a[i-1].At || e.A == e.B && e.Kind == OneWay {
+				t.Errorf("seed %d: %v", seed, e)
+			}
+		}
+	}
+	for _, k := range kinds {
+		if !seen[k] || everything[k] == 0 {
+			t.Errorf("%s never happens", k)
+		}
+	}
+}
+
+// TestGossip: a death is known after the delay, and not before; an incarnation that follows is known as soon as it talks; a
+// node that was silent for as long comes back as what it was.
+func TestGossip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(1)
+		g := newGossip(n, time.Second)
+		done := make(chan struct{})
+		ended := make(chan struct{})
+		go func() { defer close(ended); g.run(done) }()
+		first := cluster.Member{NodeID: 7, Incarnation: 1}
+		a := g.join(0, cluster.Member{NodeID: 5, Incarnation: 1})
+		g.join(1, first)
+		expect := func(after time.Duration, alive, dead bool) {
+			t.Helper()
+			<-time.After(after)
+			_, known := a.Member(7)
+			if known != alive || a.Dead(mvcc.Worker{Node: 7, Incarnation: 1}) != dead {
+				t.Errorf("alive %v, dead %v", known, !dead)
+			}
+		}
+		expect(2*detectPause, true, false)
+		n.set(func(n *network) { n.cut[[2]int{1, 0}] = true })
+		expect(500*time.Millisecond, true, false)
+		expect(time.Second, false, true)
+		n.heal()
+		expect(2*detectPause, true, false)
+		n.set(func(n *network) { n.down[1] = true })
+		g.leave(1)
+		expect(2*time.Second, false, true)
+		g.join(1, cluster.Member{NodeID: 7, Incarnation: 2})
+		n.set(func(n *network) { delete(n.down, 1) })
+		expect(2*detectPause, true, true)
+		close(done)
+		<-ended
+	})
+}
+
+// TestWeather: fair weather keeps the order and loses nothing; a cut loses everything one way.
+func TestWeather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(1)
+		n.index[5], n.index[7] = 0, 1
+		last := time.Duration(0)
+		for range 100 {
+			times, after := n.carry(5, 7, &wire.PeerBatch{})
+			if times != 1 || after <= last || after > last+fair.Delay {
+				t.Fatalf("%d times, after %v and then %v", times, last, after)
+			}
+			last = after
+		}
+		n.set(func(n *network) { n.cut[[2]int{0, 1}] = true })
+		if times, _ := n.carry(5, 7, &wire.PeerBatch{}); times != 0 {
+			t.Error("what is cut off arrives")
+		}
+		if times, _ := n.carry(7, 5, &wire.PeerBatch{}); times != 1 {
+			t.Error("the other way is cut as well")
+		}
+		n.heal()
+		n.set(func(n *network) { n.weather = weather{Drop: 1, Delay: time.Second} })
+		if times, _ := n.carry(5, 7, &wire.PeerBatch{}); times != 0 {
+			t.Error("a storm that loses everything does not")
+		}
+	})
+}
