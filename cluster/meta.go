@@ -106,23 +106,32 @@ func retry(ctx context.Context, fn func() (done bool, err error)) error {
 // nextID takes a number from a counter that begins at first.
 func (m *Meta) nextID(ctx context.Context, row string, first uint64) (id uint64, err error) {
 	err = retry(ctx, func() (bool, error) {
-		old, err := m.get(ctx, row)
-		if err != nil {
+		var step change
+		if id, step, err = m.counted(ctx, row, first); err != nil {
 			return false, err
 		}
-		id = first
-		if old != nil {
-			if len(old) != 8 && len(old) != 16 {
-				return false, fmt.Errorf("cluster: counter %s is damaged", row)
-			}
-			id = binary.BigEndian.Uint64(old)
-		}
-		// Beside the number something that no other writer writes: so that after a lost answer nobody takes another's
-		// number for his own.
-		value := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, id+1), rand.Uint64())
-		return m.swap(ctx, change{row: row, old: old, value: value})
+		return m.swap(ctx, step)
 	})
 	return id, err
+}
+
+// counted is the counter's next number, and the change that takes it.
+func (m *Meta) counted(ctx context.Context, row string, first uint64) (id uint64, step change, err error) {
+	old, err := m.get(ctx, row)
+	if err != nil {
+		return 0, change{}, err
+	}
+	id = first
+	if old != nil {
+		if len(old) != 8 && len(old) != 16 {
+			return 0, change{}, fmt.Errorf("cluster: counter %s is damaged", row)
+		}
+		id = binary.BigEndian.Uint64(old)
+	}
+	// Beside the number something that no other writer writes: so that after a lost answer nobody takes another's number
+	// for his own.
+	value := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, id+1), rand.Uint64())
+	return id, change{row: row, old: old, value: value}, nil
 }
 
 // records iterates the records with the prefix.

@@ -73,7 +73,10 @@ func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 		if err != nil {
 			return nil, err
 		}
-		made := []change{{row: prefixTable + name, value: value}, {row: prefixCreating + name, old: reserved}}
+		// No copy of this that comes late makes anything: the reservation is gone with the first, and the id with the drop.
+		made := []change{
+			{row: prefixTable + name, value: value}, {row: prefixCreating + name, old: reserved}, {row: droppedRow(t.Id), keep: true},
+		}
 		if done, err := m.swap(ctx, made...); done || err != nil {
 			return t, err
 		}
@@ -87,13 +90,15 @@ func (m *Meta) reserveTable(ctx context.Context, name string) (reserved []byte, 
 		if reserved, err = m.get(ctx, prefixCreating+name); err != nil || len(reserved) == 4 {
 			return true, err
 		}
-		id, err := m.nextID(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
+		id, step, err := m.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
 		if err != nil {
 			return false, err
 		}
 		old := reserved
 		reserved = binary.BigEndian.AppendUint32(nil, uint32(id))
-		return m.swap(ctx, change{row: prefixCreating + name, old: old, value: reserved})
+		// In one step with the counter, which never has the same value again: a copy of this that comes when the table was
+		// made, and dropped, would reserve the dropped id.
+		return m.swap(ctx, change{row: prefixCreating + name, old: old, value: reserved}, step)
 	})
 	return reserved, err
 }
@@ -139,10 +144,17 @@ func (m *Meta) DropTable(ctx context.Context, name string) error {
 		return err
 	}
 	defer m.ddl.unlock()
+	first := uint32(0) // the id that the name had when it was looked up first
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+		if first != 0 && isDropped(c, first) {
+			return nil, nil // by this request, whose answer was lost: who has the name by now is not meant
+		}
 		t, err := m.Table(ctx, name)
 		if err != nil {
 			return nil, err
+		}
+		if first == 0 {
+			first = t.GetId()
 		}
 		if t == nil {
 			return nil, m.dropUntold(ctx, c, name)

@@ -104,11 +104,26 @@ func (c *Client) CreateTable(ctx context.Context, name string, splitKeys []strin
 	return err
 }
 
-// DropTable drops a table. If the reply to a drop was lost, finding the table gone counts as done.
+// DropTable drops a table. If the reply to a drop was lost, finding the table gone counts as done, and so does finding
+// another of that name.
 func (c *Client) DropTable(ctx context.Context, name string) error {
-	attempts := 0
+	attempts, first := 0, uint32(0)
 	_, err := retryAdmin(ctx, c, func() (struct{}, error) {
-		attempts++
+		tables, err := c.transport.Tables(ctx)
+		if err != nil {
+			return struct{}{}, err
+		}
+		id := uint32(0) // there may be none, and a drop to be finished
+		for _, t := range tables {
+			if t.GetName() == name && t.GetDroppedTs() == 0 {
+				id = t.GetId()
+			}
+		}
+		if attempts++; attempts == 1 {
+			first = id
+		} else if first != 0 && id != 0 && id != first {
+			return struct{}{}, nil // dropped by an earlier attempt; the table that has the name by now is not meant
+		}
 		return struct{}{}, c.transport.DropTable(ctx, name)
 	})
 	c.tables.forget()
