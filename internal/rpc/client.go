@@ -30,6 +30,8 @@ type Client struct {
 	worker  mvcc.Worker
 	closing sync.Once
 	err     error // of closing
+
+	answerWithin time.Duration // the constant, but for tests
 }
 
 var _ txn.Transport = (*Client)(nil)
@@ -66,7 +68,7 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig, opts []grpc.Dia
 			MinConnectTimeout: connectTimeout,
 		}),
 	}, opts...)
-	c := &Client{worker: mvcc.Worker{Incarnation: rand.Uint64()}}
+	c := &Client{worker: mvcc.Worker{Incarnation: rand.Uint64()}, answerWithin: answerWithin}
 	for _, addr := range addrs {
 		conn, err := grpc.NewClient(addr, opts...)
 		if err != nil {
@@ -126,12 +128,34 @@ func (c *Client) avoid(l *link) {
 // Send puts the operation on the address's stream and waits for its answer or the end of ctx.
 func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	// An operation is not tried on another address here: the coordinator knows which of them may be sent twice.
-	l := c.link()
-	resp, err := l.send(ctx, req)
-	if errors.Is(err, errBroken) {
+	l, attempt := c.link(), ctx
+	if len(c.links) > 1 {
+		var cancel context.CancelFunc
+		attempt, cancel = context.WithTimeout(ctx, c.answerWithin)
+		defer cancel()
+	}
+	resp, err := l.send(attempt, req)
+	if err != nil && attempt.Err() != nil && ctx.Err() == nil {
+		silent := fmt.Errorf("%w: %s has not answered within %v", errBroken, l.addr, c.answerWithin)
+		if errors.Is(err, txn.ErrNotSent) {
+			silent = fmt.Errorf("%w: %w", txn.ErrNotSent, silent)
+		}
+		err = silent
+	}
+	if errors.Is(err, errBroken) || turnedAway(resp.GetError()) {
 		c.avoid(l)
 	}
 	return resp, err
+}
+
+// turnedAway reports whether the node did not reach who serves the operation: it may be cut off from the others, and
+// another node may not.
+func turnedAway(e *pb.Error) bool {
+	switch e.GetCode() {
+	case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_UNKNOWN:
+		return true
+	}
+	return false
 }
 
 // ask makes a unary call at the address in use.

@@ -37,6 +37,9 @@ const (
 	keepaliveTimeout = 5 * time.Second
 	// unaryTimeout bounds a question to meta; the coordinator asks again.
 	unaryTimeout = 10 * time.Second
+	// answerWithin bounds one attempt of an operation where there are other addresses: a node that stands still keeps its
+	// connections, and one that is cut off from the others keeps its clients. It is longer than an election takes.
+	answerWithin = 3 * time.Second
 )
 
 // BatchConfig tunes how the operations for one address are put into messages. Zero fields take the defaults.

@@ -1,0 +1,59 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+// TestAnotherAddress: a node that keeps its connections and answers nothing, or reaches nobody who serves, is left for
+// the next address; what was sent to it may have been done.
+func TestAnotherAddress(t *testing.T) {
+	first, second := serve(t, ServerConfig{}), serve(t, ServerConfig{})
+	pipe := grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		if addr == "first" {
+			return first.lis.DialContext(ctx)
+		}
+		return second.lis.DialContext(ctx)
+	})
+	c, err := dial(first.ctx, []string{"passthrough:first", "passthrough:second"}, ClientConfig{Insecure: true}, []grpc.DialOption{pipe})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	c.answerWithin = 100 * time.Millisecond
+	send := func() (*pb.TabletResponse, error) {
+		return c.Send(first.ctx, nil, &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}})
+	}
+	if r, err := send(); err != nil || r.Error != nil || c.link() != c.links[0] {
+		t.Fatalf("the first answers: %v, %v", r, err)
+	}
+	first.process.Inject(func(*pb.TabletRequest) txntest.Fault {
+		return txntest.Fault{Before: func(ctx context.Context) { <-ctx.Done() }}
+	})
+	_, err = send()
+	if !errors.Is(err, errBroken) || errors.Is(err, txn.ErrNotSent) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("no answer: %v", err)
+	}
+	if c.link() != c.links[1] {
+		t.Fatal("the silent node was not left")
+	}
+	c.answerWithin = time.Minute
+	if r, err := send(); err != nil || r.Error != nil {
+		t.Fatalf("the second answers: %v, %v", r, err)
+	}
+	second.process.Inject(func(*pb.TabletRequest) txntest.Fault {
+		return txntest.Fault{Answer: &pb.Error{Code: pb.Error_CODE_UNAVAILABLE}}
+	})
+	if r, err := send(); err != nil || r.Error == nil || c.link() != c.links[0] {
+		t.Errorf("the node that reaches nobody was not left: %v, %v", r, err)
+	}
+}
