@@ -3,6 +3,7 @@ package simtest
 import (
 	"flag"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 )
@@ -10,6 +11,8 @@ import (
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")
 	seedCount = flag.Int("seeds", 10, "how many seeds")
+	onlyKinds = flag.String("kinds", "", "the only kinds of events, with commas between; empty: all")
+	onlyLoads = flag.String("workloads", "", "the only workloads, with commas between; empty: some, by the seed")
 	nodes     = flag.Int("nodes", 0, "how many nodes; 0: 3, and 5 for every fourth seed")
 )
 
@@ -24,7 +27,17 @@ func TestSimulations(t *testing.T) {
 					n = 5
 				}
 			}
-			simulate(t, Options{Seed: seed, Nodes: n})
+			o := Options{Seed: seed, Nodes: n}
+			if *onlyLoads != "" {
+				o.Workloads = strings.Split(*onlyLoads, ",")
+			}
+			if *onlyKinds != "" {
+				o.Shares = map[Kind]int{}
+				for k := range strings.SplitSeq(*onlyKinds, ",") {
+					o.Shares[Kind(k)] = 1
+				}
+			}
+			simulate(t, o)
 		})
 	}
 }
