@@ -19,7 +19,7 @@ LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 RACE ?= . ./internal/... ./store/... ./actors/... ./cluster/... ./node/... ./percolatortest/...
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster history power soak torture simtest simtest-broken clean
+.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster history power soak torture figure10 simtest simtest-broken clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,10 @@ simtest-broken: ## each deliberately broken build that a simulation can notice m
 
 webindex-cluster: ## the web index on three nodes, which are killed and to which two are added during the load; verified; needs root
 	$(GO) run ./test/torture -faults webindex -duration 60s -seed $(SEED) $(ARGS)
+
+figure10: ## the paper's figure 10, into docs/: throughput while a third of six nodes is killed at once; needs root
+	$(GO) run ./test/figure10 -csv docs/figure10.csv $(ARGS)
+	cd test/figure10/plot && $(GO) run . ../../../docs/figure10.csv
 
 history: ## overwrite 1 MiB COUNT times with ten seconds of history, and look at what the directory takes
 	HISTORY=$(or $(COUNT),10000) $(GO) test -count=1 -timeout 2h -run '^TestHistorySpace$$' -v ./actors/tablet
