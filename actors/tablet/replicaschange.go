@@ -279,6 +279,9 @@ func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 		return
 	}
 	t.wake()
+	if !t.elected {
+		t.rouse()
+	}
 	x := t.exclusive
 	if !t.leading || x == nil || x.change == nil {
 		return

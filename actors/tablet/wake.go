@@ -55,8 +55,15 @@ func (t *Tablet) campaign() {
 
 // wake has the replica ticked. A group of one replica needs no time.
 func (t *Tablet) wake() {
-	t.still = 0
-	if t.asleep && !t.solo && t.beat != nil && t.failed == nil {
+	if t.still = 0; !t.solo {
+		t.rouse()
+	}
+}
+
+// rouse is wake for an only replica too: one that may not have asked for votes when it started, because it had not applied all
+// changes of the replicas that are committed.
+func (t *Tablet) rouse() {
+	if t.asleep && t.beat != nil && t.failed == nil {
 		t.asleep = false
 		t.cfg.Ticker.rouse(t.id, t.beat)
 	}
@@ -117,7 +124,9 @@ func (t *Tablet) onTick() {
 // doze sends the group to rest after it has been quiet for a while.
 func (t *Tablet) doze() {
 	if t.solo {
-		t.sleep()
+		if t.elected {
+			t.sleep()
+		}
 		return
 	}
 	if !t.idle() {
