@@ -33,6 +33,9 @@ var (
 	ErrSnapshotTooEarly = errors.New("tablet: snapshot is from before the replica was added")
 )
 
+// errReplaced: the replica's range is being filled or cleared. Its state is still the old one's, its rows are neither's.
+var errReplaced = errors.New("tablet: the replica is being replaced")
+
 // maxPieceEntries bounds the entries of a piece, beside its bytes.
 const maxPieceEntries = 4096
 
@@ -67,7 +70,8 @@ type captured struct {
 	applied store.Applied
 }
 
-// captureSnapshot opens a Snap and reads which entry it is of. The records are in the Txn of the effects, so they fit.
+// captureSnapshot opens a Snap and reads which entry it is of. The records are in the Txn of the effects, so they fit, unless
+// a marker stands: a sender that was to send this while its replica led may come to it when that is being replaced itself.
 func captureSnapshot(st *store.Store, id uint64) (_ *captured, err error) {
 	c := &captured{snap: st.Snap(), state: &wire.TabletState{}}
 	defer func() {
@@ -75,6 +79,9 @@ func captureSnapshot(st *store.Store, id uint64) (_ *captured, err error) {
 			c.snap.Close()
 		}
 	}()
+	if _, marked, err := c.snap.Installing(id); marked || err != nil {
+		return nil, errors.Join(errReplaced, err)
+	}
 	data, ok, err := c.snap.TabletState(id)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,34 @@
+package tablet
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestNoSnapshotOfHalfAReplica: a snapshot that waited its turn is not taken of a range that is being filled just then: the
+// state there is the old one's, the rows are neither's.
+func TestNoSnapshotOfHalfAReplica(t *testing.T) {
+	source, here := newSource(t, sentDescriptor()), newSite(t, "")
+	before := here.old()
+	a, err := here.arrive(source.pieces(1 << 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	between := 0
+	err = a.install(&installer{store: here.store, logs: here.logs, cut: func(step string) error {
+		if step == "log" || step == "fill" || step == "flip" {
+			between++
+			if c, err := captureSnapshot(here.store, sentTablet); err == nil {
+				t.Errorf("before %q: a snapshot as of entry %d, of %d entries", step, c.applied.Index, len(here.contents(c.state.Tablet)))
+				c.snap.Close()
+			} else if !errors.Is(err, errReplaced) {
+				t.Error(err)
+			}
+		}
+		return nil
+	}}, before)
+	if err != nil || between == 0 {
+		t.Fatal(between, err)
+	}
+	here.checkInstalled(source.contents(sentDescriptor()))
+}
