@@ -25,12 +25,30 @@ type operations struct {
 	room   chan struct{}      // one place per worker
 	wg     sync.WaitGroup
 
-	stop  chan struct{} // closed when no more work is taken
-	mu    sync.Mutex
-	ended bool // stop is closed: no more workers
-	ready []*pb.OperationResult
-	wake  chan struct{} // capacity 1: there is something in ready
+	stop   chan struct{} // closed when no more work is taken
+	mu     sync.Mutex
+	ended  bool // stop is closed: no more workers
+	ready  []sized
+	flying int           // operations that are not answered yet
+	unsent int           // bytes of the answers that are
+	typic  int           // bytes that an answer may have: the largest of late
+	wake   chan struct{} // capacity 1: there is something in ready
+	less   chan struct{} // capacity 1: flying or unsent is less than it was
 }
+
+// sized is an answer with its size in bytes.
+type sized struct {
+	*pb.OperationResult
+	size int
+}
+
+// Memory that one stream's answers may take, about: a client that asks for much and reads nothing is not read on.
+const (
+	maxAnswers   = 64 << 20
+	firstAnswer  = 256 << 10 // what an answer is taken for before there was one
+	leastAnswer  = 16 << 10  // and at least: 4096 of them are maxAnswers
+	answersDecay = 16        // a part of the estimate that each smaller answer takes away
+)
 
 // Operations serves one stream until the client ends it, it breaks, or the server drains: then what has been taken is
 // finished and answered, and the rest of the client's operations are lost replies to it.
@@ -39,7 +57,8 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch, 
 	defer cancel()
 	o := &operations{
 		s: s, stream: stream, ctx: ctx, work: make(chan *pb.Operation), stop: make(chan struct{}),
-		room: make(chan struct{}, s.cfg.MaxInFlight), wake: make(chan struct{}, 1),
+		room: make(chan struct{}, s.cfg.MaxInFlight), wake: make(chan struct{}, 1), less: make(chan struct{}, 1),
+		typic: firstAnswer,
 	}
 	// The writer ends last, so that every operation that was taken is answered, also while draining.
 	written, idle, read := make(chan error, 1), make(chan struct{}), make(chan struct{})
@@ -77,9 +96,29 @@ func (o *operations) read() {
 			if op == nil || op.Request == nil {
 				continue
 			}
-			if !o.hand(op) {
+			if !o.fits() || !o.hand(op) {
 				return
 			}
+		}
+	}
+}
+
+// fits waits until there is memory for one more answer; false when no more work is taken.
+func (o *operations) fits() bool {
+	for {
+		o.mu.Lock()
+		fits := o.flying+o.unsent == 0 || o.unsent+(o.flying+1)*o.typic <= maxAnswers
+		if fits {
+			o.flying++
+		}
+		o.mu.Unlock()
+		if fits {
+			return true
+		}
+		select {
+		case <-o.less:
+		case <-o.stop:
+			return false
 		}
 	}
 }
@@ -123,15 +162,25 @@ func (o *operations) worker(op *pb.Operation) {
 
 // answer queues an answer for the writer, which takes all that are ready at once.
 func (o *operations) answer(r *pb.OperationResult) {
+	size := proto.Size(r.Response)
 	o.mu.Lock()
-	o.ready = append(o.ready, r)
+	o.ready = append(o.ready, sized{r, size})
+	o.flying--
+	o.unsent += size
+	o.typic = max(size, o.typic-o.typic/answersDecay, leastAnswer)
 	first := len(o.ready) == 1
 	o.mu.Unlock()
+	signal(o.less)
 	if first {
-		select {
-		case o.wake <- struct{}{}:
-		default:
-		}
+		signal(o.wake)
+	}
+}
+
+// signal fills a channel of capacity 1.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -148,18 +197,22 @@ func (o *operations) write(idle <-chan struct{}) error {
 		o.ready = nil
 		o.mu.Unlock()
 		for len(ready) > 0 {
-			n, size := 0, 0
-			for n < len(ready) {
-				size += proto.Size(ready[n].Response)
-				if n > 0 && size > maxGetBytes {
+			size, batch := 0, &pb.OperationResults{}
+			for _, r := range ready {
+				if size > 0 && size+r.size > maxGetBytes {
 					break
 				}
-				n++
+				size += r.size
+				batch.Results = append(batch.Results, r.OperationResult)
 			}
-			if err := o.stream.Send(&pb.OperationResults{Results: ready[:n]}); err != nil {
+			if err := o.stream.Send(batch); err != nil {
 				return err
 			}
-			ready = ready[n:]
+			ready = ready[len(batch.Results):]
+			o.mu.Lock()
+			o.unsent -= size
+			o.mu.Unlock()
+			signal(o.less)
 		}
 	}
 	return nil
