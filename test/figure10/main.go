@@ -55,7 +55,7 @@ type options struct {
 func main() {
 	cluster.Main(nil)
 	var o options
-	flag.Float64Var(&o.cpus, "cpus", 0.2, "quota of each node, in CPUs")
+	flag.Float64Var(&o.cpus, "cpus", 0.1, "quota of each node, in CPUs")
 	flag.IntVar(&o.workers, "workers", 48, "transactions at once")
 	flag.DurationVar(&o.before, "before", 30*time.Second, "measured before the kill")
 	flag.DurationVar(&o.after, "after", 60*time.Second, "measured after it")
@@ -67,7 +67,7 @@ func main() {
 	if err := figure(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "figure10:", err)
 		stop()
-		os.Exit(1) //nolint:gocritic // what was deferred has been done
+		os.Exit(1)
 	}
 }
 
