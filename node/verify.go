@@ -18,31 +18,67 @@ const (
 	verifyPatience = time.Minute
 	verifyAgain    = 100 * time.Millisecond // between two questions to one replica
 	verifyProposes = 3                      // times, while the tablet changes or moves
+	// verifyRounds is how many checksums are asked for, while there is a replica that never has the result of the last one.
+	verifyRounds = 6
+	verifyPause  = 100 * time.Millisecond // before the second one; then twice as long each time
 )
 
-var errNoChecksum = errors.New("node: the replica has not computed the checksum in time")
+var (
+	errNoChecksum = errors.New("node: the replica has not computed the checksum in time")
+	// errPassed: a snapshot has taken the replica past the entry, it was started anew, or it had too much to compute.
+	errPassed = errors.New("node: the replica is past the entry and has no checksum of it")
+)
 
 // VerifyTablet implements txn.Admin: the leader has every replica compute the checksum of what it holds as of one entry of the
-// log, then each is asked for its result.
+// log, then each is asked for its result. When a replica turns out to be past the entry without one, another is asked for.
 func (a *admin) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyPatience)
 	defer cancel()
-	d, id, err := a.n.beginVerify(ctx, req.TabletId)
+	for round := 1; ; round++ {
+		out, err := a.n.verifyOnce(ctx, req.TabletId)
+		if !errors.Is(err, errPassed) {
+			return out, err
+		}
+		pause := time.NewTimer(verifyPause << (round - 1))
+		select {
+		case <-ctx.Done():
+			round = verifyRounds
+		case <-pause.C:
+		}
+		pause.Stop()
+		if round >= verifyRounds {
+			return out, nil // which says which replica it is
+		}
+	}
+}
+
+// verifyOnce asks for one checksum, and all replicas for their results. With errPassed there is a replica that never has
+// its own, and not all others may have been waited for.
+func (n *Node) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabletResponse, error) {
+	d, began, err := n.beginVerify(ctx, tablet)
 	if err != nil {
 		return nil, err
 	}
+	ctx, enough := context.WithCancelCause(ctx)
+	defer enough(nil)
 	out := &pb.VerifyTabletResponse{Replicas: make([]*pb.ReplicaChecksum, len(d.Replicas))}
 	var asking sync.WaitGroup
 	for i, replica := range d.Replicas {
 		asking.Go(func() {
-			sum, err := a.n.checksumOf(ctx, replica.NodeId, req.TabletId, id)
+			sum, err := n.checksumOf(ctx, replica.NodeId, tablet, began)
 			out.Replicas[i] = &pb.ReplicaChecksum{NodeId: replica.NodeId, Result: sum}
 			if err != nil {
 				out.Replicas[i].Error = err.Error()
 			}
+			if errors.Is(err, errPassed) {
+				enough(errPassed)
+			}
 		})
 	}
 	asking.Wait()
+	if errors.Is(context.Cause(ctx), errPassed) {
+		return out, errPassed
+	}
 	out.Equal = sameChecksums(out.Replicas)
 	return out, nil
 }
@@ -59,36 +95,36 @@ func sameChecksums(replicas []*pb.ReplicaChecksum) bool {
 	return len(replicas) > 0
 }
 
-// beginVerify asks the leader for a checksum. It returns its id, and the tablet with the replicas that compute it.
-func (n *Node) beginVerify(ctx context.Context, tablet uint64) (*pb.TabletDescriptor, uint64, error) {
+// beginVerify asks the leader for a checksum. It returns its id and entry, and the tablet with the replicas that compute it.
+func (n *Node) beginVerify(ctx context.Context, tablet uint64) (*pb.TabletDescriptor, *pb.ChecksumResponse, error) {
 	for try := range verifyProposes {
 		d := n.router.Descriptor(tablet)
 		if d == nil || try > 0 {
 			if err := n.router.Refresh(ctx); err != nil {
-				return nil, 0, fmt.Errorf("node: read the tablet map: %w", err)
+				return nil, nil, fmt.Errorf("node: read the tablet map: %w", err)
 			}
 			if d = n.router.Descriptor(tablet); d == nil {
-				return nil, 0, &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: fmt.Sprintf("there is no tablet %d", tablet)}
+				return nil, nil, &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: fmt.Sprintf("there is no tablet %d", tablet)}
 			}
 		}
 		req := &pb.TabletRequest{TabletId: tablet, Epoch: d.Epoch, Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{}}}
 		r, err := n.carrier.Send(ctx, d, req)
 		if err == nil && r.GetError() == nil {
-			return d, r.GetChecksum().GetId(), nil
+			return d, r.GetChecksum(), nil
 		}
 		if try == verifyProposes-1 || ctx.Err() != nil {
 			if err == nil {
 				err = &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message}
 			}
-			return nil, 0, err
+			return nil, nil, err
 		}
 	}
-	return nil, 0, ctx.Err()
+	return nil, nil, ctx.Err()
 }
 
-// checksumOf asks the node's replica until it has the result.
-func (n *Node) checksumOf(ctx context.Context, node, tablet, id uint64) (*pb.ChecksumResponse, error) {
-	req := &pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{Id: id}}}
+// checksumOf asks the node's replica until it has the result, or is known to never have it.
+func (n *Node) checksumOf(ctx context.Context, node, tablet uint64, began *pb.ChecksumResponse) (*pb.ChecksumResponse, error) {
+	req := &pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{Id: began.GetId()}}}
 	again := time.NewTicker(verifyAgain)
 	defer again.Stop()
 	var last error
@@ -101,6 +137,8 @@ func (n *Node) checksumOf(ctx context.Context, node, tablet, id uint64) (*pb.Che
 			last = errors.New(r.Error.Message)
 		case r.GetChecksum().GetDone():
 			return r.GetChecksum(), nil
+		case passed(r.GetChecksum(), began):
+			return nil, errPassed
 		default:
 			last = errNoChecksum
 		}
@@ -110,6 +148,11 @@ func (n *Node) checksumOf(ctx context.Context, node, tablet, id uint64) (*pb.Che
 		case <-again.C:
 		}
 	}
+}
+
+// passed reports whether a replica that has no result never has it.
+func passed(have, began *pb.ChecksumResponse) bool {
+	return have != nil && !have.Done && !have.Computing && began.GetIndex() != 0 && have.Applied >= began.GetIndex()
 }
 
 // askReplica asks one node's replica of a tablet, whether or not it leads.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -53,6 +54,17 @@ func TestVerify(t *testing.T) {
 	slices.Sort(sums)
 	if tablets := len(n.router.All()); len(slices.Compact(sums)) <= tablets {
 		t.Errorf("another row changes none of the %d checksums", tablets)
+	}
+	tablet := n.router.All()[0].TabletId
+	began := &pb.ChecksumResponse{Id: 12345, Index: 1} // of an entry that everybody is past
+	if _, err := n.checksumOf(ctx, n.identity.NodeID, tablet, began); !errors.Is(err, errPassed) {
+		t.Errorf("a result that never comes: %v", err)
+	}
+	short, end := context.WithTimeout(ctx, 2*verifyAgain)
+	defer end()
+	began.Index = 1 << 40 // the replica may yet come to it
+	if _, err := n.checksumOf(short, n.identity.NodeID, tablet, began); errors.Is(err, errPassed) || err == nil {
+		t.Errorf("a result that may come: %v", err)
 	}
 	if _, err := a.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: 999}); err == nil {
 		t.Error("a tablet that does not exist is verified")

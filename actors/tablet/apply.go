@@ -77,7 +77,7 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	batch.PutApplied(t.id, record)
 	w := &write{batch: batch, done: done}
 	if a.checksum != 0 {
-		t.fenceChecksum(w, a.checksum)
+		t.fenceChecksum(w, a)
 	}
 	t.logs.send(w)
 	return nil

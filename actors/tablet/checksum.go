@@ -27,7 +27,10 @@ type Checksums struct {
 	mu      sync.Mutex
 	closed  bool
 	results map[uint64][]*pb.ChecksumResponse // by tablet, oldest first
+	pending map[checksumName]bool             // begun and not done
 }
+
+type checksumName struct{ tablet, id uint64 }
 
 // checksumJob is one checksum to be computed, with the Snap that was taken at its entry.
 type checksumJob struct {
@@ -38,7 +41,8 @@ type checksumJob struct {
 
 // NewChecksums starts the worker; Close joins it.
 func NewChecksums(st *store.Store, logger *slog.Logger) *Checksums {
-	c := &Checksums{store: st, log: logger, jobs: make(chan *checksumJob, maxChecksumJobs), results: map[uint64][]*pb.ChecksumResponse{}}
+	c := &Checksums{store: st, log: logger, jobs: make(chan *checksumJob, maxChecksumJobs), results: map[uint64][]*pb.ChecksumResponse{},
+		pending: map[checksumName]bool{}}
 	c.done.Go(func() {
 		for j := range c.jobs {
 			c.run(j)
@@ -64,6 +68,7 @@ func (c *Checksums) begin(j *checksumJob) {
 	if c.closed || len(c.jobs) == cap(c.jobs) {
 		return
 	}
+	c.pending[checksumName{j.tablet, j.id}] = true
 	j.snap = c.store.Snap()
 	c.jobs <- j // only begin fills it
 }
@@ -76,12 +81,13 @@ func (c *Checksums) run(j *checksumJob) {
 		n++
 		return true
 	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pending, checksumName{j.tablet, j.id})
 	if err != nil {
 		c.log.Error("a tablet's checksum could not be computed", "tablet", j.tablet, "error", err)
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if len(c.results) >= maxChecksumTablets {
 		clear(c.results)
 	}
@@ -90,23 +96,29 @@ func (c *Checksums) run(j *checksumJob) {
 	c.results[j.tablet] = kept[max(0, len(kept)-keptChecksums):]
 }
 
-// result is a checksum of the tablet, if it is known.
-func (c *Checksums) result(tablet, id uint64) *pb.ChecksumResponse {
-	if c != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, r := range c.results[tablet] {
-			if r.Id == id {
-				return r
-			}
+// result is a checksum of the tablet, if it is known; applied is the last entry that is visible.
+func (c *Checksums) result(tablet, id, applied uint64) *pb.ChecksumResponse {
+	out := &pb.ChecksumResponse{Id: id, Applied: applied}
+	if c == nil {
+		return out
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.results[tablet] {
+		if r.Id == id {
+			out.Done, out.Checksum, out.Index, out.Entries = true, r.Checksum, r.Index, r.Entries
+			return out
 		}
 	}
-	return &pb.ChecksumResponse{Id: id}
+	out.Computing = c.pending[checksumName{tablet, id}]
+	return out
 }
 
-// checksum answers with this replica's result, whether or not it leads.
+// checksum answers with this replica's result, whether or not it leads. A checksum begins before its entry counts as
+// visible: a replica whose visible entry is past it, and that computes nothing, never has the result: a snapshot has taken
+// it past the entry, it was started anew since, or too much was to be computed.
 func (t *Tablet) checksum(id uint64) *pb.TabletResponse {
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: t.cfg.Checksums.result(t.id, id)}}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: t.cfg.Checksums.result(t.id, id, t.visible)}}
 }
 
 // beginChecksum proposes that every replica computes its checksum at one place of the log. The answer names it: by term and
@@ -119,12 +131,19 @@ func (e *evaluation) beginChecksum(call *Call) {
 }
 
 // fenceChecksum has the write of an entry that asks for a checksum committed with nothing behind it, so that the Snap that is
-// taken then is of this entry.
-func (t *Tablet) fenceChecksum(w *write, id uint64) {
+// taken then is of this entry. Whoever has asked for it learns which entry it is.
+func (t *Tablet) fenceChecksum(w *write, a *applied) {
+	if a.proposal != nil {
+		for _, r := range a.proposal.replies {
+			if c := r.response.GetChecksum(); c != nil {
+				c.Index = a.index
+			}
+		}
+	}
 	if t.cfg.Checksums == nil {
 		return
 	}
-	job, sums, done := &checksumJob{tablet: t.id, id: id, index: t.index, rows: rowsOf(t.descriptor)}, t.cfg.Checksums, w.done
+	job, sums, done := &checksumJob{tablet: t.id, id: a.checksum, index: a.index, rows: rowsOf(t.descriptor)}, t.cfg.Checksums, w.done
 	w.fence = true
 	w.done = func(err error) {
 		if err == nil {

@@ -60,20 +60,29 @@ func TestChecksumOfItsEntry(t *testing.T) {
 	}
 }
 
-// Results are kept for a few checksums; an unknown one is not known.
+// Results are kept for a few checksums; an unknown one is not known. Who asks can tell that it never will be.
 func TestChecksumsForget(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
-	var ids []uint64
+	var ids, at []uint64
 	for i := range keptChecksums + 1 {
 		r.do(2, onePhaseOf(r.take(1), put(fmt.Sprint(i), "1")))
-		ids = append(ids, r.do(2, checksumOf(0)).GetChecksum().GetId())
-		r.awaitChecksum(2, ids[i])
+		began := r.do(2, checksumOf(0)).GetChecksum()
+		ids, at = append(ids, began.GetId()), append(at, began.GetIndex())
+		if c := r.awaitChecksum(2, ids[i]); c.Index != at[i] || c.Applied < c.Index {
+			t.Fatalf("asked for at entry %d: %v", at[i], c)
+		}
 	}
-	if c := r.do(2, checksumOf(ids[0])).GetChecksum(); c.Done {
-		t.Errorf("the first of %d is still known: %v", len(ids), c)
+	if c := r.do(2, checksumOf(ids[0])).GetChecksum(); c.Done || c.Computing || c.Applied < at[0] || at[0] == 0 {
+		t.Errorf("the first of %d, at entry %d, is still known, or may yet come: %v", len(ids), at[0], c)
 	}
 	if c := r.do(2, checksumOf(ids[1])).GetChecksum(); !c.Done {
 		t.Error("the second is forgotten")
+	}
+	r.sums.mu.Lock() // one that waits
+	r.sums.pending[checksumName{2, 77}] = true
+	r.sums.mu.Unlock()
+	if c := r.do(2, checksumOf(77)).GetChecksum(); c.Done || !c.Computing {
+		t.Errorf("one that is being computed: %v", c)
 	}
 	if c := r.do(2, checksumOf(12345)).GetChecksum(); c.Done || c.Id != 12345 {
 		t.Errorf("one that nobody asked for: %v", c)

@@ -4139,8 +4139,10 @@ type ChecksumResponse struct {
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Done          bool                   `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`         // false: not computed yet, or not known
 	Checksum      uint64                 `protobuf:"varint,3,opt,name=checksum,proto3" json:"checksum,omitempty"` // xxh3 over all groups' keys and values in the tablet's range
-	Index         uint64                 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	Index         uint64                 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`       // of the entry whose effects it holds
 	Entries       uint64                 `protobuf:"varint,5,opt,name=entries,proto3" json:"entries,omitempty"`
+	Applied       uint64                 `protobuf:"varint,6,opt,name=applied,proto3" json:"applied,omitempty"`     // the last entry that is visible at this replica
+	Computing     bool                   `protobuf:"varint,7,opt,name=computing,proto3" json:"computing,omitempty"` // the result is still to come
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4208,6 +4210,20 @@ func (x *ChecksumResponse) GetEntries() uint64 {
 		return x.Entries
 	}
 	return 0
+}
+
+func (x *ChecksumResponse) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *ChecksumResponse) GetComputing() bool {
+	if x != nil {
+		return x.Computing
+	}
+	return false
 }
 
 type StatusRequest struct {
@@ -5779,13 +5795,15 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\vleader_node\x18\x01 \x01(\x04R\n" +
 	"leaderNode\"!\n" +
 	"\x0fChecksumRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\"\x82\x01\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"\xba\x01\n" +
 	"\x10ChecksumResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x04R\bchecksum\x12\x14\n" +
 	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x18\n" +
-	"\aentries\x18\x05 \x01(\x04R\aentries\"4\n" +
+	"\aentries\x18\x05 \x01(\x04R\aentries\x12\x18\n" +
+	"\aapplied\x18\x06 \x01(\x04R\aapplied\x12\x1c\n" +
+	"\tcomputing\x18\a \x01(\bR\tcomputing\"4\n" +
 	"\rStatusRequest\x12#\n" +
 	"\rmeasure_above\x18\x01 \x01(\x04R\fmeasureAbove\"\x8d\x01\n" +
 	"\x0fReplicaProgress\x120\n" +
