@@ -63,6 +63,7 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	m.collectHistory(out, status)
 	m.collectPlacement(out, status.Placement)
 	m.collectObservers(out, status.Observers)
+	m.collectCluster(out)
 }
 
 func (n *Node) gatherer() prometheus.Gatherer {

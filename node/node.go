@@ -17,6 +17,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/config"
@@ -53,8 +54,9 @@ type Node struct {
 	ticker   *tablet.Ticker
 	router   *cluster.Router
 	members  cluster.Members
-	unwatch  func()      // ends the watch of members; nil: there is none
-	peers    *peer.Peers // nil: there are no other nodes
+	unwatch  func()         // ends the watch of members; nil: there is none
+	peers    *peer.Peers    // nil: there are no other nodes
+	remote   *remoting.Link // what peers use; nil: a part's
 	carrier  *cluster.Carrier
 	oracles  *cluster.Oracles
 	meta     *cluster.Meta
@@ -133,7 +135,9 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.logs = tablet.SpawnLog(n.system, n.store.LogWriter(), n.cfg.Batch.Log, n.cfg.Logger, actorkit.On(n.turns))
 	n.readers = tablet.NewReadPool(readWorkers())
 	n.sums = tablet.NewChecksums(n.store, n.cfg.Logger)
-	n.snapshot = tablet.NewSnapshotSender(n.sendChunk, tablet.SnapshotConfig{Logger: n.cfg.Logger})
+	n.snapshot = tablet.NewSnapshotSender(n.sendChunk, tablet.SnapshotConfig{
+		Rate: n.cfg.Snapshots.Rate, AtOnce: n.cfg.Snapshots.AtOnce, Logger: n.cfg.Logger,
+	})
 	n.ticker = tablet.NewTicker(n.system, tablet.DefaultTick)
 	if n.parts.Stopped != nil {
 		n.ticker.StopWhile(n.parts.Stopped)

@@ -52,13 +52,18 @@ func (n *Node) openPeers() error {
 
 // openRemoting is the way to other nodes if no part says so. Where they are, gossip knows.
 func (n *Node) openRemoting(peer.Self) (peer.Link, error) {
-	return remoting.Open(remoting.Config{
+	l, err := remoting.Open(remoting.Config{
 		Listen: n.entrance.peerAddr(), Files: n.entrance.files, Logger: n.cfg.Logger,
 		Resolve: func(node uint64) (string, bool) {
 			m, alive := n.members.Member(node)
 			return m.Peer, alive && m.Peer != ""
 		},
 	})
+	if err != nil {
+		return nil, err
+	}
+	n.remote = l
+	return l, nil
 }
 
 // member is this node as others are to see it.

@@ -130,6 +130,7 @@ func (r *replicas) lookForRemoved() {
 				r.askAbout(tablet, id)
 			}
 			r.dropIdle(time.Now())
+			r.openClosed()
 		}
 	}
 }

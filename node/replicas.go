@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet"
@@ -54,6 +55,9 @@ type replicas struct {
 	end     context.CancelFunc
 	workers sync.WaitGroup
 
+	installed  atomic.Uint64 // snapshots brought into force
+	turnedDown atomic.Uint64 // pieces of snapshots that were refused; the sender ends with the first
+
 	mu       sync.Mutex
 	work     *sync.Cond
 	ready    []func()            // what a worker may begin with
@@ -71,6 +75,7 @@ type replica struct {
 	waiting []func() // work for the tablet that must be done, in order
 	heard   time.Time
 	asked   time.Time // when meta was asked about it
+	closed  bool      // its actor does not run, for want of an end to an installation
 }
 
 type replicaName struct{ tablet, id uint64 }
@@ -124,7 +129,7 @@ func (r *replicas) Start(before func(tablets []uint64)) error {
 func (r *replicas) open(tablet, id uint64) error {
 	r.mu.Lock()
 	h := r.holder(tablet)
-	h.id, h.heard = id, time.Now()
+	h.id, h.heard, h.closed = id, time.Now(), false
 	r.mu.Unlock()
 	return r.owner.openReplica(tablet)
 }
@@ -279,12 +284,12 @@ func (r *replicas) reopen(id uint64) error {
 	if err := r.stop(id); err != nil {
 		return err
 	}
-	s, ok, err := tablet.StoredReplica(r.store, id)
-	if err != nil {
+	if err := tablet.FinishInstalling(r.store, r.logs, id); err != nil {
 		return err
 	}
-	if !ok {
-		return tablet.FinishClearing(r.store, r.logs, id)
+	s, ok, err := tablet.StoredReplica(r.store, id)
+	if err != nil || !ok {
+		return err
 	}
 	return r.open(id, s.ReplicaID)
 }
@@ -338,7 +343,7 @@ func (r *replicas) destroy(id, replica uint64) error {
 	r.owner.destroyed(id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held[id].id = 0
+	r.held[id].id, r.held[id].closed = 0, false
 	delete(r.arrived, id)
 	return nil
 }

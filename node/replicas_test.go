@@ -38,11 +38,16 @@ type owner struct {
 	asked int
 	hold  func() // called while a replica is stopped
 	gone  []uint64
+	fault error // of the next opening
 }
 
 func (o *owner) openReplica(id uint64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if err := o.fault; err != nil {
+		o.fault = nil
+		return err
+	}
 	if o.runs[id] {
 		o.t.Errorf("tablet %d is opened while it runs", id)
 	}
@@ -101,8 +106,14 @@ type replicaRig struct {
 
 func newReplicaRig(t *testing.T, held ...*pb.TabletDescriptor) *replicaRig {
 	t.Helper()
+	return newReplicaRigOn(t, store.Options{InMemory: true}, held...)
+}
+
+func newReplicaRigOn(t *testing.T, options store.Options, held ...*pb.TabletDescriptor) *replicaRig {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	st, err := store.Open(store.Options{InMemory: true, MemTableSize: 16 << 20, ReclaimInterval: -1})
+	options.MemTableSize, options.ReclaimInterval = 16<<20, -1
+	st, err := store.Open(options)
 	if err != nil {
 		t.Fatal(err)
 	}

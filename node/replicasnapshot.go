@@ -37,8 +37,14 @@ func refusal(err error) *wire.SnapshotAnswer { return &wire.SnapshotAnswer{Refus
 // Chunk takes a piece of a snapshot. reply is called once, on any goroutine: when the piece is staged, and after the last one
 // when the snapshot is in force. A piece that comes twice is answered twice.
 func (r *replicas) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
-	if answer := r.chunk(c, reply); answer != nil {
-		reply(answer)
+	counted := func(a *wire.SnapshotAnswer) {
+		if a.GetRefused() != "" {
+			r.turnedDown.Add(1)
+		}
+		reply(a)
+	}
+	if answer := r.chunk(c, counted); answer != nil {
+		counted(answer)
 	}
 }
 
@@ -233,6 +239,7 @@ func (r *replicas) install(id uint64, a *arrival) {
 		return
 	}
 	r.unreserve(id)
+	r.installed.Add(1)
 	r.mu.Lock()
 	delete(r.arrivals, id)
 	r.arrived[id] = a.id
@@ -248,21 +255,62 @@ func (r *replicas) replace(id uint64, snapshot *tablet.Arrival) (bool, error) {
 	if have != snapshot.Replica() {
 		return false, errElsewhere
 	}
+	if err := snapshot.Fits(); err != nil {
+		return false, err
+	}
 	if err := r.stop(id); err != nil {
 		return false, err
 	}
+	needed, err := r.exchange(id, snapshot)
+	if err == nil {
+		err = r.open(id, have)
+	}
+	if err != nil { // whatever is in the store now: openClosed, or the next start, goes on from it
+		r.mu.Lock()
+		r.held[id].closed = true
+		r.mu.Unlock()
+	}
+	return needed && err == nil, err
+}
+
+// exchange installs the snapshot if the replica still needs it.
+func (r *replicas) exchange(id uint64, snapshot *tablet.Arrival) (bool, error) {
 	before, ok, err := tablet.StoredReplica(r.store, id)
 	if err != nil || !ok {
 		return false, errors.Join(errElsewhere, err)
 	}
 	needed, err := needs(r.store, snapshot)
-	if err == nil && needed {
-		err = snapshot.Install(before.Descriptor)
-	}
-	if err != nil { // the store has failed: whatever is there now, the next start goes on from it
+	if err != nil || !needed {
 		return false, err
 	}
-	return needed, r.open(id, have)
+	return true, snapshot.Install(before.Descriptor)
+}
+
+// openClosed goes on with replicas that stayed closed when a snapshot could not be brought into force: there may be room
+// on the disk again.
+func (r *replicas) openClosed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, h := range r.held {
+		if h.closed && !h.busy {
+			r.doLocked(id, func() { r.openAgain(id) })
+		}
+	}
+}
+
+func (r *replicas) openAgain(id uint64) {
+	r.mu.Lock()
+	closed := r.held[id].closed
+	r.mu.Unlock()
+	if !closed { // it was destroyed, or a split has opened it
+		return
+	}
+	if err := r.reopen(id); err != nil {
+		r.mu.Lock()
+		r.held[id].closed = true
+		r.mu.Unlock()
+		r.logger.Error("a replica stays closed; it is tried again", "tablet", id, "error", err)
+	}
 }
 
 // sendChunk asks a node to take a piece of a snapshot.

@@ -102,6 +102,15 @@ func (s *Store) WriteBlocked() error {
 	return nil
 }
 
+// Room returns ErrDiskFull, wrapped, unless the store may grow by so many bytes without free space sinking below
+// Options.MinFreeBytes. For bulk writes that can wait: it asks the file system.
+func (s *Store) Room(bytes uint64) error {
+	if free := s.lookAtSpace(); free < s.opts.MinFreeBytes || free-s.opts.MinFreeBytes < bytes {
+		return fmt.Errorf("%w of %d bytes: %d are free, %d more are needed", ErrDiskFull, s.opts.MinFreeBytes, free, bytes)
+	}
+	return nil
+}
+
 // lookAtSpace refreshes blocked and returns the free bytes. Not knowing counts as full.
 func (s *Store) lookAtSpace() uint64 {
 	free, err := s.FreeBytes()

@@ -27,6 +27,7 @@ type site struct {
 	store  *store.Store
 	system *actor.ActorSystem
 	logs   *LogActor
+	free   uint64 // the store's watermark; 0: a low one
 }
 
 func newSite(t *testing.T, dir string) *site {
@@ -40,7 +41,7 @@ func newSite(t *testing.T, dir string) *site {
 func (s *site) open() {
 	s.t.Helper()
 	var err error
-	s.store, err = store.Open(store.Options{Dir: s.dir, InMemory: s.dir == "", MinFreeBytes: 1 << 20, MemTableSize: 16 << 20, ReclaimInterval: -1})
+	s.store, err = store.Open(store.Options{Dir: s.dir, InMemory: s.dir == "", MinFreeBytes: max(s.free, 1<<20), MemTableSize: 16 << 20, ReclaimInterval: -1})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package tablet
 
 import (
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -183,21 +184,33 @@ func (i *installer) recoverRange(record []byte) error {
 	return i.finish(marker)
 }
 
-// FinishClearing clears the range of the tablet if a marker asks for it, and does nothing otherwise: a split that made a
-// tablet whose replica here had been removed before leaves such a marker.
-func FinishClearing(st *store.Store, logs *LogActor, tablet uint64) error {
-	snap := st.Snap()
+// FinishInstalling does for one tablet what Recover does for all, and nothing if there is no marker: an installation may
+// have failed for want of space, and a split that made a tablet whose replica here had been removed before leaves a marker
+// under which its rows are cleared. The tablet must not be open.
+func FinishInstalling(st *store.Store, logs *LogActor, tablet uint64) error {
+	return (&installer{store: st, logs: logs}).finishOne(tablet)
+}
+
+func (i *installer) finishOne(tablet uint64) error {
+	snap := i.store.Snap()
 	record, ok, err := snap.Installing(tablet)
 	snap.Close()
 	if !ok || err != nil {
 		return err
 	}
-	return (&installer{store: st, logs: logs}).recoverRange(record)
+	return i.recoverRange(record)
 }
 
-// Unstage drops what is staged for a tablet. There must be no marker.
+// ErrUnfinished: an installation has begun and was not brought to its end, which needs what is staged. FinishInstalling
+// does it, or the next start.
+var ErrUnfinished = errors.New("tablet: an installation is not finished")
+
+// Unstage drops what is staged for a tablet; ErrUnfinished while that is needed.
 func Unstage(st *store.Store, logs *LogActor, tablet uint64) error {
 	snap := st.Snap()
 	defer snap.Close()
+	if _, marked, err := snap.Installing(tablet); marked || err != nil {
+		return errors.Join(ErrUnfinished, err)
+	}
 	return (&installer{store: st, logs: logs}).clear("unstage", snap.Staged(tablet))
 }

@@ -22,6 +22,7 @@ type Arrival struct {
 	next   uint64
 	filled *store.Filling
 	total  *sum
+	bytes  uint64 // of what is staged
 	whole  bool
 }
 
@@ -92,8 +93,11 @@ func (a *Arrival) Next() uint64 { return a.next }
 // Whole reports whether all pieces are staged.
 func (a *Arrival) Whole() bool { return a.whole }
 
+// Fits returns store.ErrDiskFull, wrapped, if the store has no room to install what is staged, which is copied then.
+func (a *Arrival) Fits() error { return a.store.Room(a.bytes) }
+
 // Take checks a piece and stages it; then is called once that is done, on the log actor's goroutine, and must not block.
-// After an error of Take or to then, the snapshot is lost: Unstage it. A piece that was taken before is an error too: who
+// After an error of Take or to then, the snapshot is lost: Unstage it. It stays above the store's watermark of free space. A piece that was taken before is an error too: who
 // doubles messages must filter them by Next.
 func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	switch {
@@ -102,14 +106,19 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	case sumOf(c.Entries) != c.Checksum:
 		return fmt.Errorf("%w: checksum of piece %d", ErrSnapshotDamaged, c.Sequence)
 	}
+	piece := uint64(proto.Size(c))
 	a.total.addPiece(c.Checksum)
 	if c.Last && a.total.hash.Sum64() != c.Total {
 		return fmt.Errorf("%w: checksum of all pieces", ErrSnapshotDamaged)
+	}
+	if err := a.store.Room(piece); err != nil {
+		return fmt.Errorf("tablet %d: a snapshot is not staged: %w", a.marker.TabletId, err)
 	}
 	batches, err := a.stage(c.Entries)
 	if err != nil {
 		return err
 	}
+	a.bytes += piece
 	a.next++
 	a.whole = c.Last
 	for _, b := range batches[:len(batches)-1] {

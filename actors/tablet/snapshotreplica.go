@@ -118,6 +118,9 @@ func Destroy(st *store.Store, logs *LogActor, tablet, next uint64) error {
 }
 
 func (i *installer) destroy(tablet, next uint64) error {
+	if err := i.finishOne(tablet); err != nil { // what it has brought so far may be outside of the replica's range
+		return err
+	}
 	snap := i.store.Snap()
 	before, err := NextReplica(snap, tablet)
 	snap.Close()
@@ -149,7 +152,7 @@ func (i *installer) destroy(tablet, next uint64) error {
 }
 
 // PutClearing adds to the batch a marker under which the rows of a tablet are cleared that has no replica here: for a split,
-// where the tombstone says that the new tablet's replica was removed before it came to be. FinishClearing, or the next
+// where the tombstone says that the new tablet's replica was removed before it came to be. FinishInstalling, or the next
 // start, clears them.
 func PutClearing(b *store.Batch, d *pb.TabletDescriptor) error {
 	return putInstalling(b, &wire.Installing{TabletId: d.TabletId, Tablet: d})

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -48,7 +49,7 @@ type SendChunk func(node uint64, deadline time.Time, chunk *wire.SnapshotChunk, 
 
 // SnapshotConfig is what a node allows for sending snapshots. Zero values are the defaults.
 type SnapshotConfig struct {
-	Rate       int           // bytes a second, in all
+	Rate       uint64        // bytes a second, in all
 	AtOnce     int           // snapshots under way
 	PieceBytes int           // of keys and values in one piece; a longer entry travels alone
 	Patience   time.Duration // for the answer to a piece
@@ -56,7 +57,7 @@ type SnapshotConfig struct {
 }
 
 func (c SnapshotConfig) withDefaults() SnapshotConfig {
-	if c.Rate <= 0 {
+	if c.Rate == 0 {
 		c.Rate = DefaultSnapshotRate
 	}
 	if c.AtOnce <= 0 {
@@ -84,9 +85,23 @@ type SnapshotSender struct {
 	end  context.CancelFunc
 	work sync.WaitGroup
 
+	sent, failed, bytes atomic.Uint64
+
 	mu   sync.Mutex
 	next time.Time // when the next piece may go
 	ids  uint64
+}
+
+// SnapshotStats counts since NewSnapshotSender.
+type SnapshotStats struct {
+	Sent   uint64 // snapshots that a replica has taken, or answered that it needs no more
+	Failed uint64 // snapshots that were refused, or that nobody answered
+	Bytes  uint64 // of the pieces that were sent, each counted once
+}
+
+// Stats is what has been counted.
+func (s *SnapshotSender) Stats() SnapshotStats {
+	return SnapshotStats{Sent: s.sent.Load(), Failed: s.failed.Load(), Bytes: s.bytes.Load()}
 }
 
 // snapshotJob is one snapshot for one replica. done is called once, on a worker's goroutine or a timer's.
@@ -132,9 +147,11 @@ func (s *SnapshotSender) worker() {
 			return
 		case j := <-s.jobs:
 			if err := s.run(j); err != nil {
+				s.failed.Add(1)
 				time.AfterFunc(snapshotPause, func() { j.done(err) })
 				continue
 			}
+			s.sent.Add(1)
 			j.done(nil)
 		}
 	}
@@ -277,10 +294,11 @@ func (o *outgoing) entries() ([]*wire.Effect, error) {
 // piece sends one piece, again if there is no answer: who has it already answers the same. installed says that the replica
 // needs no more: after the last piece, or because it has caught up otherwise.
 func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) {
-	s := o.sender
-	if err := s.pace(proto.Size(chunk)); err != nil {
+	s, size := o.sender, proto.Size(chunk)
+	if err := s.pace(size); err != nil {
 		return false, err
 	}
+	s.bytes.Add(uint64(size))
 	patience := s.cfg.Patience
 	if chunk.Last {
 		patience *= installPatience

@@ -55,6 +55,8 @@ func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 	flags.Uint64Var(&s.MaxLoad, "split-load", s.MaxLoad, "split tablets with more operations a second; 0: 250000")
 	flags.IntVar(&s.MaxTablets, "split-max-tablets", s.MaxTablets, "split none when there are so many tablets; 0: 1024")
 	flags.DurationVar(&p.GoneAfter, "gone-after", p.GoneAfter, "how long a node may be away before its replicas are made anew; 0: 5m")
+	flags.Var((*byteSize)(&n.cfg.Snapshots.Rate), "snapshot-rate", "bytes a second of all tablets' states that are sent to replicas; 0: 64MiB")
+	flags.IntVar(&n.cfg.Snapshots.AtOnce, "snapshots-at-once", n.cfg.Snapshots.AtOnce, "how many such states are sent at once; 0: 2")
 	flags.BoolVar(&s.Off, "no-splits", s.Off, "split tablets on request only")
 }
 
@@ -111,6 +113,8 @@ var flagNames = map[string]string{
 	"Splits.MaxLoad":          "split-load",
 	"Splits.MaxTablets":       "split-max-tablets",
 	"Splits.Interval":         "",
+	"Snapshots.Rate":          "snapshot-rate",
+	"Snapshots.AtOnce":        "snapshots-at-once",
 	"Placement.GoneAfter":     "gone-after",
 	"Placement.Interval":      "",
 	"Placement.Busy":          "",

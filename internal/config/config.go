@@ -73,8 +73,19 @@ type Config struct {
 	Splits Splits
 	// Placement tunes where replicas are and which of them lead.
 	Placement Placement
+	// Snapshots bounds what tablets' states cost that are sent to replicas.
+	Snapshots Snapshots
 	// Store tunes the embedded store.
 	Store Store
+}
+
+// Snapshots bounds what it costs a node to send states of tablets to replicas that are new or have fallen behind the log
+// (design section 5). Zero fields take the defaults of actors/tablet.
+type Snapshots struct {
+	// Rate is how many bytes a second the node sends of all its snapshots together, at least 64 KiB; default 64 MiB.
+	Rate uint64
+	// AtOnce is how many snapshots the node sends at once, at most 64; default 2. The others wait.
+	AtOnce int
 }
 
 // Splits tunes when tablets are split by themselves (design section 5). Zero fields take the defaults of actors/splitter.

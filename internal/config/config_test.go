@@ -65,6 +65,8 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"collection", func(c *config.Config) { c.Collection.Interval = -1 }, "Collection.Interval", nil},
 		{"hold", func(c *config.Config) { c.Collection.MaxHold = time.Second }, "Collection.MaxHold", nil},
 		{"splits", func(c *config.Config) { c.Splits.MaxTablets = -1 }, "Splits.MaxTablets", nil},
+		{"slow snapshots", func(c *config.Config) { c.Snapshots.Rate = 1000 }, "Snapshots.Rate", nil},
+		{"many snapshots", func(c *config.Config) { c.Snapshots.AtOnce = 65 }, "Snapshots.AtOnce", nil},
 		{"placement", func(c *config.Config) { c.Placement.GoneAfter = -1 }, "Placement.GoneAfter", nil},
 		{"batch", func(c *config.Config) { c.Batch.Lockd.MaxBytes = -1 }, "Batch.Lockd.MaxBytes", nil},
 		{"value", func(c *config.Config) { c.Limits.Value = 6<<20 + 1 }, "Limits.Value", nil},

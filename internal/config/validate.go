@@ -195,6 +195,12 @@ func (*Config) own(addr string) string {
 	return addr
 }
 
+// Bounds of Snapshots.Rate, in bytes a second: a slower one would take longer for a piece than its receiver waits.
+const (
+	minSnapshotRate = 64 << 10
+	maxSnapshotRate = 1 << 40
+)
+
 // checkWork looks at what runs on the node.
 func (c *Config) checkWork(k *checker) {
 	k.within("Scanners", c.Scanners, 0, 256)
@@ -211,6 +217,10 @@ func (c *Config) checkWork(k *checker) {
 	k.duration("Placement.Busy", c.Placement.Busy, 0, time.Hour)
 	k.duration("Placement.Rest", c.Placement.Rest, 0, 24*time.Hour)
 	k.within("Splits.MaxTablets", c.Splits.MaxTablets, 0, 1<<16)
+	if rate := c.Snapshots.Rate; rate != 0 && (rate < minSnapshotRate || rate > maxSnapshotRate) {
+		k.add("Snapshots.Rate", fmt.Sprintf("%d bytes a second are not between %d and %d", rate, minSnapshotRate, uint64(maxSnapshotRate)), "")
+	}
+	k.within("Snapshots.AtOnce", c.Snapshots.AtOnce, 0, 64)
 	k.duration("LockTTL", c.LockTTL, 100*time.Millisecond, time.Hour)
 	k.duration("DrainTimeout", c.DrainTimeout, 0, time.Hour)
 	n := c.Notifications

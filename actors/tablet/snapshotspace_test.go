@@ -1,0 +1,105 @@
+package tablet
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/percolator-go/percolator/store"
+)
+
+// A snapshot is not staged where it would take the store below its watermark of free space, and one is not installed where
+// what is staged cannot be copied.
+func TestSnapshotKeepsFreeSpace(t *testing.T) {
+	pieces := newSource(t, sentDescriptor()).pieces(200)
+	here := newSite(t, t.TempDir())
+	before := here.old()
+	want := here.contents(before)
+	free, err := here.store.FreeBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := here.arrive(pieces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Fits(); err != nil {
+		t.Fatal(err)
+	}
+	a.bytes = 2 * free
+	if err := a.Fits(); !errors.Is(err, store.ErrDiskFull) {
+		t.Errorf("more than is free fits: %v", err)
+	}
+	if err := Unstage(here.store, here.logs, sentTablet); err != nil {
+		t.Fatal(err)
+	}
+	here.free = 2 * free // below the watermark, above the reserve
+	here.reopen()
+	if _, err := here.arrive(pieces); !errors.Is(err, store.ErrDiskFull) {
+		t.Fatalf("staged below the watermark: %v", err)
+	}
+	snap := here.store.Snap()
+	defer snap.Close()
+	if ids, err := snap.StagedTablets(); len(ids) > 0 || err != nil {
+		t.Errorf("staged: %v, %v", ids, err)
+	}
+	if !slices.Equal(here.contents(before), want) {
+		t.Error("the replica's rows have changed")
+	}
+}
+
+// cutShort begins to install a snapshot on an old replica, and ends at the step.
+func cutShort(t *testing.T, step string) (here *site, want []string) {
+	t.Helper()
+	source := newSource(t, sentDescriptor())
+	here = newSite(t, t.TempDir())
+	before := here.old()
+	a, err := here.arrive(source.pieces(200))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = a.install(&installer{store: here.store, logs: here.logs, cut: func(s string) error {
+		if s == step {
+			return store.ErrDiskFull
+		}
+		return nil
+	}}, before)
+	if !errors.Is(err, store.ErrDiskFull) {
+		t.Fatal(err)
+	}
+	return here, source.contents(sentDescriptor())
+}
+
+// An installation that ends for want of space keeps what is staged, and goes on without a restart when there is room.
+func TestInstallGoesOn(t *testing.T) {
+	for _, step := range []string{"clear", "log", "fill", "flip"} {
+		here, want := cutShort(t, step)
+		if err := Unstage(here.store, here.logs, sentTablet); !errors.Is(err, ErrUnfinished) {
+			t.Fatalf("%s: what the installation needs is dropped: %v", step, err)
+		}
+		for range 2 {
+			if err := FinishInstalling(here.store, here.logs, sentTablet); err != nil {
+				t.Fatalf("%s: %v", step, err)
+			}
+		}
+		here.checkInstalled(want)
+	}
+}
+
+// A replica that is removed in the middle of an installation leaves nothing, whichever range each of them had.
+func TestDestroyUnfinished(t *testing.T) {
+	for _, step := range []string{"clear", "fill", "flip"} {
+		here, _ := cutShort(t, step)
+		if err := Destroy(here.store, here.logs, sentTablet, 3); err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		d := sentDescriptor()
+		d.EndRow = []byte("zz")
+		if got := here.contents(d); len(got) > 0 {
+			t.Errorf("%s: %d entries are left", step, len(got))
+		}
+		if stored, err := StoredReplicas(here.store); len(stored) > 0 || err != nil {
+			t.Errorf("%s: %v %v", step, stored, err)
+		}
+	}
+}
