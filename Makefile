@@ -19,10 +19,10 @@ LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 RACE ?= . ./internal/... ./store/... ./actors/... ./cluster/... ./node/... ./percolatortest/...
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster history power soak torture figure10 simtest simtest-broken clean
+.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/percolator
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/percolator ./cmd/node
@@ -94,7 +94,7 @@ simtest: ## SEEDS simulated clusters under faults, from SEED on, in virtual time
 simtest-broken: ## each deliberately broken build that a simulation can notice must fail one within ten minutes
 	./scripts/simtest-broken $(ARGS)
 
-webindex-cluster: ## the web index on three nodes, which are killed and to which two are added during the load; verified; needs root
+webindex-torture: ## the web index on three nodes, which are killed and to which two are added during the load; verified; needs root
 	$(GO) run ./test/torture -faults webindex -duration 60s -seed $(SEED) $(ARGS)
 
 figure10: ## the paper's figure 10, into docs/: throughput while a third of six nodes is killed at once; needs root
