@@ -237,6 +237,9 @@ func (t *Tablet) proposeChange(x *exclusive) {
 	}
 	x.proposed = true
 	if !t.propose(p) {
+		if x.call != nil { // of an entry that is not the last, the proposal has nobody to tell
+			x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose a change of its replicas; try again", t.id))
+		}
 		x.proposed = false
 		t.endExclusive()
 	}

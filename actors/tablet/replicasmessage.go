@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"encoding/binary"
+	"maps"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.etcd.io/raft/v3/raftpb"
@@ -42,8 +43,16 @@ func (t *Tablet) active(replica uint64) bool {
 // down reports whether the node is believed dead.
 func (t *Tablet) down(node uint64) bool { return t.cfg.Ticker != nil && t.cfg.Ticker.isDown(node) }
 
-// maxHeard bounds the replicas that this one remembers to have heard of.
+// maxHeard bounds the replicas that this one remembers to have heard of, beside the group's.
 const maxHeard = 64
+
+// hear notes where the message has come from. Those that are of the group no more make room.
+func (t *Tablet) hear(in *incoming) {
+	if _, known := t.heard[in.FromReplica]; !known && len(t.heard) >= maxHeard {
+		maps.DeleteFunc(t.heard, func(id uint64, _ hearing) bool { _, member := t.nodes[id]; return !member })
+	}
+	t.heard[in.FromReplica] = hearing{node: in.FromNode, at: t.clock}
+}
 
 // transmit sends a message to another replica's node. It may be lost.
 func (t *Tablet) transmit(m *raftpb.Message) {
@@ -102,9 +111,7 @@ func (t *Tablet) onIncoming(in *incoming) {
 		t.counters.refused++
 		return
 	}
-	if _, known := t.heard[in.FromReplica]; known || len(t.heard) < maxHeard {
-		t.heard[in.FromReplica] = hearing{node: in.FromNode, at: t.clock}
-	}
+	t.hear(in)
 	if in.Quiesce && t.mayRest(in.message) {
 		t.mute = true
 		t.stepIn(in.message)

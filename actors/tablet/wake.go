@@ -129,42 +129,43 @@ func (t *Tablet) doze() {
 		}
 		return
 	}
-	if !t.idle() {
+	whole, idle := t.idle()
+	if !idle {
 		t.still = 0
 		return
 	}
 	if t.still++; t.still < quietTicks {
 		return
 	}
-	for id, node := range t.nodes {
-		if id != t.replica && !t.down(node) {
-			t.post(&raftpb.Message{
-				Type: raftpb.MsgHeartbeat.Enum(), To: &id, From: &t.replica, Term: proto.Uint64(t.term), Commit: proto.Uint64(t.last),
-			}, true)
-		}
+	for _, id := range whole {
+		t.post(&raftpb.Message{
+			Type: raftpb.MsgHeartbeat.Enum(), To: &id, From: &t.replica, Term: proto.Uint64(t.term), Commit: proto.Uint64(t.last),
+		}, true)
 	}
 	t.sleep()
 }
 
 // idle reports whether this leader has nothing under way, and all replicas have all there is: those whose node is believed
-// dead are not waited for, they will say when they are back.
-func (t *Tablet) idle() bool {
+// dead are not waited for, they will say when they are back. whole are the others that have everything: only they may be told
+// that all is committed.
+func (t *Tablet) idle() (whole []uint64, idle bool) {
 	if !t.leading || t.failed != nil || t.visible != t.last || t.exclusive != nil || t.transfer != nil {
-		return false
+		return nil, false
 	}
 	if len(t.inflight)+len(t.pendingReads)+len(t.held)+len(t.parked)+len(t.parkedReads)+len(t.onePhase)+t.batch.Len() > 0 {
-		return false
+		return nil, false
 	}
-	idle := !isJoint(t.descriptor)
+	idle = !isJoint(t.descriptor)
 	t.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		if id == t.replica || (p.Match == t.last && p.State == tracker.StateReplicate) {
-			return
-		}
-		if node := t.nodes[id]; node == 0 || !t.down(node) {
+		switch node := t.nodes[id]; {
+		case id == t.replica:
+		case p.Match == t.last && p.State == tracker.StateReplicate:
+			whole = append(whole, id)
+		case node == 0 || !t.down(node):
 			idle = false
 		}
 	})
-	return idle
+	return whole, idle
 }
 
 // mayRest reports whether the leader's last heartbeat finds this follower with everything.
