@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// changes is what the node does when something around it has changed: who leads meta, who is alive. Two goroutines of its
-// own do it, for it waits for meta: one for changes, one for other nodes' questions that take a while.
+// changes is what the node does when something around it has changed: who leads meta, who is alive. Goroutines of its own do
+// it, for it waits for meta: one for changes, one for other nodes' questions that take a while, and two that look at meta.
 type changes struct {
 	n      *Node
 	again  chan struct{} // capacity 1: something may have changed
@@ -21,6 +21,7 @@ type changes struct {
 	runs   sync.WaitGroup
 
 	jobs    *leaderJobs
+	sight   *metaSight
 	told    telling
 	members map[uint64]cluster.Member // as of the last look; the worker's own
 }
@@ -46,6 +47,10 @@ func newChanges(n *Node) *changes {
 		n: n, again: make(chan struct{}, 1), asked: make(chan peerAsk, maxAsked), members: map[uint64]cluster.Member{},
 		jobs: &leaderJobs{n: n},
 	}
+	c.sight = newMetaSight(func(ctx context.Context) error {
+		_, err := n.meta.Catalogue(ctx)
+		return err
+	})
 	c.ctx, c.cancel = context.WithCancel(n.life)
 	return c
 }
@@ -54,6 +59,8 @@ func newChanges(n *Node) *changes {
 func (c *changes) start() {
 	c.runs.Go(c.run)
 	c.runs.Go(c.answer)
+	c.runs.Go(func() { c.sight.watch(c.ctx) })
+	c.runs.Go(func() { rereadMap(c.ctx, c.n.holdsSome, c.n.router.Refresh) })
 }
 
 // wake has the worker look at once. It never blocks.
@@ -82,7 +89,7 @@ func (c *changes) run() {
 	}
 }
 
-// stop ends both goroutines, then the jobs, as far as ctx allows.
+// stop ends the goroutines, then the jobs, as far as ctx allows.
 func (c *changes) stop(ctx context.Context) error {
 	c.cancel()
 	c.runs.Wait()

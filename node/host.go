@@ -155,8 +155,13 @@ func (h *host) Following(id, node uint64) {
 	}
 }
 
-// Changed implements tablet.Host.
-func (h *host) Changed(d *pb.TabletDescriptor) { h.n.router.Update(d) }
+// Changed implements tablet.Host. Who leads tells meta: where replicas are is found there.
+func (h *host) Changed(d *pb.TabletDescriptor) {
+	h.n.router.Update(d)
+	if h.n.router.Leader(d.TabletId) == h.n.identity.NodeID {
+		h.n.system.Root.Send(h.reports, &reportTablet{d})
+	}
+}
 
 // Removed implements tablet.Host: the replica is destroyed.
 func (h *host) Removed(id uint64) { h.n.replicas.RemovedHere(id) }

@@ -94,7 +94,7 @@ var (
 	errStopping = errors.New("node: stopping")
 )
 
-// ready is nil while the node serves.
+// ready is nil while the node serves. It does not wait: what it says of meta is of some seconds ago.
 func (n *Node) ready(context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,7 +104,7 @@ func (n *Node) ready(context.Context) error {
 	if !n.serving.Load() {
 		return errStarting
 	}
-	return errors.Join(n.host.failure(), n.store.WriteBlocked())
+	return errors.Join(n.host.failure(), n.store.WriteBlocked(), n.changes.sight.lost())
 }
 
 // Addr is the address that serves remote clients; empty if there is none.
