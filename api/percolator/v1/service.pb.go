@@ -963,7 +963,9 @@ func (x *SplitTabletRequest) GetRow() []byte {
 }
 
 type NodeStatusRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The answer has node_id, incarnation and unix_ms alone, and is made at once.
+	Brief         bool `protobuf:"varint,1,opt,name=brief,proto3" json:"brief,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -996,6 +998,13 @@ func (x *NodeStatusRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use NodeStatusRequest.ProtoReflect.Descriptor instead.
 func (*NodeStatusRequest) Descriptor() ([]byte, []int) {
 	return file_percolator_v1_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *NodeStatusRequest) GetBrief() bool {
+	if x != nil {
+		return x.Brief
+	}
+	return false
 }
 
 type NodeStatusResponse struct {
@@ -2867,8 +2876,9 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x04dead\x18\x01 \x01(\bR\x04dead\"<\n" +
 	"\x12SplitTabletRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
-	"\x03row\x18\x02 \x01(\fR\x03row\"\x13\n" +
-	"\x11NodeStatusRequest\"\xa7\x06\n" +
+	"\x03row\x18\x02 \x01(\fR\x03row\")\n" +
+	"\x11NodeStatusRequest\x12\x14\n" +
+	"\x05brief\x18\x01 \x01(\bR\x05brief\"\xa7\x06\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
