@@ -22,7 +22,7 @@ RACE ?= . ./internal/... ./store/... ./actors/... ./cluster/... ./node/... ./per
 .PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/percolator
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/percolator ./cmd/node
