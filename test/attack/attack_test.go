@@ -1,0 +1,191 @@
+package attack_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/test/cluster"
+)
+
+const (
+	// patience is how long others may wait while a cluster is attacked.
+	patience = 10 * time.Second
+	// most is what one attack may add to a node's memory, in bytes: far more than any needs, far less than is attacked with.
+	most = 512 << 20
+	// idle is how long it may take until a node is no larger than that again, if it was for a moment.
+	idle = 30 * time.Second
+)
+
+var cell = percolator.Column{Table: "t", Name: "c"}
+
+func TestMain(m *testing.M) {
+	cluster.Main(nil)
+	os.Exit(m.Run())
+}
+
+// target is the cluster that is attacked, with a client that behaves.
+type target struct {
+	*cluster.Cluster
+	db     *percolator.DB
+	writes int
+}
+
+// TestAttacks: whatever one client or stranger sends to a node, the node stays up, its memory stays bounded, and others
+// are served.
+func TestAttacks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three processes, and tens of thousands of connections and transactions")
+	}
+	c := start(t)
+	for _, attack := range []struct {
+		name string
+		run  func(*testing.T, *target)
+	}{
+		{"a message of 1 GiB", hugeMessage},
+		{"a batch of a million entries", hugeBatch},
+		{"ten thousand idle connections", idleConnections},
+		{"a hundred thousand open transactions", openTransactions},
+		{"a client that never reads", neverReads},
+		{"garbage for nodes", garbageForNodes},
+	} {
+		t.Run(attack.name, func(t *testing.T) {
+			before := c.memory(t)
+			attack.run(t, c)
+			c.served(t)
+			c.bounded(t, before)
+		})
+	}
+}
+
+func start(t *testing.T) *target {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	c, err := cluster.New(cluster.Config{Nodes: 3, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	db, err := c.Dial(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: cell.Table, SplitKeys: []string{"h", "p"}}); err != nil {
+		t.Fatal(err)
+	}
+	return &target{Cluster: c, db: db}
+}
+
+// served: a client with some patience is, in every tablet; through the node that is attacked and through another.
+func (c *target) served(t *testing.T) {
+	t.Helper()
+	for _, addr := range c.Addrs()[:2] {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		db, err := percolator.Dial(ctx, []string{addr}, c.ClientConfig())
+		for _, row := range []string{"a", "m", "z"} {
+			if err != nil {
+				break
+			}
+			c.writes++
+			text := strconv.Itoa(c.writes)
+			err = db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+				tx.Set(row, cell, []byte(text))
+				return nil
+			})
+		}
+		if db != nil {
+			err = errors.Join(err, db.Close())
+		}
+		cancel()
+		if err != nil {
+			t.Errorf("through %s: %v", addr, err)
+		}
+	}
+	for _, p := range c.Nodes() {
+		if !p.Running() {
+			log, _ := os.ReadFile(fmt.Sprintf("%s.log", strings.TrimSuffix(p.Dir, "/")))
+			t.Fatalf("node %d is down:\n%s", p.Index, log[max(0, len(log)-4000):])
+		}
+	}
+}
+
+// memory is each node's resident set, in bytes.
+func (c *target) memory(t *testing.T) (out []int64) {
+	t.Helper()
+	for _, p := range c.Nodes() {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kib := int64(0)
+		for line := range strings.Lines(string(text)) {
+			if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+				if _, err := fmt.Sscan(rest, &kib); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		out = append(out, kib<<10)
+	}
+	return out
+}
+
+// bounded: no node has become much larger than it was, or it is small again in a while.
+func (c *target) bounded(t *testing.T, before []int64) {
+	t.Helper()
+	deadline := time.Now().Add(idle)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		now, fine := c.memory(t), true
+		for i := range now {
+			fine = fine && now[i]-before[i] <= most
+		}
+		if fine {
+			t.Logf("resident, MiB: before %v, after %v", mib(before), mib(now))
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("memory is not bounded: MiB before %v, after %v", mib(before), mib(now))
+			return
+		}
+		<-tick.C
+	}
+}
+
+func mib(bytes []int64) (out []int64) {
+	for _, b := range bytes {
+		out = append(out, b>>20)
+	}
+	return out
+}
+
+// beside is an address of a node's other listeners: 1 for nodes, 2 gossip.
+func beside(t *testing.T, listen string, offset int) string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n+offset))
+}
