@@ -65,3 +65,11 @@ func TestQuiet(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) { simulate(t, Options{Seed: 1, Nodes: n, Schedule: Schedule{}, Faults: 3e9}) })
 	}
 }
+
+// TestOldMap: a client that knows newer descriptors than the node it talks to still gets on; it once asked that node for
+// ever, which had no reason to read its map again.
+func TestOldMap(t *testing.T) {
+	simulate(t, Options{
+		Seed: 4, Nodes: 5, Workloads: []string{"oracle", "register"}, Shares: map[Kind]int{Freeze: 1, Depose: 1, Lead: 1, Stall: 1},
+	})
+}

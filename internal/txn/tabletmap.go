@@ -133,6 +133,11 @@ func (c *Client) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 			if d := c.tablets.find(p); d != nil {
 				return d, nil
 			}
+			if len(found) > 0 && wire.Holds(found[0], p) {
+				// Newer ones are cached that overlap it: the map of the node that answers is old, and nothing but the tablet's
+				// own answer (CODE_WRONG_TABLET) mends it.
+				return found[0], nil
+			}
 			err = fmt.Errorf("%w: no tablet holds table %d row %q", ErrUnavailable, p.Table, p.Row)
 		} else if err = adminError(err); permanent(err) {
 			return nil, err
