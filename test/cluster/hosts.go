@@ -19,14 +19,14 @@ type Hosts struct {
 // ErrUnable is wrapped by what this machine can't do: no root, or a tool is missing.
 var ErrUnable = errors.New("cluster: not possible here")
 
-// NewHosts makes so many hosts. It needs root, and ip and iptables.
+// NewHosts makes so many hosts. It needs root, and ip, iptables and nsenter.
 func NewHosts(count int) (*Hosts, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: network namespaces need root", ErrUnable)
 	}
-	for _, tool := range []string{"ip", "iptables"} {
+	for _, tool := range []string{"ip", "iptables", "nsenter"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return nil, fmt.Errorf("%w: %s is missing (Debian: iproute2, iptables)", ErrUnable, tool)
+			return nil, fmt.Errorf("%w: %s is missing (Debian: iproute2, iptables, util-linux)", ErrUnable, tool)
 		}
 	}
 	if err := sweep(); err != nil {

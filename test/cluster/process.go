@@ -66,14 +66,15 @@ func (p *Process) Start() error {
 	}
 	words := []string{self}
 	if h := p.cluster.hosts; h != nil {
-		words = append([]string{"ip", "netns", "exec", h.Namespace(p.Index)}, words...)
+		// Not by `ip netns exec`, which makes a mount namespace too: there, the disks of other nodes would stay mounted.
+		words = append([]string{"nsenter", "--net=/run/netns/" + h.Namespace(p.Index)}, words...)
 	}
 	log, err := os.OpenFile(filepath.Join(p.cluster.cfg.Dir, fmt.Sprintf("node-%d.log", p.Index)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(words[0], words[1:]...) // ip replaces itself by the program: the pid is the node's
+	cmd := exec.Command(words[0], words[1:]...) // nsenter replaces itself by the program: the pid is the node's
 	cmd.Env = append(append(os.Environ(), p.cluster.cfg.Env...), childArgs+"="+strings.Join(p.cluster.args(p), "\x1f"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -11,7 +11,6 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
@@ -151,8 +150,8 @@ func (a *arena) start(ctx context.Context, nodes ...*cluster.Process) error {
 func (a *arena) replicated(ctx context.Context) error {
 	want := min(a.nodes, 3)
 	for {
-		found, err := a.db.Client().Transport().Locate(ctx, mvcc.MetaTable, "", 1<<10)
-		missing := len(found) == 0
+		found, err := walk(ctx, a.db)
+		missing := false
 		for _, d := range found {
 			voters := 0
 			for _, r := range d.Replicas {

@@ -9,6 +9,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/test/cluster"
 	"github.com/percolator-go/percolator/test/workload"
 )
@@ -17,6 +18,22 @@ import (
 func busy(err error) bool {
 	return errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, percolator.ErrOverloaded) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, percolator.ErrInvalid)
+}
+
+// walk asks every tablet itself what it is, from the first to the last: the map that nodes have cached may be older.
+func walk(ctx context.Context, db *percolator.DB) (found []*pb.TabletDescriptor, err error) {
+	at := wire.Position{Table: mvcc.MetaTable}
+	for {
+		r, _, err := db.Client().Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}})
+		if err != nil {
+			return found, err
+		}
+		d := r.GetStatus().GetTablet()
+		if found = append(found, d); d.EndUnbounded {
+			return found, nil
+		}
+		at = wire.Position{Table: mvcc.TableID(d.EndTable), Row: string(d.EndRow)}
+	}
 }
 
 // splitSomewhere splits the workloads' table, or now and then the observers'.
@@ -40,7 +57,7 @@ func (a *arena) moveSomething(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	t := a.db.Client().Transport()
-	found, err := t.Locate(ctx, mvcc.MetaTable, "", 1<<10)
+	found, err := walk(ctx, a.db)
 	nodes, nodesErr := a.members(ctx)
 	if err != nil || nodesErr != nil || len(found) == 0 {
 		a.log("nothing to move: %v", errors.Join(err, nodesErr))

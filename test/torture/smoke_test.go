@@ -25,9 +25,9 @@ func TestSmoke(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
-	for _, tool := range []string{"ip", "iptables"} {
+	for _, tool := range []string{"ip", "iptables", "nsenter"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is missing (Debian: iproute2, iptables)", tool)
+			t.Skipf("%s is missing (Debian: iproute2, iptables, util-linux)", tool)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
