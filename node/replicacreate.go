@@ -164,7 +164,8 @@ func (r *replicas) askAbout(id, replica uint64) {
 	if err != nil || d == nil {
 		return // it is asked again
 	}
-	if d.TabletId == id && d.Epoch > s.Descriptor.GetEpoch() && replicaNode(d, replica) == 0 {
+	// A record from before the replica was added does not list it either: then its id has not been given away yet.
+	if d.TabletId == id && d.Epoch > s.Descriptor.GetEpoch() && replica < d.NextReplicaId && replicaNode(d, replica) == 0 {
 		r.logger.Info("a replica missed that it was removed", "tablet", id, "replica", replica)
 		r.Removed(id, replica)
 	}

@@ -332,6 +332,37 @@ func TestMissedRemoval(t *testing.T) {
 	})
 }
 
+// TestWaitingIsNotRemoved: a record of meta's from before a replica was added says nothing about it, although a replica that
+// waits for its first snapshot knows of no epoch at all.
+func TestWaitingIsNotRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicaRig(t)
+		added := of(3, 5, "m", "z", 100)
+		added.NextReplicaId = 101
+		r.Deliver(message(added, 100))
+		synctest.Wait()
+		r.owner.mu.Lock()
+		r.owner.meta[3] = of(3, 4, "m", "z")
+		r.owner.mu.Unlock()
+		<-time.After(2 * quietFor)
+		synctest.Wait()
+		if r.replica(3) != 100 {
+			t.Error("a replica that was just added is destroyed for good")
+		}
+		r.owner.mu.Lock()
+		asked := r.owner.asked
+		gone := of(3, 6, "m", "z")
+		gone.NextReplicaId = 101
+		r.owner.meta[3] = gone
+		r.owner.mu.Unlock()
+		<-time.After(2 * askAgain)
+		synctest.Wait()
+		if r.replica(3) != 0 || asked == 0 {
+			t.Errorf("replica %d is still here after its removal; meta was asked %d times before", r.replica(3), asked)
+		}
+	})
+}
+
 // snapshotOf makes the pieces of a snapshot as the sender does, with so many entries each.
 func snapshotOf(t *testing.T, d *pb.TabletDescriptor, replica, index uint64, entries []*wire.Effect, each int) (out []*wire.SnapshotChunk) {
 	t.Helper()
