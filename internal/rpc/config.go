@@ -111,9 +111,16 @@ type ServerConfig struct {
 	// nil: they are not looked at.
 	Latest func(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error)
 	Logger *slog.Logger
+
+	// keepalive is after how much silence a client is asked for a sign of life, keepaliveAnswer how long it may take; tests
+	// shorten them.
+	keepalive, keepaliveAnswer time.Duration
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {
+	if c.keepalive <= 0 {
+		c.keepalive, c.keepaliveAnswer = keepaliveTime, keepaliveTimeout
+	}
 	if c.MaxInFlight <= 0 {
 		c.MaxInFlight = 4096
 	}

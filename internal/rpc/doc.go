@@ -9,6 +9,10 @@
 //  3. Nothing that arrives on the port ends the process: handlers recover, sizes are limited, and a remote client can
 //     change user tables only.
 //  4. Operations of many callers share messages by natural batching: whatever waits when the sender comes round.
+//  5. A client that vanishes without closing its connection (stopped, or its network gone) is noticed within 15 s: after 10 s
+//     of silence it is asked for a sign of life, and 5 s later its connection is closed. Its operations under way are given
+//     up and its place is free. What it holds elsewhere ends by itself: locks at their expiry, unless they are renewed, and
+//     the history that it keeps at the end of its lease.
 //
 // A crash of the server is a broken stream to its clients; a crash of a client ends its stream's operations early,
 // which is a lost reply to nobody.

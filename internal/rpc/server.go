@@ -38,7 +38,7 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
 		grpc.MaxConcurrentStreams(cfg.MaxStreams), grpc.ConnectionTimeout(connectTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: cfg.keepalive, Timeout: cfg.keepaliveAnswer}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), permitUnary(cfg)),
 		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), permitStream(cfg)),
