@@ -1,0 +1,286 @@
+package grow_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/test/cluster"
+)
+
+const (
+	tablets = 15 // of the table
+	callers = 8
+	// patience is how long a caller waits; its pause is how long it rests between two transactions.
+	patience = 10 * time.Second
+	rest     = 5 * time.Millisecond
+	// settling is how long the cluster may take to be even after a change: a tablet is moved once a minute at most.
+	settling = 5 * time.Minute
+)
+
+var cell = percolator.Column{Table: "t", Name: "n"}
+
+func TestMain(m *testing.M) {
+	cluster.Main(nil)
+	os.Exit(m.Run())
+}
+
+// TestGrowAndShrink: one process becomes three, then five, then three again, under writes. No patient caller sees an error,
+// replicas, leaders and data are spread evenly each time, all that was acknowledged is there, and all replicas are equal.
+func TestGrowAndShrink(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes: five processes, and what was moved rests for a minute")
+	}
+	ctx := t.Context()
+	c, db := start(ctx, t)
+	w := startCallers(ctx, t, db)
+	grow := func(from, to int) {
+		for _, p := range c.Nodes()[from:to] {
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		await(ctx, t, db, c.Nodes()[:to])
+	}
+	grow(1, 3)
+	grow(3, 5)
+	for _, p := range c.Nodes()[3:] {
+		drain(ctx, t, db, p)
+		if err := p.Terminate(time.Minute); err != nil {
+			t.Error(err)
+		}
+	}
+	await(ctx, t, db, c.Nodes()[:3])
+	w.end(ctx)
+	verify(ctx, t, db)
+}
+
+func start(ctx context.Context, t *testing.T) (*cluster.Cluster, *percolator.DB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	c, err := cluster.New(cluster.Config{Nodes: 1, Spare: 4, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	addrs := []string{c.Node(0).Listen, c.Node(1).Listen, c.Node(2).Listen}
+	db, err := percolator.Dial(ctx, addrs, c.ClientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	spec := percolator.TableSpec{Name: cell.Table}
+	for i := 1; i < tablets; i++ {
+		spec.SplitKeys = append(spec.SplitKeys, row(i, ""))
+	}
+	if err := db.CreateTable(ctx, spec); err != nil {
+		t.Fatal(err)
+	}
+	return c, db
+}
+
+// row is the i-th tablet's.
+func row(i int, name string) string { return fmt.Sprintf("%02d/%s", i, name) }
+
+// writers count up rows of their own, one in each tablet, and keep what was acknowledged.
+type writers struct {
+	t    *testing.T
+	db   *percolator.DB
+	stop context.CancelFunc
+	runs sync.WaitGroup
+	sums [callers][tablets]int
+}
+
+func startCallers(ctx context.Context, t *testing.T, db *percolator.DB) *writers {
+	w := &writers{t: t, db: db}
+	ctx, w.stop = context.WithCancel(ctx)
+	t.Cleanup(func() { // also when the test fails
+		w.stop()
+		w.runs.Wait()
+	})
+	for id := range callers {
+		w.runs.Go(func() {
+			for i := 0; ; i = (i + 1) % tablets {
+				if err := w.count(id, i); err != nil {
+					t.Errorf("a patient caller, row %d: %v", i, err)
+					return
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(rest):
+				}
+			}
+		})
+	}
+	return w
+}
+
+func (w *writers) count(id, i int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	name := row(i, strconv.Itoa(id))
+	err := w.db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+		value, _, err := tx.Get(ctx, name, cell)
+		if err != nil {
+			return err
+		}
+		n, _ := strconv.Atoi(string(value))
+		tx.Set(name, cell, strconv.AppendInt(nil, int64(n+1), 10))
+		return nil
+	})
+	if err == nil {
+		w.sums[id][i]++
+	}
+	return err
+}
+
+// end waits for the callers and compares.
+func (w *writers) end(ctx context.Context) {
+	w.stop()
+	w.runs.Wait()
+	s, err := w.db.Snapshot(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	total := 0
+	for id := range callers {
+		for i, want := range w.sums[id] {
+			total += want
+			value, _, err := s.Get(ctx, row(i, strconv.Itoa(id)), cell)
+			if got, _ := strconv.Atoi(string(value)); err != nil || got != want {
+				w.t.Errorf("row %d of caller %d holds %d and %d were acknowledged: %v", i, id, got, want, err)
+			}
+		}
+	}
+	w.t.Logf("%d transactions", total)
+}
+
+// await waits until the nodes hold and lead about the same.
+func await(ctx context.Context, t *testing.T, db *percolator.DB, nodes []*cluster.Process) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, settling)
+	defer cancel()
+	began := time.Now()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		r, err := db.Client().Transport().Nodes(ctx, &pb.NodesRequest{})
+		why := ""
+		if err == nil {
+			if why = uneven(r.GetNodes(), nodes); why == "" {
+				t.Logf("%d nodes are even after %v", len(nodes), time.Since(began).Round(100*time.Millisecond))
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%d nodes are not even: %s, %v", len(nodes), why, err)
+		}
+	}
+}
+
+// uneven says why the nodes are; empty: they are within 20%, or one tablet, of each other.
+func uneven(all []*pb.Node, want []*cluster.Process) string {
+	const user, voters = tablets + 1, 3 // and meta; a table's first tablet is there before it
+	held, replicas := map[string]*pb.Node{}, 0
+	for _, n := range all {
+		held[n.Listen] = n
+		replicas += int(n.Replicas)
+	}
+	if replicas < user*voters {
+		return fmt.Sprintf("%d replicas in all", replicas)
+	}
+	figures := map[string]func(*pb.Node) float64{
+		"replicas": func(n *pb.Node) float64 { return float64(n.Replicas) },
+		"leaders":  func(n *pb.Node) float64 { return float64(n.Leaders) },
+		"bytes":    func(n *pb.Node) float64 { return float64(n.SizeBytes) },
+	}
+	for what, of := range figures {
+		sum := 0.0
+		for _, p := range want {
+			n := held[p.Listen]
+			if n == nil || !n.Alive || n.State != pb.NodeState_NODE_STATE_ACTIVE {
+				return fmt.Sprintf("node %d: %v", p.Index, n)
+			}
+			sum += of(n)
+		}
+		mean, one := sum/float64(len(want)), 1.0
+		if what == "bytes" {
+			one = sum / float64(replicas) // a tablet's, on average
+		}
+		for _, p := range want {
+			if off := math.Abs(of(held[p.Listen]) - mean); off > max(one, mean/5) {
+				return fmt.Sprintf("node %d has %.0f %s, and all have %.1f on average", p.Index, of(held[p.Listen]), what, mean)
+			}
+		}
+	}
+	return ""
+}
+
+// drain has everything moved away from the node.
+func drain(ctx context.Context, t *testing.T, db *percolator.DB, p *cluster.Process) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, settling)
+	defer cancel()
+	began := time.Now()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		r, err := db.Client().Transport().Nodes(ctx, &pb.NodesRequest{})
+		for _, n := range r.GetNodes() {
+			if n.Listen != p.Listen {
+				continue
+			}
+			if n.State == pb.NodeState_NODE_STATE_DRAINED {
+				t.Logf("node %d is drained after %v", p.Index, time.Since(began).Round(100*time.Millisecond))
+				return
+			}
+			if n.State == pb.NodeState_NODE_STATE_ACTIVE {
+				_, err = db.Client().Transport().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: n.NodeId})
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("node %d is not drained: %v, %v", p.Index, r.GetNodes(), err)
+		}
+	}
+}
+
+// verify compares the replicas of every tablet, as `percolator verify` does.
+func verify(ctx context.Context, t *testing.T, db *percolator.DB) {
+	t.Helper()
+	all, err := db.Client().Transport().Locate(ctx, mvcc.MetaTable, "", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < tablets+1 {
+		t.Fatalf("%d tablets", len(all))
+	}
+	for _, d := range all {
+		r, err := db.Client().Transport().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId})
+		if err != nil || !r.Equal || len(r.Replicas) != 3 {
+			t.Errorf("tablet %d: %v, %v", d.TabletId, r, err)
+		}
+	}
+	t.Logf("%d tablets with 3 equal replicas each", len(all))
+}
