@@ -160,7 +160,12 @@ func turnedAway(e *pb.Error) bool {
 
 // ask makes a unary call at the address in use.
 func ask[Q, A any](ctx context.Context, c *Client, call func(pb.PercolatorClient, context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
-	ctx, cancel := context.WithTimeout(ctx, unaryTimeout)
+	return askWithin(ctx, c, unaryTimeout, call, req)
+}
+
+// askWithin is ask with another bound.
+func askWithin[Q, A any](ctx context.Context, c *Client, bound time.Duration, call func(pb.PercolatorClient, context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	l := c.link()
 	resp, err := call(l.rpc, ctx, req)
@@ -271,9 +276,9 @@ func (c *Client) MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb
 	return ask(ctx, c, pb.PercolatorClient.MoveTablet, req)
 }
 
-// VerifyTablet compares a tablet's replicas.
+// VerifyTablet compares a tablet's replicas, which may have to catch up and read all that they hold.
 func (c *Client) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
-	return ask(ctx, c, pb.PercolatorClient.VerifyTablet, req)
+	return askWithin(ctx, c, verifyTimeout, pb.PercolatorClient.VerifyTablet, req)
 }
 
 // Worker is this process: node 0, and a number of its own.
