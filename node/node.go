@@ -64,6 +64,7 @@ type Node struct {
 	host     *host
 	replicas *replicas
 	oracle   *oracle.Oracle
+	judge    *clockJudge
 	lockd    *lockd.Lockd
 	client   *txn.Client
 	db       *percolator.DB
@@ -151,7 +152,10 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	var err error
-	n.oracle, err = oracle.Spawn(n.system, metaMark{n.router, &n.metaAlone}, oracle.Config{Batch: n.cfg.Batch.Oracle, Clock: n.parts.Clock, Logger: n.cfg.Logger, Dispatcher: n.turns})
+	n.judge = n.newClockJudge()
+	n.oracle, err = oracle.Spawn(n.system, metaMark{n.router, &n.metaAlone}, oracle.Config{
+		Batch: n.cfg.Batch.Oracle, Clock: n.parts.Clock, Logger: n.cfg.Logger, Dispatcher: n.turns, Judge: n.judge.Judge,
+	})
 	if err != nil {
 		return err
 	}
@@ -264,6 +268,9 @@ func (n *Node) stop() error {
 		n.oraclePort.Store(nil)
 		n.oracleNow.Store(nil)
 		add(n.oracle.Stop())
+	}
+	if n.judge != nil {
+		n.judge.close()
 	}
 	if n.host != nil {
 		add(n.system.Root.StopFuture(n.host.pid).Wait())

@@ -127,6 +127,12 @@ func (h *peerHandler) Request(from uint64, deadline time.Time, req *wire.PeerReq
 		return
 	}
 	switch body := req.Body.(type) {
+	case *wire.PeerRequest_Status:
+		if body.Status.GetBrief() {
+			reply(h.n.briefStatus())
+			return
+		}
+		h.n.changes.ask(deadline, req, reply)
 	case *wire.PeerRequest_Tablet:
 		h.tablet(deadline, body.Tablet, reply)
 	case *wire.PeerRequest_Timestamps:
@@ -135,11 +141,18 @@ func (h *peerHandler) Request(from uint64, deadline time.Time, req *wire.PeerReq
 		h.lockd(deadline, body.Lockd, reply)
 	case *wire.PeerRequest_Snapshot:
 		h.n.receiveSnapshot(from, deadline, body.Snapshot, reply)
-	case *wire.PeerRequest_Status, *wire.PeerRequest_Honour:
+	case *wire.PeerRequest_Honour:
 		h.n.changes.ask(deadline, req, reply)
 	default:
 		reply(refused(pb.Error_CODE_INVALID, "unknown question"))
 	}
+}
+
+// briefStatus is who this node is, and what time it is here.
+func (n *Node) briefStatus() *wire.PeerResponse {
+	return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: &pb.NodeStatusResponse{
+		ClusterId: n.identity.ClusterID, NodeId: n.identity.NodeID, Incarnation: n.identity.Incarnation, UnixMs: n.now().UnixMilli(),
+	}}}
 }
 
 func refused(code pb.Error_Code, format string, args ...any) *wire.PeerResponse {

@@ -28,7 +28,8 @@ type rig struct {
 	stores  []*store.Store
 	nodes   []*node.Node // nil: it is down
 	cluster string
-	listen  map[int]string // where a node is to listen again; else anywhere
+	listen  map[int]string        // where a node is to listen again; else anywhere
+	ahead   map[int]time.Duration // of the clocks of nodes
 }
 
 // newRig starts so many nodes. The first begins a cluster, the others are taken into it.
@@ -94,7 +95,9 @@ func (r *rig) start(i int) *node.Node {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	ahead := r.ahead[i]
 	n, err := node.OpenWith(ctx, cfg, node.Parts{
+		Clock:   func() time.Time { return time.Now().Add(ahead) },
 		Store:   r.stores[i],
 		Link:    func(self peer.Self) (peer.Link, error) { return r.network.Link(self.NodeID), nil },
 		Members: func(self cluster.Member) (cluster.Members, error) { return r.members.join(self), nil },

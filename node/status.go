@@ -40,7 +40,7 @@ func (n *Node) status(ctx context.Context) (*pb.NodeStatusResponse, error) {
 			out.Tablets = append(out.Tablets, r.GetStatus())
 		}
 	}
-	out.UnixMs = time.Now().UnixMilli()
+	out.UnixMs = n.now().UnixMilli()
 	if linked, err := n.linked(ctx); err == nil {
 		out.Linked = slices.Sorted(maps.Keys(linked))
 	}

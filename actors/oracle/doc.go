@@ -8,6 +8,8 @@
 //  3. Leadership is confirmed once per batch, by a ReadIndex that began after the batch was closed, before it is answered. The
 //     only voter of the meta tablet is its own ReadIndex: it is looked at, by the actor, or by Now under the memory's lock.
 //  4. Time never goes back: physical time is max(mark, wall clock at take-over) plus monotonic time since.
+//  5. Where there are several voters nothing is given out, and no mark raised, in a term before Config.Judge has let this
+//     node's clock in. The mark itself says nothing about clocks: it may be ahead because of another's.
 //
 // A crash loses what is left below the mark: timestamps jump forward to it.
 //

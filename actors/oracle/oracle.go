@@ -40,6 +40,10 @@ type Config struct {
 	Ahead  time.Duration    // how far the mark is raised ahead of the last timestamp; default 3 s
 	Clock  func() time.Time // with a monotonic reading; default time.Now
 	Logger *slog.Logger
+	// Judge decides, before the first timestamps of a term, whether time may follow this node's clock (design section 6). An
+	// error: it may not, and whoever asked is told; the next to ask have it decided anew. It must not block; then is called
+	// once, on any goroutine. nil: it may. The only voter of the meta tablet is not judged: nobody else could lead.
+	Judge func(term uint64, then func(error))
 	// Dispatcher runs the oracle's turns; nil: the library's own.
 	Dispatcher *actorkit.Dispatcher
 }
@@ -144,6 +148,15 @@ type receiver struct {
 	self   *actor.PID
 	root   *actor.RootContext
 	closed []*Call // the batch under way
+
+	judged  uint64 // the last term whose timestamps may follow this node's clock
+	judging bool   // the batch under way waits for the judgement
+}
+
+// judgement is what Config.Judge has said of a term.
+type judgement struct {
+	term uint64
+	err  error
 }
 
 // raise asks the actor to have the mark raised ahead of need: Now has found it low.
@@ -154,6 +167,7 @@ type confirmed struct {
 	term, mark uint64
 	err        error
 	ahead      bool // nobody waits for this one
+	alone      bool // by the only voter
 }
 
 // errPanic is what callers get when the oracle has broken one of its own invariants: nothing was given out.
@@ -167,6 +181,7 @@ func (r *receiver) Receive(c actor.Context) {
 			r.memory.Lock()
 			r.memory.term = 0
 			r.memory.Unlock()
+			r.judging = false
 			r.finish(func(call *Call) { call.Fail(errPanic) })
 		}
 	}()
@@ -183,6 +198,8 @@ func (r *receiver) dispatch(c actor.Context) {
 		}
 	case *confirmed:
 		r.onConfirmed(m)
+	case *judgement:
+		r.onJudgement(m)
 	case *raise:
 		r.confirm(m.to, true)
 	case *actor.Started:
@@ -211,7 +228,7 @@ func (r *receiver) next() {
 	}
 	r.closed = r.batch.Take()
 	if term, mark, ok := r.meta.Confirmed(); ok {
-		r.onConfirmed(&confirmed{term: term, mark: mark})
+		r.onConfirmed(&confirmed{term: term, mark: mark, alone: true})
 		return
 	}
 	r.confirm(0, false)
@@ -235,7 +252,34 @@ func (r *receiver) onConfirmed(m *confirmed) {
 		r.finish(func(call *Call) { call.Fail(m.err) })
 		return
 	}
+	if m.alone {
+		r.judged = max(r.judged, m.term)
+	}
+	if r.cfg.Judge != nil && m.term > r.judged {
+		r.judge(m.term)
+		return
+	}
 	r.serve(m)
+}
+
+// judge holds the batch until it is known whether time may follow this node's clock.
+func (r *receiver) judge(term uint64) {
+	root, self := r.root, r.self
+	r.judging = true
+	r.cfg.Judge(term, func(err error) { root.Send(self, &judgement{term, err}) })
+}
+
+func (r *receiver) onJudgement(m *judgement) {
+	if !r.judging {
+		return // the batch has ended by a panic
+	}
+	r.judging = false
+	if m.err != nil {
+		r.finish(func(call *Call) { call.Fail(m.err) })
+		return
+	}
+	r.judged = max(r.judged, m.term)
+	r.confirm(0, false) // leadership may have gone meanwhile
 }
 
 // serve answers the batch if all its timestamps lie below the mark; otherwise the mark is raised first.

@@ -376,3 +376,50 @@ func TestMemoryGoesWithTheTerm(t *testing.T) {
 		t.Errorf("KEPT-MEMORY: %d in term 3, and term 2 may have given out all up to %d", first, given)
 	}
 }
+
+// TestJudgedBeforeTheFirstTimestamp: nothing is given out, and no mark raised, in a term before the clock is let in; who asks
+// is told, and the next are judged anew. A term is judged once; the only voter is not.
+func TestJudgedBeforeTheFirstTimestamp(t *testing.T) {
+	meta := &fakeMeta{term: 1}
+	bad, judged := errors.New("ahead"), []uint64{}
+	var verdict error
+	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
+	o, err := Spawn(system, meta, Config{Clock: at(2026).Now, Judge: func(term uint64, then func(error)) {
+		judged = append(judged, term) // in the actor's turn
+		then(verdict)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer system.Shutdown()
+	defer func() {
+		if err := o.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	verdict = bad
+	for range 2 {
+		if ts, err := ask(o, 1); !errors.Is(err, bad) {
+			t.Errorf("%d, %v before the clock was let in", ts, err)
+		}
+	}
+	meta.change(func() {
+		if meta.mark != 0 {
+			t.Errorf("the mark was raised to %d", meta.mark)
+		}
+	})
+	verdict = nil
+	for range 3 {
+		take(t, o, 1)
+	}
+	meta.change(func() { meta.term = 2 })
+	take(t, o, 1)
+	if fmt.Sprint(judged) != "[1 1 1 2]" {
+		t.Errorf("judged terms %v", judged)
+	}
+	meta.change(func() { meta.term, meta.alone = 3, true })
+	take(t, o, 1)
+	if len(judged) != 4 {
+		t.Errorf("the only voter was judged: %v", judged)
+	}
+}

@@ -26,7 +26,12 @@ var ErrNoTransfer = errors.New("tablet: leadership was not handed over")
 // TransferAway has the tablet's leader, if it is the replica at port, hand over to whichever voter has most of its log. It
 // returns the node that leads after it.
 func TransferAway(ctx context.Context, port *Port) (leaderNode uint64, err error) {
-	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_TransferLeader{TransferLeader: &pb.TransferLeaderRequest{}}}, true)
+	return TransferTo(ctx, port, 0)
+}
+
+// TransferTo is TransferAway to the voter on the node; 0: to whichever.
+func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64, err error) {
+	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_TransferLeader{TransferLeader: &pb.TransferLeaderRequest{NodeId: node}}}, true)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrNoTransfer, err)
 	}

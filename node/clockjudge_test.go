@@ -1,0 +1,140 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/percolator-go/percolator/cluster"
+)
+
+// clocks are nodes 1 (the judge's own) to n, each with a clock that is so far from the true time; meta is led by 1.
+type clocks struct {
+	ahead   map[uint64]time.Duration
+	silent  map[uint64]bool // does not answer
+	refuses map[uint64]bool // can't lead
+	given   []uint64
+}
+
+func (c *clocks) judge(t *testing.T) *clockJudge {
+	t.Helper()
+	others := func() (out []uint64) {
+		for node := range c.ahead {
+			if node != 1 {
+				out = append(out, node)
+			}
+		}
+		return out
+	}
+	j := &clockJudge{
+		self: 1, now: func() time.Time { return time.Now().Add(c.ahead[1]) }, limit: maxClockAhead, logger: slog.New(slog.DiscardHandler),
+		peers: others, voters: others,
+		ask: func(ctx context.Context, node uint64) (int64, error) {
+			if c.silent[node] {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
+			return time.Now().Add(c.ahead[node]).UnixMilli(), nil
+		},
+		handOver: func(_ context.Context, node uint64) (uint64, error) {
+			if c.refuses[node] {
+				return 0, errors.New("it can't")
+			}
+			c.given = append(c.given, node)
+			return node, nil
+		},
+	}
+	j.life, j.end = context.WithCancel(t.Context())
+	return j
+}
+
+// verdict is what the judge says, and how long it has taken.
+func verdict(j *clockJudge) (err error, took time.Duration) {
+	began, said := time.Now(), make(chan error, 1)
+	j.Judge(1, func(err error) { said <- err })
+	return <-said, time.Since(began)
+}
+
+// TestClockAheadDeclines: a node whose clock is ahead of the others' gives the leadership to one whose clock is not; any other
+// serves, and so does one that nobody answers, after a second. Catches broken_ahead_clock.
+func TestClockAheadDeclines(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	of := func(ahead ...time.Duration) map[uint64]time.Duration {
+		out := map[uint64]time.Duration{}
+		for i, d := range ahead {
+			out[uint64(i+1)] = d
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name   string
+		clocks clocks
+		heir   uint64 // 0: the node serves
+		atMost time.Duration
+	}{
+		{name: "all the same", clocks: clocks{ahead: of(0, 0, 0)}},
+		{name: "a little ahead", clocks: clocks{ahead: of(maxClockAhead-time.Second, 0, 0)}},
+		{name: "far behind", clocks: clocks{ahead: of(-year, 0, 0)}},
+		{name: "the only voter", clocks: clocks{ahead: of(year)}},
+		{name: "a year ahead", clocks: clocks{ahead: of(year, 0, 0)}, heir: 2},
+		{name: "just too far ahead", clocks: clocks{ahead: of(maxClockAhead+time.Second, 0, 0)}, heir: 2},
+		{name: "another is ahead as well", clocks: clocks{ahead: of(year, year, 0, 0, 0)}, heir: 3},
+		{name: "another is far behind", clocks: clocks{ahead: of(0, -year, 0)}},
+		{name: "one that answers", clocks: clocks{ahead: of(year, 0, 0), silent: map[uint64]bool{2: true}}, heir: 3, atMost: judgeAsk},
+		{name: "nobody answers", clocks: clocks{ahead: of(year, 0, 0), silent: map[uint64]bool{2: true, 3: true}}, atMost: judgeAsk},
+		{name: "the first can't", clocks: clocks{ahead: of(year, 0, 0), refuses: map[uint64]bool{2: true}}, heir: 3},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j := c.clocks.judge(t)
+			defer j.close()
+			err, took := verdict(j)
+			if took > c.atMost {
+				t.Errorf("%s: judged in %v", c.name, took)
+			}
+			if c.heir == 0 {
+				if err != nil || len(c.clocks.given) > 0 {
+					t.Errorf("%s: declined: %v", c.name, err)
+				}
+				return
+			}
+			var away *cluster.NotLeader
+			if !errors.As(err, &away) || away.Leader != c.heir || len(c.clocks.given) != 1 {
+				t.Errorf("AHEAD-CLOCK: %s: %v, and not handed to node %d; handed to %v", c.name, err, c.heir, c.clocks.given)
+			}
+		})
+	}
+}
+
+// TestClockAheadWithoutHeir: a node that is ahead serves when nobody else can lead, after some tries; what comes back to it is
+// handed over again, with growing pauses.
+func TestClockAheadWithoutHeir(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clocks{ahead: map[uint64]time.Duration{1: time.Hour, 2: 0, 3: 0}, refuses: map[uint64]bool{2: true, 3: true}}
+		j := c.judge(t)
+		defer j.close()
+		for n := 1; n <= judgeTries; n++ {
+			if err, _ := verdict(j); (err == nil) != (n == judgeTries) {
+				t.Errorf("try %d: %v", n, err)
+			}
+		}
+		c.refuses = nil
+		last := time.Duration(0)
+		for n := range 12 {
+			err, took := verdict(j)
+			if err == nil || (n > 1 && took < last) || took > judgeMaxPause {
+				t.Errorf("return %d: %v after %v, and %v the time before", n, err, took, last)
+			}
+			last = took
+		}
+		if last != judgeMaxPause {
+			t.Errorf("the pause has grown to %v", last)
+		}
+		<-time.After(2 * judgeForget)
+		if _, took := verdict(j); took != 0 {
+			t.Errorf("what was long ago still counts: a pause of %v", took)
+		}
+	})
+}
