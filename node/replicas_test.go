@@ -37,6 +37,7 @@ type owner struct {
 	news  *sync.Cond
 	asked int
 	hold  func() // called while a replica is stopped
+	slow  error  // what comes of stopping one
 	gone  []uint64
 	fault error // of the next opening
 }
@@ -61,13 +62,13 @@ func (o *owner) openReplica(id uint64) error {
 
 func (o *owner) stopReplica(id uint64) error {
 	o.mu.Lock()
-	hold := o.hold
+	hold, slow := o.hold, o.slow
 	o.runs[id] = false
 	o.mu.Unlock()
 	if hold != nil {
 		hold()
 	}
-	return nil
+	return slow
 }
 
 func (o *owner) destroyed(id uint64) {
@@ -359,6 +360,35 @@ func TestWaitingIsNotRemoved(t *testing.T) {
 		synctest.Wait()
 		if r.replica(3) != 0 || asked == 0 {
 			t.Errorf("replica %d is still here after its removal; meta was asked %d times before", r.replica(3), asked)
+		}
+	})
+}
+
+// TestSlowStop: a replica whose actor takes too long to end, and so ends later, is opened again when it has.
+func TestSlowStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicaRig(t)
+		d := of(3, 4, "m", "z", 7)
+		r.Deliver(message(d, 7))
+		r.settle()
+		slow := func(err error) {
+			r.owner.mu.Lock()
+			defer r.owner.mu.Unlock()
+			r.owner.slow = err
+		}
+		slow(errors.New("it takes long"))
+		for _, c := range snapshotOf(t, d, 7, 40, rowsBetween(0, 10), 100) {
+			if a := r.send(c); a.Refused == "" {
+				t.Fatalf("answered with %v", a)
+			}
+		}
+		slow(nil)
+		<-time.After(2 * lookInterval)
+		synctest.Wait()
+		r.owner.mu.Lock()
+		defer r.owner.mu.Unlock()
+		if !r.owner.runs[3] {
+			t.Error("the replica stays closed")
 		}
 	})
 }

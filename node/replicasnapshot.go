@@ -258,10 +258,10 @@ func (r *replicas) replace(id uint64, snapshot *tablet.Arrival) (bool, error) {
 	if err := snapshot.Fits(); err != nil {
 		return false, err
 	}
-	if err := r.stop(id); err != nil {
-		return false, err
+	needed, err := false, r.stop(id)
+	if err == nil { // else it may stop yet
+		needed, err = r.exchange(id, snapshot)
 	}
-	needed, err := r.exchange(id, snapshot)
 	if err == nil {
 		err = r.open(id, have)
 	}
