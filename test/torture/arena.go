@@ -85,6 +85,18 @@ func (a *arena) log(format string, args ...any) {
 
 func (a *arena) left() time.Duration { return max(time.Until(a.until), 0) }
 
+// dial connects, patiently: clients come while nodes are down, too.
+func (a *arena) dial(ctx context.Context) (*percolator.DB, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		db, err := a.c.Dial(ctx)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, percolator.ErrUnavailable) {
+			return db, err
+		}
+	}
+}
+
 // random is a duration below d.
 func (a *arena) random(d time.Duration) time.Duration { return time.Duration(a.rng.Int64N(int64(d))) }
 

@@ -73,7 +73,7 @@ func loadOne(ctx context.Context, a *arena, w workload.Workload, seed uint64) (c
 		}
 	}()
 	for range clients {
-		db, err := a.c.Dial(ctx)
+		db, err := a.dial(ctx)
 		if err != nil {
 			return c, err
 		}

@@ -44,7 +44,7 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 3, "that begin the cluster")
 	flag.StringVar(&o.dir, "dir", "", "to keep the runs' files in; empty: a temporary one, removed if all is well")
 	flag.StringVar(&o.out, "out", "", "a file that the table is written to as well")
-	flag.IntVar(&o.oneIn, "one-in", 6, "how many of the default corpus' pages the web index gets: one in this many")
+	flag.IntVar(&o.oneIn, "one-in", 10, "how many of the default corpus' pages the web index gets: one in this many")
 	flag.BoolVar(&o.plain, "insecure", false, "no certificates")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

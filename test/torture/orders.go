@@ -83,6 +83,28 @@ func (a *arena) moveSomething(ctx context.Context) error {
 	return nil // placement may refuse: another change is under way
 }
 
+// share waits until every node holds something: placement lets tablets rest for a minute after each change.
+func (a *arena) share(ctx context.Context) {
+	for began := time.Now(); ctx.Err() == nil && a.left() > 0; {
+		nodes, err := a.members(ctx)
+		idle, held := 0, []uint32(nil)
+		for _, n := range nodes {
+			if !n.Alive {
+				continue
+			}
+			if held = append(held, n.Replicas); n.Replicas == 0 {
+				idle++
+			}
+		}
+		if err == nil && idle == 0 {
+			a.log("after %v the nodes hold %v replicas", time.Since(began), held)
+			return
+		}
+		_ = a.wait(ctx, 300*time.Millisecond)
+	}
+	a.log("the new node has got nothing yet")
+}
+
 // drain waits until the node holds nothing.
 func (a *arena) drain(ctx context.Context, p *cluster.Process) error {
 	const patience = 90 * time.Second

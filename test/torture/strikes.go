@@ -128,8 +128,9 @@ func addAndDrain(ctx context.Context, a *arena) error {
 		a.log("added node %d", p.Index)
 		nodes = append(nodes, p)
 	}
+	a.share(ctx)
 	p := nodes[a.rng.IntN(len(nodes))]
-	return errors.Join(a.hold(ctx), a.drain(ctx, p), p.Terminate(30*time.Second), p.Wipe())
+	return errors.Join(a.drain(ctx, p), p.Terminate(30*time.Second), p.Wipe())
 }
 
 // rollingRestart ends each node with SIGTERM and starts it again, one after the other.

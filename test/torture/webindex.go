@@ -16,8 +16,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// observersEnv says which observers a node links beside those that count.
-const observersEnv = "PERCOLATOR_TORTURE_OBSERVERS"
+// observersEnv says which observers a node links beside those that count. (What begins with PERCOLATOR_ is a node's setting.)
+const observersEnv = "TORTURE_OBSERVERS"
 
 // observers registers what this process, a node, links.
 func observers(r *percolator.Registry) {
@@ -32,7 +32,7 @@ func observers(r *percolator.Registry) {
 func webindex(ctx context.Context, a *arena) (c Counts, err error) {
 	ctx, cancel := context.WithTimeout(ctx, a.o.duration+15*time.Minute)
 	defer cancel()
-	db, err := a.c.Dial(ctx)
+	db, err := a.dial(ctx)
 	if err != nil {
 		return c, err
 	}
