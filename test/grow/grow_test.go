@@ -181,9 +181,8 @@ func await(ctx context.Context, t *testing.T, db *percolator.DB, nodes []*cluste
 	began := time.Now()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for why := ""; ; {
 		r, err := db.Client().Transport().Nodes(ctx, &pb.NodesRequest{})
-		why := ""
 		if err == nil {
 			if why = uneven(r.GetNodes(), nodes); why == "" {
 				t.Logf("%d nodes are even after %v", len(nodes), time.Since(began).Round(100*time.Millisecond))
