@@ -43,8 +43,6 @@ type clockJudge struct {
 }
 
 const (
-	// maxClockAhead is how far a leader's clock may be ahead. Clocks that are kept differ by milliseconds.
-	maxClockAhead = 5 * time.Second
 	// judgeAsk bounds the questions to the others: timestamps wait for them.
 	judgeAsk = time.Second
 	// judgePause is how long a node waits before it hands over again what has come back to it, doubled each time up to
@@ -148,9 +146,7 @@ func (j *clockJudge) decline(heirs []uint64) error {
 		leader, err := j.handOver(ctx, node)
 		cancel()
 		if err == nil && leader != j.self {
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			j.given, j.failed, j.givenAt = j.given+1, 0, time.Now()
+			j.gave()
 			return fmt.Errorf("%w: %w", errAhead, &cluster.NotLeader{Leader: leader})
 		}
 		errs = append(errs, err)
@@ -166,6 +162,13 @@ func (j *clockJudge) decline(heirs []uint64) error {
 	j.logger.Error("NO OTHER NODE CAN LEAD META: timestamps follow this node's clock although it is ahead of the others'",
 		"error", errors.Join(errs...))
 	return nil
+}
+
+// gave counts a handing over.
+func (j *clockJudge) gave() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.given, j.failed, j.givenAt = j.given+1, 0, time.Now()
 }
 
 // pause waits if the leadership was handed away lately and has come back.
@@ -192,7 +195,7 @@ func (j *clockJudge) pause() error {
 // newClockJudge is the judge of the node's clock.
 func (n *Node) newClockJudge() *clockJudge {
 	j := &clockJudge{
-		self: n.identity.NodeID, now: n.now, limit: maxClockAhead, logger: n.cfg.Logger,
+		self: n.identity.NodeID, now: n.now, limit: n.cfg.MaxClockAhead, logger: n.cfg.Logger,
 		ask: n.clockOf, handOver: n.giveMeta, voters: n.otherVoters,
 		peers: func() (out []uint64) {
 			for _, m := range n.members.Alive() {

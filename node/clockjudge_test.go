@@ -11,6 +11,8 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
+const maxClockAhead = 5 * time.Second
+
 // clocks are nodes 1 (the judge's own) to n, each with a clock that is so far from the true time; meta is led by 1.
 type clocks struct {
 	ahead   map[uint64]time.Duration
@@ -52,10 +54,11 @@ func (c *clocks) judge(t *testing.T) *clockJudge {
 }
 
 // verdict is what the judge says, and how long it has taken.
-func verdict(j *clockJudge) (err error, took time.Duration) {
+func verdict(j *clockJudge) (took time.Duration, err error) {
 	began, said := time.Now(), make(chan error, 1)
 	j.Judge(1, func(err error) { said <- err })
-	return <-said, time.Since(began)
+	err = <-said
+	return time.Since(began), err
 }
 
 // TestClockAheadDeclines: a node whose clock is ahead of the others' gives the leadership to one whose clock is not; any other
@@ -90,7 +93,7 @@ func TestClockAheadDeclines(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			j := c.clocks.judge(t)
 			defer j.close()
-			err, took := verdict(j)
+			took, err := verdict(j)
 			if took > c.atMost {
 				t.Errorf("%s: judged in %v", c.name, took)
 			}
@@ -116,14 +119,14 @@ func TestClockAheadWithoutHeir(t *testing.T) {
 		j := c.judge(t)
 		defer j.close()
 		for n := 1; n <= judgeTries; n++ {
-			if err, _ := verdict(j); (err == nil) != (n == judgeTries) {
+			if _, err := verdict(j); (err == nil) != (n == judgeTries) {
 				t.Errorf("try %d: %v", n, err)
 			}
 		}
 		c.refuses = nil
 		last := time.Duration(0)
 		for n := range 12 {
-			err, took := verdict(j)
+			took, err := verdict(j)
 			if err == nil || (n > 1 && took < last) || took > judgeMaxPause {
 				t.Errorf("return %d: %v after %v, and %v the time before", n, err, took, last)
 			}
@@ -133,7 +136,7 @@ func TestClockAheadWithoutHeir(t *testing.T) {
 			t.Errorf("the pause has grown to %v", last)
 		}
 		<-time.After(2 * judgeForget)
-		if _, took := verdict(j); took != 0 {
+		if took, _ := verdict(j); took != 0 {
 			t.Errorf("what was long ago still counts: a pause of %v", took)
 		}
 	})

@@ -65,6 +65,9 @@ type Config struct {
 	LockTTL time.Duration
 	// DrainTimeout bounds how long Drain waits for observers and background commits.
 	DrainTimeout time.Duration
+	// MaxClockAhead is how far this node's clock may be ahead of the others' median for it to give timestamps; beyond it the
+	// node has another lead meta, if there is one (design section 6). Some seconds: a clock that is kept is off by milliseconds.
+	MaxClockAhead time.Duration
 	// Notifications tunes how dirty cells are found (§2.4).
 	Notifications Notifications
 	// Collection tunes how history is bounded.
@@ -199,6 +202,7 @@ func DefaultConfig() Config {
 		Limits:          mvcc.DefaultLimits(),
 		LockTTL:         10 * time.Second,
 		DrainTimeout:    30 * time.Second,
+		MaxClockAhead:   5 * time.Second,
 		Notifications:   Notifications{ScanPause: 200 * time.Millisecond, ScanPage: 256},
 	}
 }

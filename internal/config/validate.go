@@ -223,6 +223,7 @@ func (c *Config) checkWork(k *checker) {
 	k.within("Snapshots.AtOnce", c.Snapshots.AtOnce, 0, 64)
 	k.duration("LockTTL", c.LockTTL, 100*time.Millisecond, time.Hour)
 	k.duration("DrainTimeout", c.DrainTimeout, 0, time.Hour)
+	k.duration("MaxClockAhead", c.MaxClockAhead, time.Second, time.Hour)
 	n := c.Notifications
 	k.duration("Notifications.ScanPause", n.ScanPause, time.Millisecond, time.Hour)
 	k.within("Notifications.ScanPage", n.ScanPage, 1, 1<<16)
