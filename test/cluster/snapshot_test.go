@@ -81,6 +81,13 @@ func TestKilledWhileCatchingUp(t *testing.T) {
 	if err != nil || !v.Equal || len(v.Replicas) != 3 {
 		t.Fatalf("%v, %v", v, err)
 	}
+	// What goes between the nodes is exported, and none of it is refused.
+	for i := range 2 {
+		sent, refused := u.scrape(i, "percolator_peer_batches_total"), u.scrape(i, "percolator_remoting_refused_total")
+		if sent == 0 || u.scrape(i, "percolator_remoting_received_batches_total") == 0 || refused != 0 {
+			t.Errorf("node %d: %v batches sent, %v messages refused", i, sent, refused)
+		}
+	}
 	t.Logf("equal: %d entries; %d kills while a snapshot arrived, %d of them while it was installed",
 		v.Replicas[0].Result.Entries, staged, installing)
 }
@@ -169,7 +176,7 @@ func (u *catchUp) catchesUp(late bool) {
 		}
 	}
 	if late {
-		<-time.After(time.Duration(u.rng.Int64N(int64(1500*time.Millisecond))))
+		<-time.After(time.Duration(u.rng.Int64N(int64(1500 * time.Millisecond))))
 	}
 }
 
