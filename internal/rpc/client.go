@@ -163,6 +163,14 @@ func ask[Q, A any](ctx context.Context, c *Client, call func(pb.PercolatorClient
 	return askWithin(ctx, c, unaryTimeout, call, req)
 }
 
+// soon bounds the questions that a transaction may have to ask first.
+func (c *Client) soon() time.Duration {
+	if len(c.links) > 1 {
+		return c.answerWithin
+	}
+	return unaryTimeout
+}
+
 // askWithin is ask with another bound.
 func askWithin[Q, A any](ctx context.Context, c *Client, bound time.Duration, call func(pb.PercolatorClient, context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
@@ -187,7 +195,7 @@ func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int
 // Locate reads the tablet map.
 func (c *Client) Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
 	req := &pb.LocateRequest{Table: uint32(table), Row: wire.Bytes(row), Limit: uint32(limit)}
-	resp, err := ask(ctx, c, pb.PercolatorClient.Locate, req)
+	resp, err := askWithin(ctx, c, c.soon(), pb.PercolatorClient.Locate, req)
 	return resp.GetTablets(), err
 }
 
@@ -209,13 +217,13 @@ func (c *Client) DropTable(ctx context.Context, name string) error {
 
 // Tables lists the tables.
 func (c *Client) Tables(ctx context.Context) ([]*pb.Table, error) {
-	resp, err := ask(ctx, c, pb.PercolatorClient.Tables, &pb.TablesRequest{})
+	resp, err := askWithin(ctx, c, c.soon(), pb.PercolatorClient.Tables, &pb.TablesRequest{})
 	return resp.GetTables(), err
 }
 
 // Catalogue reads the catalogue of observed columns.
 func (c *Client) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
-	return ask(ctx, c, pb.PercolatorClient.GetCatalogue, &pb.CatalogueRequest{})
+	return askWithin(ctx, c, c.soon(), pb.PercolatorClient.GetCatalogue, &pb.CatalogueRequest{})
 }
 
 // SplitTablet splits a tablet.

@@ -39,8 +39,9 @@ const (
 	unaryTimeout = 10 * time.Second
 	// verifyTimeout is a little longer than the node that verifies a tablet waits for its replicas.
 	verifyTimeout = 70 * time.Second
-	// answerWithin bounds one attempt of an operation where there are other addresses: a node that stands still keeps its
-	// connections, and one that is cut off from the others keeps its clients. It is longer than an election takes.
+	// answerWithin bounds one attempt of an operation, and of a question that reads tables or tablets, where there are other
+	// addresses: a node that stands still keeps its connections, and one that is cut off from the others keeps its clients.
+	// It is longer than an election takes.
 	answerWithin = 3 * time.Second
 )
 
