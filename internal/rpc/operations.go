@@ -45,9 +45,9 @@ type sized struct {
 // Memory that one stream's answers may take, about: a client that asks for much and reads nothing is not read on.
 const (
 	maxAnswers   = 64 << 20
-	firstAnswer  = 256 << 10 // what an answer is taken for before there was one
-	leastAnswer  = 16 << 10  // and at least: 4096 of them are maxAnswers
-	answersDecay = 16        // a part of the estimate that each smaller answer takes away
+	firstAnswer  = 1 << 20  // what an answer is taken for before there was one: a first burst may be of the largest
+	leastAnswer  = 16 << 10 // and at least: 4096 of them are maxAnswers
+	answersDecay = 16       // a part of the estimate that each smaller answer takes away
 )
 
 // Operations serves one stream until the client ends it, it breaks, or the server drains: then what has been taken is
