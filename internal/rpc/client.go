@@ -177,7 +177,9 @@ func askWithin[Q, A any](ctx context.Context, c *Client, bound time.Duration, ca
 	defer cancel()
 	l := c.link()
 	resp, err := call(l.rpc, ctx, req)
-	if err = fromStatus(err); errors.Is(err, txn.ErrUnavailable) {
+	err = fromStatus(err)
+	var refusal *txn.ServerError
+	if errors.Is(err, txn.ErrUnavailable) || (errors.As(err, &refusal) && turnedAway(&pb.Error{Code: refusal.Code})) {
 		c.avoid(l)
 	}
 	return resp, err

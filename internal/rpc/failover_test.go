@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
@@ -55,5 +56,15 @@ func TestAnotherAddress(t *testing.T) {
 	})
 	if r, err := send(); err != nil || r.Error == nil || c.link() != c.links[0] {
 		t.Errorf("the node that reaches nobody was not left: %v, %v", r, err)
+	}
+	// So is one whose oracle says that it does not lead: the others' may.
+	first.process.Oracle(func(int) (mvcc.Timestamp, int, error) {
+		return 0, 0, &txn.ServerError{Code: pb.Error_CODE_UNAVAILABLE, Message: "meta is led by nobody"}
+	})
+	if _, _, err := c.Timestamps(first.ctx, 1); err == nil || c.link() != c.links[1] {
+		t.Errorf("the node without an oracle was not left: %v", err)
+	}
+	if _, _, err := c.Timestamps(first.ctx, 1); err != nil {
+		t.Errorf("the other's oracle: %v", err)
 	}
 }
