@@ -92,7 +92,12 @@ func TestMutualTLS(t *testing.T) {
 		"clear text":          {ClientConfig{Insecure: true}, ""},
 	} {
 		tc.cfg.DialTimeout = 200 * time.Millisecond
-		_, err := Dial(context.Background(), []string{addr}, tc.cfg)
+		var err error
+		for range 20 { // on a busy machine the server may have hung up before its reason was read
+			if _, err = Dial(context.Background(), []string{addr}, tc.cfg); err == nil || strings.Contains(err.Error(), tc.says) {
+				break
+			}
+		}
 		if !errors.Is(err, txn.ErrUnavailable) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v", name, err)
 		}
