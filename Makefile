@@ -19,7 +19,7 @@ LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 RACE ?= . ./internal/... ./store/... ./actors/... ./cluster/... ./node/... ./percolatortest/...
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean
+.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,12 @@ simtest-broken: ## each deliberately broken build that a simulation can notice m
 
 webindex-torture: ## the web index on three nodes, which are killed and to which two are added during the load; verified; needs root
 	$(GO) run ./test/torture -faults webindex -duration 60s -seed $(SEED) $(ARGS)
+
+grow: ## one process becomes three, then five, then three again, under writes
+	GROW=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/grow
+
+attack: ## huge messages, idle connections, open transactions and clients that do not read, against three processes
+	ATTACK=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/attack
 
 figure10: ## the paper's figure 10, into docs/: throughput while a third of six nodes is killed at once; needs root
 	$(GO) run ./test/figure10 -csv docs/figure10.csv $(ARGS)

@@ -18,7 +18,11 @@ var (
 
 // TestSimulations runs whole clusters under faults. -seeds and -seed choose which; a failing one prints its schedule.
 func TestSimulations(t *testing.T) {
-	for seed := *firstSeed; seed < *firstSeed+uint64(*seedCount); seed++ {
+	count := *seedCount
+	if testing.Short() { // under the race detector
+		count = min(count, 2)
+	}
+	for seed := *firstSeed; seed < *firstSeed+uint64(count); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			n := *nodes
 			if n == 0 {

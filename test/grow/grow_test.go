@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 // TestGrowAndShrink: one process becomes three, then five, then three again, under writes. No patient caller sees an error,
 // replicas and leaders are spread evenly each time, all that was acknowledged is there, and all replicas are equal.
 func TestGrowAndShrink(t *testing.T) {
-	if testing.Short() {
-		t.Skip("minutes: five processes, and what was moved rests for a minute")
+	if os.Getenv("GROW") == "" {
+		t.Skip("minutes: five processes, and what was moved rests for a minute; make grow runs it")
 	}
 	ctx := t.Context()
 	c, db := start(ctx, t)

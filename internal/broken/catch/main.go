@@ -138,7 +138,7 @@ func (p *property) check(ctx context.Context, dir string) (line string, err erro
 // build compiles the package's tests, with the tag or without.
 func (p *property) build(ctx context.Context, dir string, tagged bool) (binary string, err error) {
 	binary = filepath.Join(dir, strings.ReplaceAll(p.pkg, "/", "_"))
-	args := []string{"test", "-c"}
+	args := []string{"test", "-c", "-ldflags=-s -w"} // nobody debugs them, and linking is most of it
 	if tagged {
 		binary += "." + p.tag
 		args = append(args, "-tags", "broken_"+p.tag)
