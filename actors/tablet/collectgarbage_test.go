@@ -155,11 +155,11 @@ func TestForgottenGarbageIsFound(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.now.Store(uint64(mvcc.TimestampAt(1e9)))
 	low := r.take(1)
-	const hot, versions, long = 100, 60, 600
+	const hot, versions, long = 20, 60, 600
 	write := func(rows int, name string) {
 		for done := 0; done < rows; done += 100 {
 			var writes []*pb.CellWrite
-			for i := range 100 {
+			for i := range min(100, rows-done) {
 				writes = append(writes, put(fmt.Sprintf(name, done+i), "v")...)
 			}
 			r.do(2, onePhaseOf(r.take(1), writes))
