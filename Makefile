@@ -15,11 +15,13 @@ ARGS     ?=
 LINT_VERSION := v2.15.0
 LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 
-# What must also hold under the race detector: everything that runs goroutines.
-RACE ?= . ./internal/... ./store/... ./actors/... ./cluster/... ./node/... ./percolatortest/...
+# What must also hold under the race detector: everything that runs goroutines. Whole nodes and clusters take minutes of it.
+RACE      ?= . ./internal/actorkit/... ./internal/certs/... ./internal/cli/... ./internal/httpd/... ./internal/rpc/... ./internal/txn/... \
+	./store/... ./actors/... ./cluster/... ./percolatortest/...
+RACE_LONG ?= ./node/... ./internal/simtest/...
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack
+.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack race-long
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +37,9 @@ test: ## all tests, without the race detector
 
 race: ## the tests of everything that runs goroutines, under the race detector, long ones left out
 	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE)
+
+race-long: ## the same of whole nodes and of simulated clusters
+	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE_LONG)
 
 bench: ## the figures, as ratios in one run; ARGS are passed on
 	$(GO) run ./bench $(ARGS)
