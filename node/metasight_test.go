@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +13,16 @@ import (
 // however often that is asked, meta is asked once a second at most, and not at all when nobody wants to know.
 func TestMetaOutOfSight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		away, questions := errors.New("away"), 0
-		var answer error
-		s := newMetaSight(func(context.Context) error { questions++; return answer })
+		away := errors.New("away")
+		var questions atomic.Int64
+		var gone atomic.Bool
+		s := newMetaSight(func(context.Context) error {
+			questions.Add(1)
+			if gone.Load() {
+				return away
+			}
+			return nil
+		})
 		ctx, end := context.WithCancel(context.Background())
 		ended := make(chan struct{})
 		go func() { defer close(ended); s.watch(ctx) }()
@@ -23,8 +31,8 @@ func TestMetaOutOfSight(t *testing.T) {
 		probe := func() error { defer synctest.Wait(); return s.lost() }
 
 		after(time.Hour)
-		if questions != 0 {
-			t.Errorf("meta was asked %d times for nobody", questions)
+		if n := questions.Load(); n != 0 {
+			t.Errorf("meta was asked %d times for nobody", n)
 		}
 		for range 1000 {
 			if err := probe(); err != nil {
@@ -32,10 +40,10 @@ func TestMetaOutOfSight(t *testing.T) {
 			}
 		}
 		after(3 * sightPause)
-		if questions > 2 {
-			t.Errorf("%d questions for 1000 probes at once", questions)
+		if n := questions.Load(); n > 2 {
+			t.Errorf("%d questions for 1000 probes at once", n)
 		}
-		answer = away
+		gone.Store(true)
 		after(2 * sightPause)
 		if err := probe(); err != nil { // it is asked from here on
 			t.Fatal(err)
@@ -48,7 +56,7 @@ func TestMetaOutOfSight(t *testing.T) {
 		if err := probe(); !errors.Is(err, errNoMeta) || !errors.Is(err, away) {
 			t.Errorf("UNSEEN: meta is away for long, and the node is ready: %v", err)
 		}
-		answer = nil
+		gone.Store(false)
 		after(2 * sightPause)
 		if err := probe(); err != nil {
 			t.Errorf("meta is back: %v", err)
@@ -59,23 +67,26 @@ func TestMetaOutOfSight(t *testing.T) {
 // TestMapIsReadAgain: slowly, while it is needed, also when it could not be read.
 func TestMapIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		needed, readings := true, 0
+		var needed atomic.Bool
+		var readings atomic.Int64
+		needed.Store(true)
 		ctx, end := context.WithCancel(context.Background())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			rereadMap(ctx, func() bool { return needed }, func(context.Context) error { readings++; return errors.New("away") })
+			rereadMap(ctx, needed.Load, func(context.Context) error { readings.Add(1); return errors.New("away") })
 		}()
 		defer func() { end(); <-ended }()
 		after := func(d time.Duration) { <-time.After(d); synctest.Wait() }
 		after(10 * mapPause)
-		if readings < 9 || readings > 10 {
-			t.Errorf("%d readings in ten times the pause", readings)
+		if n := readings.Load(); n < 9 || n > 10 {
+			t.Errorf("%d readings in ten times the pause", n)
 		}
-		needed, readings = false, 0
+		needed.Store(false)
+		readings.Store(0)
 		after(10 * mapPause)
-		if readings > 0 {
-			t.Errorf("%d readings that nobody needs", readings)
+		if n := readings.Load(); n > 0 {
+			t.Errorf("%d readings that nobody needs", n)
 		}
 	})
 }
