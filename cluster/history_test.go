@@ -115,7 +115,7 @@ func TestDropsInterrupted(t *testing.T) {
 					t.Fatal(err)
 				}
 				if ids = append(ids, table.Id); name != "c" {
-					if err := m.DropTable(ctx, name); err != nil {
+					if err := dropTable(ctx, m, name); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -2,11 +2,62 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
 )
+
+// dropTable drops the table that has the name now, as a client does.
+func dropTable(ctx context.Context, m *Meta, name string) error {
+	t, err := m.Table(ctx, name)
+	if err != nil {
+		return err
+	}
+	return m.DropTable(ctx, name, t.GetId())
+}
+
+// TestDropSparesATableMadeAnew: between a client's look and its order another drops the table and makes it anew. The new one
+// stays, and the order has been carried out, as often as it comes. So has one for which nothing was seen not been.
+func TestDropSparesATableMadeAnew(t *testing.T) {
+	ctx := context.Background()
+	w, m := newWorld(t)
+	seen, err := m.CreateTable(ctx, "t", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dropTable(ctx, m, "t"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // before the name is used again, and after; the first is a repeated order
+		if err := m.DropTable(ctx, "t", seen.Id); err != nil {
+			t.Errorf("dropped once more: %v", err)
+		}
+		if _, err := m.CreateTable(ctx, "t", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next, err := m.Table(ctx, "t")
+	if err != nil || next == nil || next.Id == seen.Id {
+		t.Fatalf("DROP-BY-NAME: after an order to drop table %d the name is that of %v, %v", seen.Id, next, err)
+	}
+	for _, id := range []uint32{0, next.Id + 1} {
+		var refused *txn.ServerError
+		if err := m.DropTable(ctx, "t", id); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_NO_TABLE {
+			t.Errorf("DROP-BY-NAME: an order for table %d: %v", id, err)
+		}
+	}
+	if now, err := m.Table(ctx, "t"); err != nil || now.GetId() != next.Id {
+		t.Errorf("DROP-BY-NAME: the name belongs to %v, not to table %d, %v", now, next.Id, err)
+	}
+	c, err := m.Catalogue(ctx)
+	if err != nil || !slices.Equal(c.DroppedTables, []uint32{seen.Id}) {
+		t.Errorf("dropped: %v, %v", c.GetDroppedTables(), err)
+	}
+	w.checkCatalogue(c.Version)
+}
 
 // TestDropAgainSparesTheNextTable: the answer to the write that drops a table is lost, and before it is looked up what came of
 // it another has made a table of that name. That one stays.
@@ -29,7 +80,7 @@ func TestDropAgainSparesTheNextTable(t *testing.T) {
 		}
 		return nil, errUnknown
 	}
-	if err := m.DropTable(ctx, "t"); err != nil {
+	if err := dropTable(ctx, m, "t"); err != nil {
 		t.Fatal(err)
 	}
 	if next == nil || next.Id == first.Id {
@@ -68,7 +119,7 @@ func lateCopies(t *testing.T, forgotten bool) {
 		t.Fatal(err)
 	}
 	m.send = w.send
-	if err := m.DropTable(ctx, "t"); err != nil {
+	if err := dropTable(ctx, m, "t"); err != nil {
 		t.Fatal(err)
 	}
 	if forgotten {

@@ -187,11 +187,11 @@ func TestTableIDsAreNotReused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.DropTable(ctx, "t"); err != nil {
+	if err := dropTable(ctx, m, "t"); err != nil {
 		t.Fatal(err)
 	}
 	var refused *txn.ServerError
-	if err := m.DropTable(ctx, "t"); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_NO_TABLE {
+	if err := dropTable(ctx, m, "t"); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_NO_TABLE {
 		t.Errorf("dropped twice: %v", err)
 	}
 	again, err := m.CreateTable(ctx, "t", nil)
@@ -223,7 +223,7 @@ func TestDropTableInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.failAt, w.after = w.ops+n/2, n%2 == 1
-		if err := m.DropTable(ctx, "t"); err != nil && !errors.Is(err, errCrash) {
+		if err := dropTable(ctx, m, "t"); err != nil && !errors.Is(err, errCrash) {
 			t.Fatal(err)
 		}
 		w.failAt = 0
@@ -250,13 +250,13 @@ func TestDropTableRepeated(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.failAt, w.after = w.ops+n/2, n%2 == 1
-		err := m.DropTable(ctx, "t")
+		err := dropTable(ctx, m, "t")
 		if died = err != nil; died && !errors.Is(err, errCrash) {
 			t.Fatal(err)
 		}
 		w.failAt = 0
 		if died {
-			if err := m.DropTable(ctx, "t"); err != nil {
+			if err := dropTable(ctx, m, "t"); err != nil {
 				t.Fatalf("died at operation %d, after it %v; again: %v", n/2, n%2 == 1, err)
 			}
 		} else if n < 14 {
@@ -268,7 +268,7 @@ func TestDropTableRepeated(t *testing.T) {
 		}
 		w.checkCatalogue(c.Version)
 		var refused *txn.ServerError
-		if err := m.DropTable(ctx, "t"); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_NO_TABLE {
+		if err := dropTable(ctx, m, "t"); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_NO_TABLE {
 			t.Errorf("once more: %v", err)
 		}
 	}
@@ -330,7 +330,7 @@ func TestDDLRespectsContext(t *testing.T) {
 	end()
 	for name, change := range map[string]func(context.Context) error{
 		"create":   func(ctx context.Context) error { _, err := m.CreateTable(ctx, "u", nil); return err },
-		"drop":     func(ctx context.Context) error { return m.DropTable(ctx, "u") },
+		"drop":     func(ctx context.Context) error { return dropTable(ctx, m, "u") },
 		"split":    func(ctx context.Context) error { return m.SplitTablet(ctx, "u", "x") },
 		"splitAt":  func(ctx context.Context) error { return m.SplitAt(ctx, 16, "x") },
 		"sync":     m.Sync,

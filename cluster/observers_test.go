@@ -216,7 +216,7 @@ func TestBackfillRecord(t *testing.T) {
 	if list, err := m.Backfills(ctx, observers); err != nil || len(list) != 1 || list["a"].GetRows() != 9 {
 		t.Errorf("%v, %v", list, err)
 	}
-	if err := m.DropTable(ctx, "t"); err != nil {
+	if err := dropTable(ctx, m, "t"); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := m.Backfills(ctx, observers); err != nil || len(list) != 0 {

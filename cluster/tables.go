@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -137,27 +138,28 @@ func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error
 	return nil
 }
 
-// DropTable takes the name away and tells all tablets, which then refuse reads and writes of its cells. The id is never
-// used again. It may be repeated after any failure: a drop of which some tablets may not have heard is finished.
-func (m *Meta) DropTable(ctx context.Context, name string) error {
+// DropTable takes the name away from the table with the id and tells all tablets, which then refuse reads and writes of its
+// cells. The id is never used again. It may be repeated after any failure: a drop of which some tablets may not have heard
+// is finished, and a table that is dropped already is no error, whoever has its name by now. With the id 0, for who saw no
+// table of that name, it finishes an earlier drop. CODE_NO_TABLE if the name and the id are not of one table.
+func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
 	if err := m.ddl.lock(ctx); err != nil {
 		return err
 	}
 	defer m.ddl.unlock()
-	first := uint32(0) // the id that the name had when it was looked up first
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
-		if first != 0 && isDropped(c, first) {
-			return nil, nil // by this request, whose answer was lost: who has the name by now is not meant
+		if id != 0 && isDropped(c, id) {
+			return nil, nil // the push that follows tells whom the first request did not reach
 		}
 		t, err := m.Table(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		if first == 0 {
-			first = t.GetId()
-		}
 		if t == nil {
 			return nil, m.dropUntold(ctx, c, name)
+		}
+		if t.Id != id && !broken.DropByName {
+			return nil, refuse(pb.Error_CODE_NO_TABLE, "table %q has the id %d, not %d: list the tables again", name, t.Id, id)
 		}
 		value, err := encode(t)
 		if err != nil {

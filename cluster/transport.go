@@ -148,8 +148,8 @@ func (t *Transport) CreateTable(ctx context.Context, name string, splitKeys []st
 }
 
 // DropTable implements txn.Transport.
-func (t *Transport) DropTable(ctx context.Context, name string) error {
-	return t.meta.DropTable(ctx, name)
+func (t *Transport) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
+	return t.meta.DropTable(ctx, name, uint32(id))
 }
 
 // Tables implements txn.Transport.

@@ -116,13 +116,13 @@ func (f *fakeCluster) Locate(_ context.Context, table mvcc.TableID, row string, 
 	return nil, f.fail
 }
 
-func (f *fakeCluster) Tables(context.Context) ([]*pb.Table, error)       { return f.tables, f.fail }
-func (f *fakeCluster) Catalogue(context.Context) (*pb.Catalogue, error)  { return f.catalogue, f.fail }
-func (f *fakeCluster) WorkerDead(context.Context, mvcc.Worker) bool      { return false }
-func (f *fakeCluster) Worker() mvcc.Worker                               { return mvcc.Worker{} }
-func (f *fakeCluster) Close() error                                      { return nil }
-func (f *fakeCluster) SplitTablet(context.Context, string, string) error { return f.fail }
-func (f *fakeCluster) DropTable(context.Context, string) error           { return f.fail }
+func (f *fakeCluster) Tables(context.Context) ([]*pb.Table, error)           { return f.tables, f.fail }
+func (f *fakeCluster) Catalogue(context.Context) (*pb.Catalogue, error)      { return f.catalogue, f.fail }
+func (f *fakeCluster) WorkerDead(context.Context, mvcc.Worker) bool          { return false }
+func (f *fakeCluster) Worker() mvcc.Worker                                   { return mvcc.Worker{} }
+func (f *fakeCluster) Close() error                                          { return nil }
+func (f *fakeCluster) SplitTablet(context.Context, string, string) error     { return f.fail }
+func (f *fakeCluster) DropTable(context.Context, string, mvcc.TableID) error { return f.fail }
 func (f *fakeCluster) Nodes(context.Context, *pb.NodesRequest) (*pb.NodesResponse, error) {
 	return &pb.NodesResponse{Nodes: f.nodes}, f.fail
 }

@@ -211,9 +211,9 @@ func (c *Client) CreateTable(ctx context.Context, name string, splitKeys []strin
 	return resp.GetTable(), err
 }
 
-// DropTable drops a table.
-func (c *Client) DropTable(ctx context.Context, name string) error {
-	_, err := ask(ctx, c, pb.PercolatorClient.DropTable, &pb.DropTableRequest{Name: name})
+// DropTable drops the table with the name and the id.
+func (c *Client) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
+	_, err := ask(ctx, c, pb.PercolatorClient.DropTable, &pb.DropTableRequest{Name: name, Id: uint32(id)})
 	return err
 }
 

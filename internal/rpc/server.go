@@ -152,7 +152,7 @@ func (s *service) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (
 
 // DropTable drops a table.
 func (s *service) DropTable(ctx context.Context, req *pb.DropTableRequest) (*pb.DropTableResponse, error) {
-	return &pb.DropTableResponse{}, toStatus(s.transport.DropTable(ctx, req.Name))
+	return &pb.DropTableResponse{}, toStatus(s.transport.DropTable(ctx, req.Name, mvcc.TableID(req.Id)))
 }
 
 // Tables lists the tables.

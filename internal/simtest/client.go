@@ -179,9 +179,9 @@ func (t *Client) CreateTable(ctx context.Context, name string, splitKeys []strin
 }
 
 // DropTable implements txn.Transport.
-func (t *Client) DropTable(ctx context.Context, name string) error {
+func (t *Client) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
 	_, err := ask(ctx, t, func(ctx context.Context, to txn.Transport) (struct{}, error) {
-		return struct{}{}, to.DropTable(ctx, name)
+		return struct{}{}, to.DropTable(ctx, name, id)
 	})
 	return err
 }

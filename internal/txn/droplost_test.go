@@ -2,9 +2,11 @@ package txn_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
@@ -15,8 +17,8 @@ type dropLost struct {
 	drops int
 }
 
-func (d *dropLost) DropTable(ctx context.Context, name string) error {
-	if err := d.Process.DropTable(ctx, name); err != nil {
+func (d *dropLost) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
+	if err := d.Process.DropTable(ctx, name, id); err != nil {
 		return err
 	}
 	if d.drops++; d.drops > 1 {
@@ -37,7 +39,38 @@ func TestDropAfterALostAnswer(t *testing.T) {
 	if err := c.DropTable(w.ctx, "t"); err != nil {
 		t.Fatal(err)
 	}
-	if d.drops != 1 {
-		t.Errorf("%d tables were dropped", d.drops)
+	tables, err := c.Tables(w.ctx)
+	if err != nil || len(tables) != 1 || tables[0].Name != "t" {
+		t.Errorf("%d orders; another's table is gone: %v, %v", d.drops, tables, err)
+	}
+}
+
+// dropRaced has another process drop the table and make it anew between the look and the order.
+type dropRaced struct{ *txntest.Process }
+
+func (d *dropRaced) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
+	if err := d.Process.DropTable(ctx, name, id); err != nil {
+		return err
+	}
+	if _, err := d.CreateTable(ctx, name, nil); err != nil {
+		return err
+	}
+	return d.Process.DropTable(ctx, name, id)
+}
+
+// TestDropOfTheTableThatWasSeen: a table that takes the name after the client has looked stays.
+func TestDropOfTheTableThatWasSeen(t *testing.T) {
+	w := newWorld(t)
+	c := txn.NewClient(&dropRaced{w.Process(7, 1)}, txn.Config{})
+	defer func() { _ = c.Close() }()
+	if err := c.DropTable(w.ctx, "t"); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := c.Tables(w.ctx)
+	if err != nil || len(tables) != 1 || tables[0].Name != "t" {
+		t.Errorf("%v, %v", tables, err)
+	}
+	if err := c.DropTable(w.ctx, "none"); !errors.Is(err, txn.ErrNoTable) {
+		t.Errorf("a table that there is not: %v", err)
 	}
 }

@@ -104,31 +104,27 @@ func (c *Client) CreateTable(ctx context.Context, name string, splitKeys []strin
 	return err
 }
 
-// DropTable drops a table. If the reply to a drop was lost, finding the table gone counts as done, and so does finding
-// another of that name.
+// DropTable drops the table that has the name now: the order carries its id, so that another which takes the name meanwhile
+// stays, and finding it gone is success for every attempt.
 func (c *Client) DropTable(ctx context.Context, name string) error {
-	attempts, first := 0, uint32(0)
-	_, err := retryAdmin(ctx, c, func() (struct{}, error) {
-		tables, err := c.transport.Tables(ctx)
-		if err != nil {
-			return struct{}{}, err
+	tables, err := c.Tables(ctx)
+	if err != nil {
+		return err
+	}
+	id := mvcc.TableID(0) // there may be none, and a drop to be finished
+	for _, t := range tables {
+		if t.GetName() == name {
+			id = mvcc.TableID(t.GetId())
 		}
-		id := uint32(0) // there may be none, and a drop to be finished
-		for _, t := range tables {
-			if t.GetName() == name && t.GetDroppedTs() == 0 {
-				id = t.GetId()
-			}
-		}
-		if attempts++; attempts == 1 {
-			first = id
-		} else if first != 0 && id != 0 && id != first {
-			return struct{}{}, nil // dropped by an earlier attempt; the table that has the name by now is not meant
-		}
-		return struct{}{}, c.transport.DropTable(ctx, name)
+	}
+	attempts := 0
+	_, err = retryAdmin(ctx, c, func() (struct{}, error) {
+		attempts++
+		return struct{}{}, c.transport.DropTable(ctx, name, id)
 	})
 	c.tables.forget()
 	if attempts > 1 && errors.Is(err, ErrNoTable) {
-		return nil
+		return nil // an earlier attempt, whose answer was lost, has finished the drop
 	}
 	return err
 }

@@ -22,7 +22,9 @@ type Transport interface {
 	// Locate returns up to limit descriptors from the tablet map, in range order, beginning with the one that holds (table, row).
 	Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error)
 	CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error)
-	DropTable(ctx context.Context, name string) error
+	// DropTable drops the table with the id, if it has the name; one that is dropped already is no error. With the id 0, for
+	// who saw no table of that name, what is left to do of an earlier drop is done. CODE_NO_TABLE otherwise.
+	DropTable(ctx context.Context, name string, id mvcc.TableID) error
 	Tables(ctx context.Context) ([]*pb.Table, error)
 	Catalogue(ctx context.Context) (*pb.Catalogue, error)
 	// SplitTablet splits the tablet that holds the row just before it; a boundary that is there already is no error.

@@ -627,8 +627,11 @@ func (x *CreateTableResponse) GetTable() *Table {
 }
 
 type DropTableRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The table that is meant, as TablesResponse told; another that has the name by now is not dropped. 0 if none had it:
+	// what is left to do of an earlier drop of that name is done.
+	Id            uint32 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -668,6 +671,13 @@ func (x *DropTableRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *DropTableRequest) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
 }
 
 type DropTableResponse struct {
@@ -2862,9 +2872,10 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"split_keys\x18\x02 \x03(\fR\tsplitKeys\"A\n" +
 	"\x13CreateTableResponse\x12*\n" +
-	"\x05table\x18\x01 \x01(\v2\x14.percolator.v1.TableR\x05table\"&\n" +
+	"\x05table\x18\x01 \x01(\v2\x14.percolator.v1.TableR\x05table\"6\n" +
 	"\x10DropTableRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x13\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\rR\x02id\"\x13\n" +
 	"\x11DropTableResponse\"\x0f\n" +
 	"\rTablesRequest\">\n" +
 	"\x0eTablesResponse\x12,\n" +

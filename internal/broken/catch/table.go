@@ -41,6 +41,7 @@ var properties = []property{
 	{tag: "early_collect", pkg: "actors/collector", test: "^TestNothingCollectedBeforeConfirmation$", assertion: "EARLY-COLLECT: .*"},
 	{tag: "ignore_holds", pkg: "actors/collector", test: "^TestHolds$", assertion: "IGNORED-HOLD: .*"},
 	{tag: "move_unfenced", pkg: "actors/placement", test: "^TestUnfenced$", assertion: "MOVE-UNFENCED: .*"},
+	{tag: "drop_by_name", pkg: "cluster", test: "^TestDropSparesATableMadeAnew$", assertion: "DROP-BY-NAME: .*"},
 	{tag: "promise_twice", pkg: "cluster", test: "^TestPromiseIsKept$", assertion: "TWO-PROMISES: .*"},
 	{tag: "silence_is_death", pkg: "cluster/gossip", test: "^TestMembersFindEachOther$", assertion: "SILENCE-IS-DEATH: .*"},
 	{tag: "export_early_ack", pkg: "examples/webindex/export", test: "^TestAcknowledgedIsDurable$", assertion: "assertion acknowledged-export-is-durable"},

@@ -128,16 +128,19 @@ func (p *Process) CreateTable(_ context.Context, name string, splitKeys []string
 	return p.cluster.addTable(name, splitKeys), nil
 }
 
-// DropTable drops a table.
-func (p *Process) DropTable(_ context.Context, name string) error {
+// DropTable drops a table; one that is dropped already is no error.
+func (p *Process) DropTable(_ context.Context, name string, id mvcc.TableID) error {
 	c := p.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, t := range c.tables {
-		if t.Name == name && t.DroppedTs == 0 {
-			c.tables[i] = &pb.Table{Id: t.Id, Name: t.Name, DroppedTs: uint64(c.next(1))}
-			return nil
+		if id == 0 || t.Id != uint32(id) || t.Name != name {
+			continue
 		}
+		if t.DroppedTs == 0 {
+			c.tables[i] = &pb.Table{Id: t.Id, Name: t.Name, DroppedTs: uint64(c.next(1))}
+		}
+		return nil
 	}
 	return &txn.ServerError{Code: pb.Error_CODE_NO_TABLE, Message: name}
 }
