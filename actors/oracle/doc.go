@@ -5,8 +5,9 @@
 //  1. A timestamp is given out once, and only if it is at most the persisted mark.
 //  2. Memory belongs to the term of the meta tablet in which its mark was read; another term drops it, and the next
 //     timestamp is above the mark.
-//  3. Leadership is confirmed once per batch, by a ReadIndex that began after the batch was closed, before it is answered. The
-//     only voter of the meta tablet is its own ReadIndex: it is looked at, by the actor, or by Now under the memory's lock.
+//  3. Leadership is confirmed once per batch, by a ReadIndex that began after the batch was closed, before it is answered. A
+//     confirmation serves the batch that it was asked for and no other, whatever panics or restarts come between. The only
+//     voter of the meta tablet is its own ReadIndex: it is looked at, by the actor, or by Now under the memory's lock.
 //  4. Time never goes back: physical time is max(mark, wall clock at take-over) plus monotonic time since.
 //  5. Where there are several voters nothing is given out, and no mark raised, in a term before Config.Judge has let this
 //     node's clock in. The mark itself says nothing about clocks: it may be ahead because of another's.

@@ -24,6 +24,7 @@ type memory struct {
 	base    mvcc.Timestamp // physical time at take-over …
 	tookAt  time.Time      // … and the clock then
 	lastRun mvcc.Timestamp // last given out in any term: a check of invariant 1
+	dropped bool           // nothing of the term is remembered; earlier terms stay over
 	raising bool           // a raise of the mark is under way ahead of need
 }
 
@@ -49,7 +50,7 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 		return 0, errStale
 	case term > m.term && broken.KeepMemory && m.term != 0:
 		m.term = term
-	case term > m.term:
+	case term > m.term || m.dropped:
 		m.takeOver(term, mark)
 	}
 	m.mark = max(m.mark, mark)
@@ -59,7 +60,7 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 		return 0, &markTooLow{end + m.lead()}
 	}
 	if first <= m.lastRun {
-		m.term = 0 // begin again from the persisted mark
+		m.drop()
 		return 0, fmt.Errorf("%w: timestamp %d after %d", errBroken, first, m.lastRun)
 	}
 	m.last = end - 1
@@ -88,10 +89,14 @@ func (m *memory) raised(term uint64, mark mvcc.Timestamp, err error) {
 	}
 }
 
+// drop forgets all but which term it is: the next to take begins from the persisted mark. A confirmation of an earlier term
+// is stale still, for others have given out timestamps since.
+func (m *memory) drop() { m.dropped, m.raising = true, false }
+
 // takeOver drops the memory of another term: the mark that this one read is all that is known.
 func (m *memory) takeOver(term uint64, mark mvcc.Timestamp) {
 	now := m.clock()
-	m.term, m.mark = term, mark
+	m.term, m.mark, m.dropped = term, mark, false
 	m.last = mark
 	if broken.ReuseTimestamps {
 		m.last, mark = 0, 0

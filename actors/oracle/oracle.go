@@ -147,14 +147,18 @@ type receiver struct {
 	batch  *actorkit.Batcher[*Call]
 	self   *actor.PID
 	root   *actor.RootContext
-	closed []*Call // the batch under way
+	closed *closed // the batch under way; nil: none is
 
-	judged  uint64 // the last term whose timestamps may follow this node's clock
-	judging bool   // the batch under way waits for the judgement
+	judged uint64 // the last term whose timestamps may follow this node's clock
 }
+
+// closed is a batch that takes no more calls. Answers of the meta tablet and of the judge name the one that they were asked
+// for, and serve no other: none that was closed later, in this incarnation of the actor or in the next (invariant 3).
+type closed struct{ calls []*Call }
 
 // judgement is what Config.Judge has said of a term.
 type judgement struct {
+	of   *closed
 	term uint64
 	err  error
 }
@@ -164,11 +168,14 @@ type raise struct{ to mvcc.Timestamp }
 
 // confirmed is the meta tablet's answer to Mark.
 type confirmed struct {
+	of         *closed // nil: nobody waits for this one
 	term, mark uint64
 	err        error
-	ahead      bool // nobody waits for this one
 	alone      bool // by the only voter
 }
+
+// resume has the next batch closed after a panic.
+type resume struct{}
 
 // errPanic is what callers get when the oracle has broken one of its own invariants: nothing was given out.
 var errPanic = errors.New("oracle: panic; see the log")
@@ -179,10 +186,10 @@ func (r *receiver) Receive(c actor.Context) {
 		if p := recover(); p != nil {
 			r.cfg.Logger.Error("oracle: panic; starting again from the persisted mark", "panic", p)
 			r.memory.Lock()
-			r.memory.term = 0
+			r.memory.drop()
 			r.memory.Unlock()
-			r.judging = false
-			r.finish(func(call *Call) { call.Fail(errPanic) })
+			r.answer(func(call *Call) { call.Fail(errPanic) })
+			c.Send(c.Self(), resume{}) // not here: what panics again would end the actor
 		}
 	}()
 	r.dispatch(c)
@@ -201,12 +208,16 @@ func (r *receiver) dispatch(c actor.Context) {
 	case *judgement:
 		r.onJudgement(m)
 	case *raise:
-		r.confirm(m.to, true)
+		r.confirm(nil, m.to)
+	case resume:
+		r.next()
 	case *actor.Started:
 		r.self, r.root = c.Self(), c.ActorSystem().Root
 	case *actor.Stopping:
-		for _, call := range append(r.closed, r.batch.Take()...) {
-			call.Fail(actorkit.ErrStopped)
+		stop := func(call *Call) { call.Fail(actorkit.ErrStopped) }
+		r.answer(stop)
+		for _, call := range r.batch.Take() {
+			stop(call)
 		}
 	}
 }
@@ -226,26 +237,35 @@ func (r *receiver) next() {
 	if r.closed != nil || r.batch.Len() == 0 {
 		return
 	}
-	r.closed = r.batch.Take()
+	r.closed = &closed{r.batch.Take()}
 	if term, mark, ok := r.meta.Confirmed(); ok {
-		r.onConfirmed(&confirmed{term: term, mark: mark, alone: true})
+		r.onConfirmed(&confirmed{of: r.closed, term: term, mark: mark, alone: true})
 		return
 	}
-	r.confirm(0, false)
+	r.confirm(r.closed, 0)
 }
 
-func (r *receiver) confirm(raiseTo mvcc.Timestamp, ahead bool) {
+// confirm has the mark raised, and leadership confirmed for the batch; nil: for nobody.
+func (r *receiver) confirm(of *closed, raiseTo mvcc.Timestamp) {
 	root, self := r.root, r.self
 	r.meta.Mark(uint64(raiseTo), func(term, mark uint64, err error) {
-		root.Send(self, &confirmed{term: term, mark: mark, err: err, ahead: ahead})
+		root.Send(self, &confirmed{of: of, term: term, mark: mark, err: err})
 	})
 }
 
+// underWay reports whether an answer is for the batch that waits. One that has ended by a panic does not.
+func (r *receiver) underWay(of *closed) bool {
+	return r.closed != nil && (of == r.closed || broken.LateConfirmation)
+}
+
 func (r *receiver) onConfirmed(m *confirmed) {
-	if m.ahead {
+	if m.of == nil {
 		r.memory.Lock()
 		defer r.memory.Unlock()
 		r.memory.raised(m.term, mvcc.Timestamp(m.mark), m.err)
+		return
+	}
+	if !r.underWay(m.of) {
 		return
 	}
 	if m.err != nil {
@@ -264,44 +284,36 @@ func (r *receiver) onConfirmed(m *confirmed) {
 
 // judge holds the batch until it is known whether time may follow this node's clock.
 func (r *receiver) judge(term uint64) {
-	root, self := r.root, r.self
-	r.judging = true
-	r.cfg.Judge(term, func(err error) { root.Send(self, &judgement{term, err}) })
+	root, self, of := r.root, r.self, r.closed
+	r.cfg.Judge(term, func(err error) { root.Send(self, &judgement{of, term, err}) })
 }
 
 func (r *receiver) onJudgement(m *judgement) {
-	if !r.judging {
-		return // the batch has ended by a panic
+	if !r.underWay(m.of) {
+		return
 	}
-	r.judging = false
 	if m.err != nil {
 		r.finish(func(call *Call) { call.Fail(m.err) })
 		return
 	}
 	r.judged = max(r.judged, m.term)
-	r.confirm(0, false) // leadership may have gone meanwhile
+	r.confirm(r.closed, 0) // leadership may have gone meanwhile
 }
 
 // serve answers the batch if all its timestamps lie below the mark; otherwise the mark is raised first.
 func (r *receiver) serve(m *confirmed) {
 	total := mvcc.Timestamp(0)
-	for _, call := range r.closed {
+	for _, call := range r.closed.calls {
 		total += mvcc.Timestamp(call.Req.GetCount())
 	}
-	r.memory.Lock()
-	first, err := r.memory.take(m.term, mvcc.Timestamp(m.mark), total)
-	var raiseTo mvcc.Timestamp
-	if err == nil {
-		raiseTo = r.memory.raise()
-	}
-	r.memory.Unlock()
+	first, raiseTo, err := r.take(m, total)
 	var low *markTooLow
 	switch {
 	case errors.As(err, &low):
-		r.confirm(low.raiseTo, false)
+		r.confirm(r.closed, low.raiseTo)
 		return
 	case errors.Is(err, errStale):
-		r.confirm(0, false)
+		r.confirm(r.closed, 0)
 		return
 	case err != nil:
 		r.cfg.Logger.Error("oracle: starting again from the persisted mark", "error", err)
@@ -315,16 +327,35 @@ func (r *receiver) serve(m *confirmed) {
 		first += mvcc.Timestamp(n)
 	})
 	if raiseTo != 0 {
-		r.confirm(raiseTo, true)
+		r.confirm(nil, raiseTo)
 	}
+}
+
+// take takes timestamps from the memory; raiseTo is what the mark is to be raised to ahead of need, or 0. The lock is given
+// back by a panic, too.
+func (r *receiver) take(m *confirmed, total mvcc.Timestamp) (first, raiseTo mvcc.Timestamp, err error) {
+	r.memory.Lock()
+	defer r.memory.Unlock()
+	if first, err = r.memory.take(m.term, mvcc.Timestamp(m.mark), total); err == nil {
+		raiseTo = r.memory.raise()
+	}
+	return first, raiseTo, err
 }
 
 // finish answers the batch under way and begins the next.
 func (r *receiver) finish(answer func(*Call)) {
-	calls := r.closed
+	r.answer(answer)
+	r.next()
+}
+
+// answer answers the batch under way, if one is.
+func (r *receiver) answer(answer func(*Call)) {
+	of := r.closed
 	r.closed = nil
-	for _, call := range calls {
+	if of == nil {
+		return
+	}
+	for _, call := range of.calls {
 		answer(call)
 	}
-	r.next()
 }
