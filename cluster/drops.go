@@ -123,8 +123,8 @@ func (m *Meta) dropUntold(ctx context.Context, c *pb.Catalogue, name string) err
 	return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 }
 
-// isDropped reports whether the catalogue has the table as dropped.
-func isDropped(c *pb.Catalogue, id uint32) bool {
+// IsDropped reports whether the catalogue has the table as dropped. That is for good: ids are not reused.
+func IsDropped(c *pb.Catalogue, id uint32) bool {
 	return slices.Contains(c.DroppedTables, id) ||
 		slices.ContainsFunc(c.Gone, func(r *pb.TableRange) bool { return r.First <= id && id <= r.Last })
 }

@@ -148,7 +148,7 @@ func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
 	}
 	defer m.ddl.unlock()
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
-		if id != 0 && isDropped(c, id) {
+		if id != 0 && IsDropped(c, id) {
 			return nil, nil // the push that follows tells whom the first request did not reach
 		}
 		t, err := m.Table(ctx, name)

@@ -11,7 +11,7 @@ import (
 )
 
 // changes is what the node does when something around it has changed: who leads meta, who is alive. Goroutines of its own do
-// it, for it waits for meta: one for changes, one for other nodes' questions that take a while, and two that look at meta.
+// it, for it waits for meta: one for changes, one for other nodes' questions that take a while, and three that look at meta.
 type changes struct {
 	n      *Node
 	again  chan struct{} // capacity 1: something may have changed
@@ -60,6 +60,7 @@ func (c *changes) start() {
 	c.runs.Go(c.run)
 	c.runs.Go(c.answer)
 	c.runs.Go(func() { c.sight.watch(c.ctx) })
+	c.runs.Go(func() { c.n.watchTables(c.ctx) })
 	c.runs.Go(func() { rereadMap(c.ctx, c.n.holdsSome, c.n.router.Refresh) })
 }
 

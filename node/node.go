@@ -196,8 +196,8 @@ func (n *Node) openStore() error {
 	return err
 }
 
-func (n *Node) transport() *cluster.Transport {
-	return cluster.NewTransport(n.carrier, n.oracles, n.meta, n.worker(), n.status, &admin{n: n})
+func (n *Node) transport() txn.Transport {
+	return &transport{cluster.NewTransport(n.carrier, n.oracles, n.meta, n.worker(), n.status, &admin{n: n}), n}
 }
 
 // worker is who this process is in locks.
@@ -235,6 +235,12 @@ func (n *Node) Drain(ctx context.Context) error {
 	}
 	errs = append(errs, n.changes.stop(ctx))
 	if x := n.notify.Load(); x != nil {
+		select { // what is just being linked anew starts no more scanners after this
+		case n.honouring <- struct{}{}:
+			x.ended = true
+			<-n.honouring
+		case <-ctx.Done():
+		}
 		n.host.setHint(nil)
 		errs = append(errs, x.stop(ctx))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -21,6 +22,11 @@ import (
 type notifications struct {
 	dispatcher *observer.Dispatcher
 	scanners   atomic.Pointer[scanner.Scanners]
+
+	// What the scanners look for, and how often they were started. Held with Node.honouring.
+	scanned []notify.Target
+	starts  int
+	ended   bool
 }
 
 // checkDeadlines: an observer that may run longer than the history could find its snapshot gone (invariant 11).
@@ -45,9 +51,7 @@ func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) e
 			return fmt.Errorf("node: table %q of observer %q: %w", o.Column.Table, o.Name, err)
 		}
 		registered = append(registered, observer.Registered{Spec: o, Table: mvcc.TableID(t.Id)})
-		infos = append(infos, &pb.ObserverInfo{
-			Name: o.Name, Table: t.Id, TableName: t.Name, Column: []byte(o.Column.Name), Weak: o.Weak,
-		})
+		infos = append(infos, infoOf(o, t))
 	}
 	if err := n.meta.Register(ctx, infos); err != nil {
 		return fmt.Errorf("node: register observers: %w", err)
@@ -68,10 +72,16 @@ func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) e
 	if err := n.meta.Link(ctx, n.worker(), namesOf(registered)); err != nil {
 		return fmt.Errorf("node: enter the observers that this node runs: %w", err)
 	}
-	if err := n.honour(ctx); err != nil { // before anything can run: a pause outlives the process
+	n.honouring <- struct{}{}
+	defer func() { <-n.honouring }()
+	if err := n.honourNow(ctx); err != nil { // before anything can run: a pause outlives the process
 		return fmt.Errorf("node: what the catalogue says of observers: %w", err)
 	}
 	return n.startScanners(x)
+}
+
+func infoOf(o percolator.ObserverSpec, t *pb.Table) *pb.ObserverInfo {
+	return &pb.ObserverInfo{Name: o.Name, Table: t.Id, TableName: t.Name, Column: []byte(o.Column.Name), Weak: o.Weak}
 }
 
 func namesOf(observers []observer.Registered) []string {
@@ -82,10 +92,11 @@ func namesOf(observers []observer.Registered) []string {
 	return out
 }
 
+// startScanners starts them for what the dispatcher is linked to now. The caller holds honouring.
 func (n *Node) startScanners(x *notifications) error {
-	tune := n.cfg.Notifications
+	tune, targets := n.cfg.Notifications, x.dispatcher.Targets()
 	cfg := scanner.Config{
-		Targets: x.dispatcher.Targets(), Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher, Places: places{n.router, n.identity.NodeID},
+		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher, Places: places{n.router, n.identity.NodeID},
 		Owner:  ownerOf(n.identity.NodeID, n.identity.Incarnation),
 		Walker: scanner.NewWalker(n.client.Transport()), Resolver: n.client,
 		Hints: hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
@@ -100,11 +111,15 @@ func (n *Node) startScanners(x *notifications) error {
 	if !tune.NoLockd {
 		cfg.Locker = &locker{n}
 	}
+	if x.starts++; x.starts > 1 {
+		cfg.Name = fmt.Sprintf("scanner-again-%d", x.starts)
+	}
 	scanners, err := scanner.Spawn(n.system, cfg)
 	if err != nil {
 		return err
 	}
 	x.scanners.Store(scanners)
+	x.scanned = targets
 	if !tune.NoHints {
 		n.host.setHint(scanners.Hint)
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,6 +36,11 @@ func (n *Node) honour(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	return n.honourNow(ctx)
+}
+
+// honourNow is honour for who holds honouring.
+func (n *Node) honourNow(ctx context.Context) error {
 	c, err := n.meta.Catalogue(ctx)
 	if err != nil {
 		return err
@@ -43,7 +49,11 @@ func (n *Node) honour(ctx context.Context) error {
 	if x == nil {
 		return nil
 	}
-	return x.dispatcher.Control(ctx, c.GetObservers())
+	c, failed := n.relink(ctx, x, c)
+	if err := x.dispatcher.Control(ctx, c.GetObservers()); err != nil {
+		return errors.Join(failed, err)
+	}
+	return errors.Join(failed, n.rescan(ctx, x))
 }
 
 // honourEverywhere has every node that is alive honour the newest catalogue. A node that dies meanwhile, or is not there

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -44,7 +45,7 @@ type dispatcherActor struct {
 	rng     *rand.Rand
 	props   *actor.Props // of an invocation actor
 
-	byTarget map[notify.Target]*linked
+	byTarget atomic.Pointer[map[notify.Target]*linked] // the map does not change
 	order    []*linked
 	next     int // in order: whose turn it is
 	entries  map[mvcc.Cell]*entry
@@ -61,15 +62,16 @@ type dispatcherActor struct {
 func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) *dispatcherActor {
 	a := &dispatcherActor{
 		cfg: cfg, base: cfg.Context(ctx), stopped: stopped, rng: rand.New(rand.NewPCG(cfg.Seed, 0)),
-		props:    actor.PropsFromProducer(func() actor.Actor { return invocation{} }),
-		byTarget: make(map[notify.Target]*linked), entries: make(map[mvcc.Cell]*entry), runs: make(map[*run]*entry),
+		props:   actor.PropsFromProducer(func() actor.Actor { return invocation{} }),
+		entries: make(map[mvcc.Cell]*entry), runs: make(map[*run]*entry),
 	}
 	for _, o := range cfg.Observers {
-		l := &linked{spec: o.Spec, table: o.Table, logger: cfg.Logger, limit: o.Spec.Concurrency}
+		l := &linked{spec: o.Spec, logger: cfg.Logger, limit: o.Spec.Concurrency}
+		l.table.Store(uint32(o.Table))
 		l.inForce.Store(int64(l.limit))
-		a.byTarget[notify.Target{Table: o.Table, Column: o.Spec.Column.Name}] = l
 		a.order = append(a.order, l)
 	}
+	a.retarget()
 	return a
 }
 
@@ -88,6 +90,8 @@ func (a *dispatcherActor) Receive(c actor.Context) {
 		a.wake()
 	case *control:
 		a.control(m)
+	case *relink:
+		a.relink(m)
 	case *drain:
 		a.drain(m.idle)
 	case *actor.Stopping:
@@ -119,7 +123,7 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 	if len(a.draining) > 0 || a.ended {
 		return notify.Stopped
 	}
-	obs, ok := a.byTarget[notify.TargetOf(d.Cell)]
+	obs, ok := (*a.byTarget.Load())[notify.TargetOf(d.Cell)]
 	if !ok {
 		return notify.Unlinked
 	}

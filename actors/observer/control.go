@@ -24,8 +24,13 @@ type control struct {
 func (d *Dispatcher) Control(ctx context.Context, infos []*pb.ObserverInfo) error {
 	m := &control{infos: infos, done: make(chan struct{})}
 	d.system.Root.Send(d.port.PID(), m)
+	return d.await(ctx, m.done)
+}
+
+// await waits until the dispatcher has closed done.
+func (d *Dispatcher) await(ctx context.Context, done <-chan struct{}) error {
 	select {
-	case <-m.done:
+	case <-done:
 		return nil
 	case <-d.stopped:
 		return fmt.Errorf("observer: the dispatcher has stopped")
@@ -37,7 +42,7 @@ func (d *Dispatcher) Control(ctx context.Context, infos []*pb.ObserverInfo) erro
 // Paused reports whether the column's observer may not run: what is found of it need not be submitted. Any goroutine may
 // ask.
 func (d *Dispatcher) Paused(t notify.Target) bool {
-	l := d.byTarget[notify.Target{Table: t.Table, Column: t.Column}]
+	l := (*d.byTarget.Load())[notify.Target{Table: t.Table, Column: t.Column}]
 	return l != nil && l.held.Load()
 }
 

@@ -3,6 +3,7 @@ package observer
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -19,8 +20,8 @@ type Dispatcher struct {
 	system *actor.ActorSystem
 	port   *actorkit.Port[[]notify.Dirty, []notify.Admission]
 	linked []*linked
-	// byTarget does not change after the start.
-	byTarget map[notify.Target]*linked
+	// byTarget points to a map that does not change; Relink brings another.
+	byTarget *atomic.Pointer[map[notify.Target]*linked]
 	cancel   context.CancelFunc // ends all runs' contexts
 	stopped  chan struct{}      // closed when the actor has ended
 }
@@ -36,7 +37,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Dispatcher, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	a := newDispatcherActor(ctx, cfg, d.stopped)
-	d.linked, d.byTarget = a.order, a.byTarget
+	d.linked, d.byTarget = a.order, &a.byTarget
 	// One instance for good: a restart by the supervisor after a panic must not forget what runs.
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return a }), cfg.Name)
 	if err != nil {
@@ -69,7 +70,7 @@ func check(cfg Config) error {
 func (d *Dispatcher) Targets() []notify.Target {
 	out := make([]notify.Target, len(d.linked))
 	for i, l := range d.linked {
-		out[i] = notify.Target{Table: l.table, Column: l.spec.Column.Name, Weak: l.spec.Weak}
+		out[i] = notify.Target{Table: l.tableID(), Column: l.spec.Column.Name, Weak: l.spec.Weak}
 	}
 	return out
 }

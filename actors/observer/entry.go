@@ -11,10 +11,10 @@ import (
 )
 
 // linked is one registered observer as the dispatcher keeps it. stats may be read by anyone, logger used by anyone; the
-// rest, but where it says otherwise, is the dispatcher's own after the start, spec and table do not change.
+// rest, but where it says otherwise, is the dispatcher's own after the start, spec does not change.
 type linked struct {
 	spec   spec
-	table  mvcc.TableID
+	table  atomic.Uint32 // changed by the dispatcher alone (Relink), read by anyone
 	logger *slog.Logger
 	stats  counters
 
@@ -29,6 +29,8 @@ type linked struct {
 	running int
 	stuck   int // of the running ones
 }
+
+func (l *linked) tableID() mvcc.TableID { return mvcc.TableID(l.table.Load()) }
 
 // ack is the observer's acknowledgment column in the row of the cell.
 func (l *linked) ack(observed mvcc.Cell) mvcc.Cell { return notify.AckCell(observed, l.spec.Name) }

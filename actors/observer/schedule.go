@@ -81,6 +81,10 @@ func (a *dispatcherActor) finish(r *run, out outcome) {
 }
 
 func (a *dispatcherActor) settle(e *entry, out outcome) {
+	if e.cell.Table != e.obs.tableID() {
+		a.forget(e) // of a table that is gone
+		return
+	}
 	switch out.kind {
 	case committed, clean:
 		a.ran(e, out)

@@ -1,0 +1,133 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// A program observes a table by its name, tablets and scanners know it by its id. A table that is dropped and made anew has
+// another id, and its observers went from the catalogue with the old one: every node registers those that it runs again,
+// before CreateTable returns, so that no change after that is missed.
+
+const (
+	// relinkTimeout bounds how long CreateTable waits for nodes that are believed to be alive.
+	relinkTimeout = 5 * time.Second
+	// relinkPause is how often a node looks by itself whether one of its observers' tables was made anew, at least; a tenth
+	// of it at most is added by chance. It is for tables whose maker died before the nodes were told.
+	relinkPause = 10 * time.Second
+)
+
+// transport is the cluster's, but for what a new table needs of the nodes.
+type transport struct {
+	*cluster.Transport
+	n *Node
+}
+
+// CreateTable implements txn.Transport: when it returns, the table has the observers that programs which run now have for
+// its name, as far as their nodes answer.
+func (t *transport) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
+	made, err := t.Transport.CreateTable(ctx, name, splitKeys)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.n.linkAnew(ctx); err != nil {
+		t.n.cfg.Logger.Warn("a table was made, and not every node has been asked whether its program observes it; each looks by itself soon",
+			"table", name, "error", err)
+	}
+	return made, nil
+}
+
+// linkAnew has the nodes look at the catalogue if it lacks an observer that one of them runs.
+func (n *Node) linkAnew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
+	defer cancel()
+	linked, err := n.linked(ctx)
+	if err != nil || len(linked) == 0 {
+		return err
+	}
+	c, err := n.meta.Catalogue(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range c.GetObservers() {
+		delete(linked, o.GetName())
+	}
+	if len(linked) == 0 {
+		return nil
+	}
+	return n.honourEverywhere(ctx)
+}
+
+// relink registers and links the observers of this node whose table was dropped, according to the catalogue, and made
+// anew; it returns the newest catalogue that it has read. What was retired stays so. The caller holds honouring.
+func (n *Node) relink(ctx context.Context, x *notifications, c *pb.Catalogue) (*pb.Catalogue, error) {
+	tables := map[string]mvcc.TableID{}
+	var infos []*pb.ObserverInfo
+	for _, o := range x.dispatcher.Registered() {
+		if !cluster.IsDropped(c, uint32(o.Table)) {
+			continue
+		}
+		t, err := n.meta.Table(ctx, o.Spec.Column.Table)
+		if err != nil {
+			return c, err
+		}
+		if t == nil {
+			continue
+		}
+		tables[o.Spec.Name] = mvcc.TableID(t.Id)
+		infos = append(infos, infoOf(o.Spec, t))
+	}
+	if len(infos) == 0 {
+		return c, nil
+	}
+	if err := n.meta.Register(ctx, infos); err != nil {
+		return c, fmt.Errorf("node: register observers of a table that was made anew: %w", err)
+	}
+	newest, err := n.meta.Catalogue(ctx)
+	if err != nil {
+		return c, err
+	}
+	return newest, x.dispatcher.Relink(ctx, tables)
+}
+
+// rescan starts the scanners anew if the dispatcher is linked to other columns than they look for. The caller holds
+// honouring.
+func (n *Node) rescan(ctx context.Context, x *notifications) error {
+	old := x.scanners.Load()
+	if old == nil || x.ended || slices.Equal(x.scanned, x.dispatcher.Targets()) {
+		return nil
+	}
+	if err := old.Stop(ctx); err != nil {
+		return fmt.Errorf("node: stop the scanners of a dropped table: %w", err)
+	}
+	return n.startScanners(x)
+}
+
+// watchTables looks from time to time whether a table of this node's observers was made anew, until ctx ends. It is a
+// worker of the node.
+func (n *Node) watchTables(ctx context.Context) {
+	for {
+		pause := time.NewTimer(relinkPause + rand.N(relinkPause/10))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+		if x := n.notify.Load(); x == nil || len(x.dispatcher.Registered()) == 0 {
+			continue
+		}
+		attempt, cancel := context.WithTimeout(ctx, relinkTimeout)
+		if err := n.honour(attempt); err != nil && ctx.Err() == nil {
+			n.cfg.Logger.Warn("the observer catalogue could not be honoured; it is tried again", "error", err)
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,91 @@
+package node_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/node"
+)
+
+// remake drops the table and makes it anew.
+func remake(t *testing.T, db *percolator.DB, table string) {
+	t.Helper()
+	ctx := within(t, time.Minute)
+	if err := db.DropTable(ctx, table); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: table}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTableMadeAnewIsObserved: a table that is dropped and made anew while a node runs has the observers of the node's
+// program when CreateTable returns, weak ones too. A pause went with the old table; what was retired stays so.
+func TestTableMadeAnewIsObserved(t *testing.T) {
+	const rows = 20
+	n := open(t, "", func(c *node.Config) {
+		c.Observers = func(r *percolator.Registry) {
+			r.Strong("counter", input, counts)
+			r.Weak("poker", poked, counts)
+		}
+	})
+	for round := range 3 {
+		write(t, n.DB(), 0, rows)
+		err := n.DB().Transact(within(t, time.Minute), func(_ context.Context, tx *percolator.Tx) error {
+			tx.Notify(rowOf(rows), poked)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitIdle(t, n)
+		checkCounts(t, n.DB(), rows+1, times(1))
+		for _, name := range []string{"counter", "poker"} {
+			if s := stateOf(t, n, name); s == nil || !s.Linked || s.Status.GetPaused() {
+				t.Fatalf("round %d: %s is %v", round, name, s)
+			}
+		}
+		if round == 1 {
+			controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(true)})
+		}
+		remake(t, n.DB(), input.Table)
+	}
+	controlObserver(t, n, &pb.ControlObserverRequest{Name: "poker", Retire: true})
+	remake(t, n.DB(), input.Table)
+	if s := stateOf(t, n, "poker"); s != nil {
+		t.Errorf("a retired observer is back: %v", s)
+	}
+	if s := stateOf(t, n, "counter"); s == nil || !s.Linked {
+		t.Errorf("beside a retired one: %v", s)
+	}
+}
+
+// TestTableMadeAnewIsObservedByAll: the node that makes the table anew has no observers; another has, and is asked.
+func TestTableMadeAnewIsObservedByAll(t *testing.T) {
+	ctx := within(t, time.Minute)
+	o := watch()
+	r := newRig(t, 2, func(i int, c *node.Config) {
+		c.Placement.Off = true
+		if i == 1 {
+			c.Observers = o.register
+		}
+	})
+	db := r.nodes[0].DB()
+	for range 2 {
+		if err := set(ctx, db, "r", o.column, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if row := o.await(t, 10*time.Second); row != "r" {
+			t.Errorf("the observer ran for row %q", row)
+		}
+		if err := db.WaitIdle(ctx); err != nil {
+			t.Fatal(err)
+		}
+		remake(t, db, o.column.Table)
+	}
+}
