@@ -163,27 +163,40 @@ func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
 	case Split:
 		err = through.SplitTablet(ctx, workload.Table, fmt.Sprintf("%02x/s%d", (e.A*31+e.B*7+int(e.At))%256, e.At))
 	case Drain:
-		err = drain(ctx, through, to.transport.Worker().Node, e.For)
+		err = c.drain(ctx, through, to.transport.Worker().Node, e.For)
 	}
 	if err != nil {
 		c.say("event: %s was refused: %v", e.Kind, err)
 	}
 }
 
-// drain drains a node, and takes it back.
-func drain(ctx context.Context, through txn.Transport, node uint64, after time.Duration) error {
+// drain drains a node, and takes it back. Whoever was asked to drain it may have died meanwhile: anybody is asked then.
+func (c *Cluster) drain(ctx context.Context, through txn.Transport, node uint64, after time.Duration) error {
 	if _, err := through.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: node}); err != nil {
 		return err
 	}
 	again := context.WithoutCancel(ctx)
 	sleep(again, after)
-	for range 20 {
-		if _, err := through.DrainNode(again, &pb.DrainNodeRequest{NodeId: node, Undo: true}); err == nil {
-			return nil
+	for range takeBackTries {
+		for _, m := range c.list() {
+			if l := m.up(); l != nil && takeBack(again, l.transport, node) == nil {
+				return nil
+			}
 		}
 		sleep(again, adminPatience)
 	}
-	return fmt.Errorf("simtest: node %d stays drained", node)
+	c.fail(fmt.Errorf("simtest: node %d stays drained", node))
+	return nil
+}
+
+// takeBackTries is how often all nodes are asked to take a drained one back.
+const takeBackTries = 20
+
+func takeBack(ctx context.Context, through txn.Transport, node uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, adminPatience)
+	defer cancel()
+	_, err := through.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: node, Undo: true})
+	return err
 }
 
 // killUser has a client of its own move money, and kills it in the middle.

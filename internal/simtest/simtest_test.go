@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 var (
@@ -76,4 +77,13 @@ func TestOldMap(t *testing.T) {
 	simulate(t, Options{
 		Seed: 4, Nodes: 5, Workloads: []string{"oracle", "register"}, Shares: map[Kind]int{Freeze: 1, Depose: 1, Lead: 1, Stall: 1},
 	})
+}
+
+// TestDrainOutlivesItsNode: a node is taken back although the one that was asked to drain it has died; the simulation once
+// asked the dead process for ever.
+func TestDrainOutlivesItsNode(t *testing.T) {
+	simulate(t, Options{Seed: 27, Nodes: 4, Faults: 6 * time.Second, Workloads: []string{"register"}, NoObservers: true, Schedule: Schedule{
+		{At: time.Second, For: 2 * time.Second, Kind: Drain, A: 0, B: 2},
+		{At: 2 * time.Second, For: 3 * time.Second, Kind: CrashLead, A: 0},
+	}})
 }
