@@ -21,7 +21,8 @@
 //  6. The record of a back-fill changes on condition that its observer is in the catalogue, and goes with it.
 //
 //  7. The node table has one record a node. Of two processes with one node's identity only the later incarnation stands, and
-//     of two with the same incarnation the first. What placement decides by, a node's state and since when it is gone, is
+//     of two with the same incarnation the first. A directory that was restored from a copy of before the last registration
+//     never registers again: each start has a random number, and it does not know the last one's. What placement decides by, a node's state and since when it is gone, is
 //     in it, in oracle time: gossip alone moves nothing.
 //
 //  8. A node serves nothing before its cluster's id and its own are durable, and belongs to one cluster for good.

@@ -202,6 +202,7 @@ func (d *Door) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse,
 	err := registry.Register(ctx, &wire.NodeRecord{
 		NodeId: req.NodeId, Incarnation: req.Incarnation, Labels: req.Labels, Version: req.Version,
 		Listen: req.Addresses.GetListen(), Peer: req.Addresses.GetPeer(), Gossip: req.Addresses.GetGossip(), Http: req.Addresses.GetHttp(),
+		Starts: req.Starts,
 	})
 	if err != nil {
 		d.cfg.Logger.Warn("a node was not let in", "node", req.NodeId, "incarnation", req.Incarnation,

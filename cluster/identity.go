@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -43,7 +44,13 @@ type selfRecord struct {
 	Promised uint64 `json:"promised,omitempty"`
 	// Attempt is that founder's newest attempt for which it was asked.
 	Attempt uint64 `json:"attempt,omitempty"`
+	// Starts are random numbers of this directory's starts: first the last that is known to be registered in meta, last the
+	// present one. A directory that does not know the one in meta is an old copy (invariant 7).
+	Starts []uint64 `json:"starts,omitempty"`
 }
+
+// maxStarts bounds them. Beyond it those after the first are forgotten, of starts that came to nothing most likely.
+const maxStarts = 64
 
 // Self is the node's own record in its store. Every change is durable before it returns. It may be used concurrently.
 type Self struct {
@@ -62,15 +69,30 @@ func OpenSelf(st *store.Store) (*Self, error) {
 		return nil, err
 	}
 	if !known {
-		var b [8]byte
-		if _, err := rand.Read(b[:]); err != nil {
-			return nil, fmt.Errorf("cluster: no randomness: %w", err)
+		if s.record.NodeID, err = randomID(); err != nil {
+			return nil, err
 		}
-		s.record.NodeID = binary.BigEndian.Uint64(b[:])>>1 | 1
+	}
+	start, err := randomID()
+	if err != nil {
+		return nil, err
 	}
 	next := s.record
 	next.Incarnation++
+	next.Starts = append(slices.Clone(next.Starts), start)
+	if len(next.Starts) > maxStarts {
+		next.Starts = slices.Delete(next.Starts, 1, 2)
+	}
 	return s, s.write(next, &store.Batch{})
+}
+
+// randomID is a number that is not 0.
+func randomID() (uint64, error) {
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return 0, fmt.Errorf("cluster: no randomness: %w", err)
+	}
+	return binary.BigEndian.Uint64(b[:])>>1 | 1, nil
 }
 
 // read takes what the store has; false: it is empty.
@@ -119,6 +141,13 @@ func (s *Self) Identity() Identity {
 	return s.record.Identity
 }
 
+// Starts are the numbers by which this process, and the directory that it runs on, is registered. Not to be changed.
+func (s *Self) Starts() []uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.record.Starts
+}
+
 // Contacts are the nodes that it knew last, and where meta was: the last answer to a Join. Not to be changed.
 func (s *Self) Contacts() *pb.JoinResponse {
 	s.mu.Lock()
@@ -157,7 +186,7 @@ func (s *Self) found(bootstrap func(b *store.Batch, node uint64)) error {
 	if !s.record.Fresh() {
 		return errNotFresh
 	}
-	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity}
+	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity, Starts: s.record.Starts}
 	next.ClusterID = uuid.NewString()
 	bootstrap(b, next.NodeID)
 	return s.write(next, b)
@@ -207,20 +236,22 @@ func (s *Self) Withdraw(founder, attempt uint64) error {
 }
 
 // Joined makes the node one of the cluster that has taken it in, or notes what that cluster said to a node that came back.
+// This start is registered then.
 func (s *Self) Joined(r *pb.JoinResponse) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.ClusterId == "" || (!s.record.Fresh() && r.ClusterId != s.record.ClusterID) {
 		return fmt.Errorf("%w: %q", ErrOtherCluster, r.ClusterId)
 	}
-	if !s.record.Fresh() && proto.Equal(r, s.contacts) {
+	last := len(s.record.Starts) - 1
+	if !s.record.Fresh() && last == 0 && proto.Equal(r, s.contacts) {
 		return nil
 	}
 	data, err := encode(r)
 	if err != nil {
 		return fmt.Errorf("cluster: encode the node's contacts: %w", err)
 	}
-	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity}
+	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity, Starts: s.record.Starts[last:]}
 	next.ClusterID = r.ClusterId
 	b.Put(contactsKey, data)
 	if err := s.write(next, b); err != nil {

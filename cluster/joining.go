@@ -148,6 +148,7 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 	}
 	req := &pb.JoinRequest{
 		ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Addresses: d.cfg.Addresses, Labels: d.cfg.Labels, Version: d.cfg.Version,
+		Starts: d.cfg.Self.Starts(),
 	}
 	for _, g := range in {
 		calling, cancel := context.WithTimeout(ctx, 2*d.cfg.Timing.Call)
@@ -232,7 +233,7 @@ func (d *Door) Register(ctx context.Context, r Registry) error {
 	id, a := d.cfg.Self.Identity(), d.cfg.Addresses
 	err := r.Register(ctx, &wire.NodeRecord{
 		NodeId: id.NodeID, Incarnation: id.Incarnation, Labels: d.cfg.Labels, Version: d.cfg.Version,
-		Listen: a.GetListen(), Peer: a.GetPeer(), Gossip: a.GetGossip(), Http: a.GetHttp(),
+		Listen: a.GetListen(), Peer: a.GetPeer(), Gossip: a.GetGossip(), Http: a.GetHttp(), Starts: d.cfg.Self.Starts(),
 	})
 	d.registered.Store(err == nil)
 	return err

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -79,6 +80,7 @@ func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord, now uint64)
 	return m.changeNode(ctx, r.NodeId, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		to := proto.CloneOf(r)
 		to.GoneSince, to.State, to.JoinedTs = 0, pb.NodeState_NODE_STATE_ACTIVE, now
+		to.Starts = to.Starts[max(0, len(to.Starts)-1):]
 		if have == nil {
 			return to, m.roomForNode(ctx)
 		}
@@ -89,6 +91,9 @@ func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord, now uint64)
 		case have.Incarnation == r.Incarnation && !sameProcess(have, r):
 			return nil, refuseNode(ErrDuplicateNode, "node %d, incarnation %d, is registered at %s: two processes run on copies of one directory",
 				r.NodeId, r.Incarnation, have.Peer)
+		case !knowsStart(have, r) && !broken.OldCopy:
+			return nil, refuseNode(ErrStaleIncarnation, "node %d has run, as incarnation %d, since this directory was copied: its promises to others are not "+
+				"in it. Delete it, and join with an empty one", r.NodeId, have.Incarnation)
 		}
 		to.JoinedTs = have.JoinedTs
 		if have.State != pb.NodeState_NODE_STATE_GONE {
@@ -101,6 +106,16 @@ func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord, now uint64)
 // sameProcess: two processes cannot have the same addresses.
 func sameProcess(a, b *wire.NodeRecord) bool {
 	return a.Listen == b.Listen && a.Peer == b.Peer && a.Gossip == b.Gossip
+}
+
+// knowsStart reports whether the directory that wants to register knows the start that registered last: otherwise it was
+// restored from a copy, and whoever votes or acknowledges by it breaks what the node has promised since. Its incarnation does
+// not tell: that grows with every start, also with those that are refused.
+func knowsStart(have, r *wire.NodeRecord) bool {
+	if len(have.Starts) == 0 || len(r.Starts) == 0 { // of a version that does not number them
+		return true
+	}
+	return slices.Contains(r.Starts, have.Starts[len(have.Starts)-1])
 }
 
 func (m *Meta) roomForNode(ctx context.Context) error {

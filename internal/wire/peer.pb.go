@@ -941,18 +941,20 @@ func (x *LinkedObservers) GetNames() []string {
 
 // A node's record in meta.
 type NodeRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the last registration; a lower one is refused
-	Listen        string                 `protobuf:"bytes,3,opt,name=listen,proto3" json:"listen,omitempty"`
-	Peer          string                 `protobuf:"bytes,4,opt,name=peer,proto3" json:"peer,omitempty"`
-	Gossip        string                 `protobuf:"bytes,5,opt,name=gossip,proto3" json:"gossip,omitempty"`
-	Http          string                 `protobuf:"bytes,6,opt,name=http,proto3" json:"http,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	State         v1.NodeState           `protobuf:"varint,8,opt,name=state,proto3,enum=percolator.v1.NodeState" json:"state,omitempty"`
-	JoinedTs      uint64                 `protobuf:"varint,9,opt,name=joined_ts,json=joinedTs,proto3" json:"joined_ts,omitempty"` // oracle time
-	Version       string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
-	GoneSince     uint64                 `protobuf:"varint,11,opt,name=gone_since,json=goneSince,proto3" json:"gone_since,omitempty"` // oracle time since when meta's leader has not seen it alive; 0: it is
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	NodeId      uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the last registration; a lower one is refused
+	Listen      string                 `protobuf:"bytes,3,opt,name=listen,proto3" json:"listen,omitempty"`
+	Peer        string                 `protobuf:"bytes,4,opt,name=peer,proto3" json:"peer,omitempty"`
+	Gossip      string                 `protobuf:"bytes,5,opt,name=gossip,proto3" json:"gossip,omitempty"`
+	Http        string                 `protobuf:"bytes,6,opt,name=http,proto3" json:"http,omitempty"`
+	Labels      map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	State       v1.NodeState           `protobuf:"varint,8,opt,name=state,proto3,enum=percolator.v1.NodeState" json:"state,omitempty"`
+	JoinedTs    uint64                 `protobuf:"varint,9,opt,name=joined_ts,json=joinedTs,proto3" json:"joined_ts,omitempty"` // oracle time
+	Version     string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
+	GoneSince   uint64                 `protobuf:"varint,11,opt,name=gone_since,json=goneSince,proto3" json:"gone_since,omitempty"` // oracle time since when meta's leader has not seen it alive; 0: it is
+	// As in JoinRequest; in meta the last one alone, which a directory that is to register again must know.
+	Starts        []uint64 `protobuf:"fixed64,12,rep,packed,name=starts,proto3" json:"starts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1064,6 +1066,13 @@ func (x *NodeRecord) GetGoneSince() uint64 {
 	return 0
 }
 
+func (x *NodeRecord) GetStarts() []uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return nil
+}
+
 var File_peer_proto protoreflect.FileDescriptor
 
 const file_peer_proto_rawDesc = "" +
@@ -1145,7 +1154,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x0fLinkedObservers\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05names\x18\x03 \x03(\tR\x05names\"\xa1\x03\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\"\xb9\x03\n" +
 	"\n" +
 	"NodeRecord\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
@@ -1160,7 +1169,8 @@ const file_peer_proto_rawDesc = "" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\x12\x1d\n" +
 	"\n" +
-	"gone_since\x18\v \x01(\x04R\tgoneSince\x1a9\n" +
+	"gone_since\x18\v \x01(\x04R\tgoneSince\x12\x16\n" +
+	"\x06starts\x18\f \x03(\x06R\x06starts\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"

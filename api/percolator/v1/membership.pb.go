@@ -250,13 +250,15 @@ func (x *HelloResponse) GetFresh() []*Node {
 }
 
 type JoinRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh; else the node comes back
-	NodeId        uint64                 `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Incarnation   uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Addresses     *NodeAddresses         `protobuf:"bytes,4,opt,name=addresses,proto3" json:"addresses,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId   string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh; else the node comes back
+	NodeId      uint64                 `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Addresses   *NodeAddresses         `protobuf:"bytes,4,opt,name=addresses,proto3" json:"addresses,omitempty"`
+	Labels      map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Version     string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	// Random numbers of the directory's starts: the last that it knows to be registered, those after it, and at the end this one.
+	Starts        []uint64 `protobuf:"fixed64,7,rep,packed,name=starts,proto3" json:"starts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -331,6 +333,13 @@ func (x *JoinRequest) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *JoinRequest) GetStarts() []uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return nil
 }
 
 type JoinResponse struct {
@@ -545,7 +554,7 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\taddresses\x18\x04 \x01(\v2\x1c.percolator.v1.NodeAddressesR\taddresses\x12\x16\n" +
 	"\x06expect\x18\x05 \x01(\rR\x06expect\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12)\n" +
-	"\x05fresh\x18\a \x03(\v2\x13.percolator.v1.NodeR\x05fresh\"\xb8\x02\n" +
+	"\x05fresh\x18\a \x03(\v2\x13.percolator.v1.NodeR\x05fresh\"\xd0\x02\n" +
 	"\vJoinRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -553,7 +562,8 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12:\n" +
 	"\taddresses\x18\x04 \x01(\v2\x1c.percolator.v1.NodeAddressesR\taddresses\x12>\n" +
 	"\x06labels\x18\x05 \x03(\v2&.percolator.v1.JoinRequest.LabelsEntryR\x06labels\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\x1a9\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12\x16\n" +
+	"\x06starts\x18\a \x03(\x06R\x06starts\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x01\n" +

@@ -26,6 +26,7 @@ var properties = []property{
 	{tag: "reuse_timestamps", pkg: "actors/oracle", test: "^TestFailOver$", assertion: "REUSED-TIMESTAMPS: .*"},
 	{tag: "keep_memory", pkg: "actors/oracle", test: "^TestMemoryGoesWithTheTerm$", assertion: "KEPT-MEMORY: .*"},
 	{tag: "late_confirmation", pkg: "actors/oracle", test: "^TestConfirmationServesItsBatch$", assertion: "LATE-CONFIRMATION: .*"},
+	{tag: "old_copy", pkg: "cluster", test: "^TestOldCopyIsRefused$", assertion: "OLD-COPY: .*"},
 	{tag: "ahead_clock", pkg: "node", test: "^TestClockAheadDeclines$", assertion: "AHEAD-CLOCK: .*"},
 	{tag: "rerun_unknown", pkg: "internal/txn", test: "^TestUnknownOutcome$", assertion: "two phases: 2 runs, .*|one phase: 2 runs, .*"},
 	{tag: "local_expiry", pkg: "internal/txn", test: "^TestExpiryIsTheOraclesTime$", assertion: "LOCAL-EXPIRY: .*"},
