@@ -2,8 +2,11 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -71,7 +74,47 @@ func newFileCredentials(files *certs.Files) credentials.TransportCredentials {
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (c *fileCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return credentials.NewTLS(c.files.Client()).ClientHandshake(ctx, authority, conn)
+	secure, info, err := credentials.NewTLS(c.files.Client()).ClientHandshake(ctx, authority, conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &refusable{Conn: secure}, info, nil
+}
+
+// refusable is a connection whose server may still refuse the certificate: in TLS 1.3 the client has shaken hands before the
+// server has looked at it. A server that refuses says why and hangs up; a client that writes then hears of the second only
+// ("broken pipe"), while the reason is still to be read.
+type refusable struct {
+	net.Conn
+	served atomic.Bool // something was read: the server has let the client in
+}
+
+// reasonWithin bounds the wait for a reason, which came before what broke the connection.
+const reasonWithin = 100 * time.Millisecond
+
+// Read implements net.Conn.
+func (c *refusable) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.served.Load() {
+		c.served.Store(true)
+	}
+	return n, err
+}
+
+// Write implements net.Conn. Its error is the server's reason, if it has given one.
+func (c *refusable) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err == nil || c.served.Load() {
+		return n, err
+	}
+	if late := c.SetReadDeadline(time.Now().Add(reasonWithin)); late != nil {
+		return n, err
+	}
+	var reason *net.OpError // what crypto/tls makes of an alert
+	if _, why := c.Conn.Read(make([]byte, 1)); errors.As(why, &reason) && reason.Op == "remote error" {
+		return n, why
+	}
+	return n, err
 }
 
 // Clone implements credentials.TransportCredentials.
