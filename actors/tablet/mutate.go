@@ -203,10 +203,13 @@ func (t *Tablet) unpark() {
 	}
 }
 
-// stillOurs refuses the calls that a split has taken elsewhere while they waited.
+// stillOurs refuses the calls that a split has taken elsewhere while they waited, and those that come too late by now.
 func (t *Tablet) stillOurs(calls []*Call) []*Call {
-	kept := calls[:0]
+	kept, now := calls[:0], time.Now()
 	for _, call := range calls {
+		if tooLate(call, now) {
+			continue
+		}
 		if refusal := t.refusal(call.Req); refusal != nil {
 			call.Reply(refusal)
 			continue

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
@@ -66,7 +67,11 @@ func (j *readJob) run() {
 		view.bound = max(view.bound, mvcc.Timestamp(j.tablet.seenSafepoint.Load()))
 	}
 	var blocked []*Call
+	now := time.Now()
 	for _, call := range j.calls {
+		if tooLate(call, now) {
+			continue
+		}
 		response, wait, err := j.answer(view, call)
 		switch {
 		case err != nil:

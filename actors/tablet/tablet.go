@@ -337,8 +337,10 @@ func (t *Tablet) flush() {
 	t.counters.batches++
 	t.loads.sample(calls)
 	var reads, mutations []*Call
+	now := time.Now()
 	for _, call := range calls {
 		switch refusal := t.refusal(call.Req); {
+		case tooLate(call, now):
 		case refusal != nil:
 			call.Reply(refusal)
 		case needsTimestamp(call):

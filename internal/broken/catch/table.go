@@ -14,6 +14,7 @@ var properties = []property{
 	{tag: "clear_always", pkg: "internal/mvcc", test: histories, env: few, assertion: "assertion notification-until-cleared"},
 	{tag: "d_by_key", pkg: "internal/mvcc", test: "^TestLongValueGoesWithItsRecord$", assertion: "D-BY-KEY: .*"},
 	{tag: "above_safepoint", pkg: "internal/mvcc", test: "^TestNothingAboveTheSafepointIsCollected$", assertion: "ABOVE-SAFEPOINT: .*"},
+	{tag: "dropped_done", pkg: "actors/tablet", test: "^TestLateOperationsAreDropped$", assertion: "DROPPED-DONE: .*"},
 	{tag: "stale_bound", pkg: "actors/tablet", test: "^TestReadOvertakenBySafepoint$", assertion: "STALE-BOUND: .*"},
 	{tag: "confirm_reserved", pkg: "actors/tablet", test: "^TestConfirmWaitsForReservations$", assertion: "CONFIRM-RESERVED: .*"},
 	{tag: "torn_seq", pkg: "store", test: "^TestSnapNeverTorn$", assertion: "torn batch: at sequence"},

@@ -1,0 +1,54 @@
+package tablet
+
+import (
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/store"
+)
+
+// startBy is start with a deadline.
+func (r *rig) startBy(tablet uint64, deadline time.Time, req *pb.TabletRequest) <-chan result {
+	r.tb.Helper()
+	answer := make(chan result, 1)
+	if err := r.port(tablet).Tell(req, deadline, false, func(a result) { answer <- a }); err != nil {
+		r.tb.Fatal(err)
+	}
+	return answer
+}
+
+// TestLateOperationsAreDropped: what is past its sender's deadline when the tablet gets to it is answered as surely not done,
+// and is not: whether it came late, or waited for the pipeline, or for a reservation.
+func TestLateOperationsAreDropped(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	past := time.Now().Add(-time.Second)
+	answers := map[string]<-chan result{
+		"a read":             r.startBy(2, past, getOf(r.take(1), "a")),
+		"a first read":       r.startBy(2, past, getOf(0, "a")),
+		"a prewrite":         r.startBy(2, past, prewriteOf(r.take(1), "a", "1")),
+		"a one-phase commit": r.startBy(2, past, onePhaseOf(r.take(1), put("b", "1"))),
+	}
+	release := r.hold()
+	holder := r.start(2, onePhaseOf(r.take(1), put("x", "1"))) // in flight: what comes now is held, or parked at its reservation
+	r.until(2, "it is proposed", func(s *pb.StatusResponse) bool { return s.Proposals >= 1 })
+	soon := time.Now().Add(20 * time.Millisecond)
+	answers["a prewrite that waits for the pipeline"] = r.startBy(2, soon, prewriteOf(r.take(1), "c", "1"))
+	answers["a one-phase commit that waits for the pipeline"] = r.startBy(2, soon, onePhaseOf(r.take(1), put("d", "1")))
+	answers["a read that waits for a reservation"] = r.startBy(2, soon, getOf(r.take(1), "x"))
+	r.until(2, "their time is over", func(*pb.StatusResponse) bool { return time.Now().After(soon) })
+	release()
+	await(t, holder)
+	for what, answer := range answers {
+		if a := answered(t, what, answer); a.Err != nil || a.Value.GetError().GetCode() != pb.Error_CODE_NOT_PROPOSED {
+			t.Errorf("%s: answered %v, %v", what, a.Value, a.Err)
+		}
+	}
+	r.do(2, onePhaseOf(r.take(1), put("after", "1"))) // behind all that could still be under way
+	got := r.do(2, getOf(r.take(1), "a", "b", "c", "d")).GetGet()
+	for i, v := range got.GetResults() {
+		if v.GetFound() || v.GetLock() != nil {
+			t.Errorf("DROPPED-DONE: row %c has %v", 'a'+i, v)
+		}
+	}
+}
