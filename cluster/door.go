@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,8 +85,9 @@ type Door struct {
 
 	mu       sync.Mutex
 	fresh    map[uint64]*freshNode
-	registry Registry // nil: not open yet
-	said     string   // what was logged last, and when
+	registry Registry          // nil: not open yet
+	met      map[uint64]string // where nodes of the own cluster gossip, by what they have said themselves
+	said     string            // what was logged last, and when
 	saidAt   time.Time
 
 	registered atomic.Bool // this incarnation, through the registry
@@ -111,7 +114,7 @@ func NewDoor(cfg DoorConfig) *Door {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Timing = cfg.Timing.withDefaults()
-	return &Door{cfg: cfg, fresh: map[uint64]*freshNode{}}
+	return &Door{cfg: cfg, fresh: map[uint64]*freshNode{}, met: map[uint64]string{}}
 }
 
 // Open lets others in from now on.
@@ -131,6 +134,9 @@ func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse
 		Expect: uint32(max(d.cfg.Expect, 0)), Version: d.cfg.Version,
 	}
 	if !id.Fresh() {
+		if req.ClusterId == id.ClusterID {
+			d.meet(req.NodeId, req.Addresses.GetGossip())
+		}
 		return r, nil
 	}
 	// Who has founded or joined the cluster meanwhile that this node expects is asked back, too.
@@ -158,6 +164,24 @@ func (d *Door) hear(node uint64, listen string) {
 		d.fresh[node] = f
 	}
 	f.node, f.heard = &pb.Node{NodeId: node, Listen: listen}, time.Now()
+}
+
+// meet remembers where a node of the own cluster gossips. Called with mu held.
+func (d *Door) meet(node uint64, gossip string) {
+	if node == 0 || node == d.cfg.Self.Identity().NodeID || gossip == "" || len(gossip) > maxAddress {
+		return
+	}
+	if _, known := d.met[node]; known || len(d.met) < maxNodes {
+		d.met[node] = gossip
+	}
+}
+
+// Met are the addresses at which nodes of the cluster gossip, as far as they have said so to this process: newer than what it
+// knew when it started.
+func (d *Door) Met() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Values(d.met))
 }
 
 // maxAddress bounds an address that another node names.

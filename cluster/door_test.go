@@ -43,6 +43,7 @@ type street struct {
 type house struct {
 	s      *street
 	addr   string
+	gossip string
 	join   []string
 	expect int
 	st     *store.Store
@@ -72,7 +73,7 @@ func (s *street) build(addr string, expect int, join ...string) *house {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	h := &house{s: s, addr: addr, join: join, expect: expect, st: st}
+	h := &house{s: s, addr: addr, gossip: "g" + addr, join: join, expect: expect, st: st}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.houses[addr] = h
@@ -88,7 +89,7 @@ func (h *house) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	door := NewDoor(DoorConfig{
-		Self: self, Contact: h, Join: h.join, Expect: h.expect, Addresses: &pb.NodeAddresses{Listen: h.addr, Gossip: "g" + h.addr},
+		Self: self, Contact: h, Join: h.join, Expect: h.expect, Addresses: &pb.NodeAddresses{Listen: h.addr, Gossip: h.gossip},
 		Logger: slog.New(slog.NewTextHandler(h.s, &slog.HandlerOptions{Level: slog.LevelInfo})).With("at", h.addr),
 		Bootstrap: func(b *store.Batch, node uint64) {
 			h.s.mu.Lock()
@@ -253,6 +254,23 @@ func (s *street) demolish(addr string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.houses, addr)
+}
+
+// hide makes nodes unreachable, and show reachable again.
+func (s *street) hide(all ...*house) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range all {
+		delete(s.houses, h.addr)
+	}
+}
+
+func (s *street) show(all ...*house) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range all {
+		s.houses[h.addr] = h
+	}
 }
 
 func (h *house) cluster() string {
@@ -507,6 +525,41 @@ func TestComeBack(t *testing.T) {
 		s.say(errors.New("meta has no leader"))
 		if err := enter(b); err != nil {
 			t.Errorf("meta is away: %v", err)
+		}
+	})
+}
+
+// TestComeBackElsewhere: all nodes come back where nobody has ever heard of them, while they can't reach each other for a
+// minute. Then each hears where the other gossips, or they would wait for each other for ever.
+func TestComeBackElsewhere(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		a, b := s.build("a", 1), s.build("b", 1, "a")
+		a.start()
+		b.start()
+		if err := s.settle(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		a.crash()
+		b.crash()
+		a.gossip, b.gossip = "elsewhere:1", "elsewhere:2"
+		s.say(errors.New("meta has no leader"))
+		ctx, cancel := context.WithCancel(context.Background())
+		var seeking sync.WaitGroup
+		defer seeking.Wait()
+		defer cancel()
+		s.hide(a, b)
+		for _, h := range []*house{b, a} {
+			h.start()
+			if err := <-h.entered; err != nil {
+				t.Fatal(err)
+			}
+			seeking.Go(func() { h.door.Seek(ctx) })
+		}
+		<-time.After(time.Minute)
+		s.show(a, b)
+		<-time.After(time.Minute)
+		if in, of := fmt.Sprint(a.door.Met()), fmt.Sprint(b.door.Met()); in != "[elsewhere:2]" || of != "[elsewhere:1]" {
+			t.Errorf("the others gossip at %v, says a; at %v, says b", in, of)
 		}
 	})
 }

@@ -117,6 +117,9 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 	defer d.mu.Unlock()
 	for _, g := range out {
 		if g.r == nil || g.r.ClusterId != "" {
+			if g.r != nil && g.r.ClusterId == id.ClusterID {
+				d.meet(g.r.NodeId, g.r.Addresses.GetGossip())
+			}
 			continue
 		}
 		d.hear(g.r.NodeId, g.r.Addresses.GetListen())
@@ -183,14 +186,7 @@ const maxAskedBack = 32
 func (d *Door) comeBack(ctx context.Context) error {
 	began := time.Now()
 	for wait := d.cfg.Timing.ComeBack; ; {
-		addrs := slices.Clone(d.cfg.Join)
-		for _, n := range d.cfg.Self.Contacts().Nodes {
-			if n.Listen != d.cfg.Addresses.GetListen() && len(addrs) < maxAskedBack {
-				addrs = append(addrs, n.Listen)
-			}
-		}
-		slices.Sort(addrs)
-		addrs = slices.DeleteFunc(slices.Compact(addrs), func(addr string) bool { return addr == d.cfg.Addresses.GetListen() })
+		addrs := d.acquainted()
 		if len(addrs) == 0 {
 			return nil
 		}
@@ -213,6 +209,26 @@ func (d *Door) comeBack(ctx context.Context) error {
 		if err := d.pause(ctx, d.cfg.Timing.Round); err != nil {
 			return fmt.Errorf("cluster: coming back: %w", err)
 		}
+	}
+}
+
+// acquainted are the addresses of nodes that this one was told of, or was in a cluster with.
+func (d *Door) acquainted() []string {
+	addrs := slices.Clone(d.cfg.Join)
+	for _, n := range d.cfg.Self.Contacts().Nodes {
+		if n.Listen != d.cfg.Addresses.GetListen() && len(addrs) < maxAskedBack {
+			addrs = append(addrs, n.Listen)
+		}
+	}
+	slices.Sort(addrs)
+	return slices.DeleteFunc(slices.Compact(addrs), func(addr string) bool { return addr == d.cfg.Addresses.GetListen() })
+}
+
+// Seek asks the nodes that this one knows of where they are now, again and again, until Upkeep goes on or ctx ends: as long as
+// meta is not reached, nobody else tells it of addresses that have changed since its last life.
+func (d *Door) Seek(ctx context.Context) {
+	for d.pause(ctx, d.cfg.Timing.ComeBack) == nil && !d.registered.Load() {
+		d.greet(ctx, d.acquainted())
 	}
 }
 

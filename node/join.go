@@ -38,8 +38,8 @@ type entrance struct {
 	early       *grpc.Server // tells who this is until the node serves; nil: not any more
 	earlyServed chan error
 
-	upkeep sync.WaitGroup
-	end    context.CancelFunc
+	upkeep sync.WaitGroup     // what goes on behind the node's back: Seek, then Upkeep
+	end    context.CancelFunc // of it
 }
 
 // entranceParts are the parts of it that a test replaces.
@@ -269,6 +269,9 @@ func (e *entrance) openGossip(self cluster.Member, replaced func(by cluster.Memb
 		return nil, err
 	}
 	e.gossip, e.ports = g, nil
+	ctx, cancel := context.WithCancel(context.Background())
+	e.end = cancel
+	e.upkeep.Go(func() { e.door.Seek(ctx) })
 	return g, nil
 }
 
@@ -278,7 +281,7 @@ func (e *entrance) known() []string {
 	for _, n := range e.self.Contacts().Nodes {
 		out = append(out, n.Gossip)
 	}
-	return out
+	return append(out, e.door.Met()...)
 }
 
 // metaDescriptor is where meta was when the node last heard of it; nil if it has not.
@@ -291,6 +294,7 @@ const firstRegister = 2 * time.Second
 // refused is called if meta does not take it: this process must end.
 func (e *entrance) open(r cluster.Registry, refused func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
+	e.quit() // looking for others: meta tells from now on
 	e.end = cancel
 	e.door.Open(r)
 	first, done := context.WithTimeout(ctx, firstRegister)
