@@ -63,3 +63,6 @@ func DeleteChunk(b *Batch, key []byte, i int) { b.Delete(appendChunkKey(nil, key
 
 // LogFile is the number of the log file that the writer syncs.
 func LogFile(s *Store) int { return s.state.durable.fid }
+
+// ShrinkHotCells leaves the state so many slots for cells in memory. Before anything is read or written.
+func ShrinkHotCells(s *Store, slots int) { s.state.hot = newHotCells(slots) }

@@ -44,20 +44,48 @@ func (s *Snap) Sequence() uint64 { return s.seq }
 
 // read looks a key up and passes its value to fn, which must copy what it keeps.
 func (s *Snap) read(key []byte, fn func(value []byte) error) (bool, error) {
+	hot := isHot(key)
+	if hot {
+		if known, ok, err := s.d.hot.lookup(key, s.seq, fn); known {
+			return ok, corrupt(key, err)
+		}
+	}
 	item, err := s.txn.Get(key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
+		if hot {
+			s.d.hot.found(key, nil, true, s.seq, s.seq)
+		}
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("store: read: %w", err)
 	}
-	if item.UserMeta() == chunkedMeta {
+	switch {
+	case item.UserMeta() == chunkedMeta:
 		fn = s.joined(key, fn)
+	case hot:
+		fn = s.keeping(item, key, fn)
 	}
-	if err := item.Value(fn); err != nil {
-		return false, fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
+	return true, corrupt(key, item.Value(fn))
+}
+
+// corrupt is the error of a value that cannot be read.
+func corrupt(key []byte, err error) error {
+	if err == nil {
+		return nil
 	}
-	return true, nil
+	return fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
+}
+
+// keeping returns a function that passes the value on to fn, and leaves it for other Snaps if fn could read it.
+func (s *Snap) keeping(item *badger.Item, key []byte, fn func(value []byte) error) func([]byte) error {
+	return func(value []byte) error {
+		err := fn(value)
+		if err == nil {
+			s.d.hot.found(key, value, false, item.Version(), s.seq)
+		}
+		return err
+	}
 }
 
 // joined returns a function that gets the head of a long value and passes the whole on to fn.

@@ -31,6 +31,7 @@ type Store struct {
 type database struct {
 	db      *badger.DB
 	seq     sequence
+	hot     *hotCells
 	durable *durable
 	writer  *Writer
 	count   counters
@@ -102,7 +103,7 @@ func (s *Store) openDatabase(name string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &database{db: db}
+	d := &database{db: db, hot: newHotCells(hotSlots)}
 	if d.durable, err = openDurable(options, s.opts.NoSync || s.opts.InMemory); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

@@ -157,10 +157,24 @@ func (w *Writer) commitTxn(batches []*Batch, entries int) (seq uint64, err error
 		n, m, err := w.drops.add(txn)
 		return entries + n, bytes + m, err
 	})
+	if err == nil {
+		w.heat(batches, seq)
+	}
 	for err == nil && len(w.drops) > 0 {
 		seq, err = w.transact(w.drops.add)
 	}
 	return seq, err
+}
+
+// heat brings the cells that are held in memory up to date.
+func (w *Writer) heat(batches []*Batch, seq uint64) {
+	for _, b := range batches {
+		for i := range b.ops {
+			if isHot(b.ops[i].key) {
+				w.d.hot.wrote(&b.ops[i], seq)
+			}
+		}
+	}
 }
 
 // transact runs one Txn at the next number. fill adds its entries and returns their number and bytes.
