@@ -257,15 +257,6 @@ func (t *Tablet) lostStep() {
 	t.armStep(splitPause)
 }
 
-// pipelineFree reports whether another batch of mutations may be proposed. A step of collection does not count.
-func (t *Tablet) pipelineFree() bool {
-	n := len(t.inflight)
-	if t.collection.inFlight {
-		n--
-	}
-	return n < t.cfg.Pipeline
-}
-
 // superfluous counts the entries among deletions that were counted as garbage: values go with their records.
 func superfluous(muts []mvcc.Mutation) (n int) {
 	for i := range muts {

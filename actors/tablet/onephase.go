@@ -198,10 +198,7 @@ func (t *Tablet) abandon(o *onePhase, answer *pb.TabletResponse) {
 // settle runs what waited for reservations, and hands Raft's output on.
 func (t *Tablet) settle() {
 	t.unpark()
-	if len(t.held) > 0 && t.pipelineFree() {
-		t.counters.batches++
-		t.mutateHeld()
-	}
+	t.takeHeld()
 	t.tryExclusive()
 	t.ready()
 }

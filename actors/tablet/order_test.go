@@ -274,3 +274,42 @@ func TestLostGrantReleases(t *testing.T) {
 		t.Errorf("a read above it: %v", got)
 	}
 }
+
+// TestNextBatchMeetsTheApply: what gathers while an entry is being applied is evaluated and proposed meanwhile, upon its
+// effects; what comes behind that waits.
+func TestNextBatchMeetsTheApply(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	proposed := func(n uint64) func(*pb.StatusResponse) bool {
+		return func(s *pb.StatusResponse) bool { return s.Proposals >= n }
+	}
+	start, commit := r.take(1), r.take(1)
+	r.do(2, prewriteOf(start, "a", "1"))
+	release := r.hold()
+	committed := r.start(2, commitOf(start, commit, "a"))
+	r.until(2, "the commit is proposed", proposed(2))
+	checked := r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
+		Primary: cellOf("a"), StartTs: uint64(start), Now: uint64(r.take(1)),
+	}}})
+	other := r.start(2, prewriteOf(r.take(1), "b", "2"))
+	held, releaseApply := r.holdNext() // behind the append of the commit's entry, before its apply
+	release()
+	<-held
+	r.until(2, "the next entry is proposed while the first is being applied", proposed(3))
+	third := r.start(2, prewriteOf(r.take(1), "c", "3"))
+	select {
+	case a := <-committed:
+		t.Errorf("the commit was answered before it was applied: %v", a.Value)
+	case a := <-checked:
+		t.Errorf("the status was answered before what it tells of was applied: %v", a.Value)
+	default:
+	}
+	releaseApply()
+	if got := await(t, checked).GetMutation(); got.Status != pb.Status_STATUS_COMMITTED || got.CommitTs != uint64(commit) {
+		t.Errorf("status: %v", got)
+	}
+	for _, answer := range []<-chan result{committed, other, third} {
+		if got := await(t, answer).GetMutation(); got.Status != pb.Status_STATUS_OK {
+			t.Errorf("answered %v", got)
+		}
+	}
+}

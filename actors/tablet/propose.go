@@ -165,6 +165,27 @@ func (t *Tablet) hand(p *proposal, data []byte) error {
 	return t.node.ProposeConfChange(p.conf)
 }
 
+// pipelineFree reports whether another batch of mutations may be evaluated. A proposal that is being applied leaves its place
+// in the pipeline to the next, which is evaluated and written to the log meanwhile; but no more than as many again may be
+// under way. A step of collection alone holds nobody up.
+func (t *Tablet) pipelineFree() bool {
+	n := 0
+	for _, p := range t.inflight[t.matched:] {
+		if !p.collects {
+			n++
+		}
+	}
+	return n < t.cfg.Pipeline && len(t.inflight) < 2*t.cfg.Pipeline
+}
+
+// takeHeld takes on what has gathered, if there is room for it by now.
+func (t *Tablet) takeHeld() {
+	if len(t.held) > 0 && t.pipelineFree() {
+		t.counters.batches++
+		t.mutateHeld()
+	}
+}
+
 func (p *proposal) deliver() {
 	for _, r := range p.replies {
 		r.call.Reply(r.response)

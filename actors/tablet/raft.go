@@ -114,6 +114,15 @@ func (t *Tablet) onAppended(m *appended) {
 	}
 	t.step(m.responses)
 	t.ready()
+	t.overlap()
+}
+
+// overlap goes on with the next batch as soon as an entry is committed, not only when it is applied.
+func (t *Tablet) overlap() {
+	if t.failed == nil && t.leading {
+		t.takeHeld()
+		t.ready()
+	}
 }
 
 // step gives Raft the answers that are for this replica, and sends the others to theirs: what they rest on is durable now.

@@ -130,6 +130,7 @@ func (t *Tablet) stepIn(m *raftpb.Message) {
 		t.counters.refused++
 	}
 	t.ready()
+	t.overlap()
 }
 
 // forUs checks sender and receiver. Who writes to an earlier replica of this node's knows of a later one; who is of the
