@@ -11,7 +11,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/pprof"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,15 +53,39 @@ func main() {
 	callers := flag.Int("callers", 64, "concurrent callers")
 	duration := flag.Duration("duration", 3*time.Second, "of each measurement")
 	rounds := flag.Int("rounds", 3, "measurements of each, in turn")
+	only := flag.String("only", "", "measure only the kinds whose names hold this; no ratios then")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of all that is measured to this file")
 	dir := flag.String("dir", "", "where the stores are made; default: the temporary directory")
 	flag.Parse()
-	if err := run(context.Background(), *callers, *duration, *rounds, *dir); err != nil {
+	chosen := kinds
+	if *only != "" {
+		chosen = slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return !strings.Contains(k.name, *only) })
+	}
+	err := profiled(*profile, func() error { return run(context.Background(), chosen, *callers, *duration, *rounds, *dir) })
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, callers int, d time.Duration, rounds int, dir string) error {
+// profiled calls fn and writes a CPU profile of it to the file, if one is named.
+func profiled(file string, fn func() error) error {
+	if file == "" {
+		return fn()
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	err = fn()
+	pprof.StopCPUProfile()
+	return errors.Join(err, f.Close())
+}
+
+func run(ctx context.Context, kinds []kind, callers int, d time.Duration, rounds int, dir string) error {
 	rates := map[string][]float64{}
 	fmt.Printf("get, then put if unchanged; %d callers in process, %d-byte values, every commit synced, %v each\n\n", callers, len(payload), d)
 	for round := range rounds {
@@ -74,7 +100,7 @@ func run(ctx context.Context, callers int, d time.Duration, rounds int, dir stri
 	}
 	fmt.Println()
 	for _, k := range kinds {
-		if k.name == ours {
+		if k.name == ours || rates[ours] == nil {
 			continue
 		}
 		var ratios []float64
