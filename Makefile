@@ -15,10 +15,12 @@ ARGS     ?=
 LINT_VERSION := v2.15.0
 LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 
-# What must also hold under the race detector: everything that runs goroutines. Whole nodes and clusters take minutes of it.
+# What must also hold under the race detector: everything that runs goroutines. Whole nodes and clusters take many minutes of
+# it; of them `race` has one simulation, and the tests of nodes but for those that take longest.
 RACE      ?= . ./internal/actorkit/... ./internal/certs/... ./internal/cli/... ./internal/httpd/... ./internal/rpc/... ./internal/txn/... \
 	./store/... ./actors/... ./cluster/... ./percolatortest/...
 RACE_LONG ?= ./node/... ./internal/simtest/...
+RACE_SKIP ?= ^Test(BackfillIsPaced|BackfillResumes|BadObserversHarmNobody|BankWhileALeaderIsCutOff|DeadWorkersWork|ExactCounting|GrowsAndShrinks|OneDirtyRowAmongMany|ReplicaFallsBehind|Workloads)$$
 
 .DEFAULT_GOAL := build
 .PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack race-long
@@ -37,8 +39,10 @@ test: ## all tests, without the race detector
 
 race: ## the tests of everything that runs goroutines, under the race detector, long ones left out
 	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE)
+	$(GO) test -race -short -timeout $(TIMEOUT) -skip '$(RACE_SKIP)' ./node
+	$(GO) test -race -timeout $(TIMEOUT) -run '^TestSimulations$$' ./internal/simtest -seeds 1
 
-race-long: ## the same of whole nodes and of simulated clusters
+race-long: ## all of whole nodes and of simulated clusters
 	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE_LONG)
 
 bench: ## the figures, as ratios in one run; ARGS are passed on
