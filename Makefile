@@ -23,7 +23,7 @@ RACE_LONG ?= ./node/... ./internal/simtest/...
 RACE_SKIP ?= ^Test(BackfillIsPaced|BackfillResumes|BadObserversHarmNobody|BankWhileALeaderIsCutOff|DeadWorkersWork|ExactCounting|GrowsAndShrinks|OneDirtyRowAmongMany|ReplicaFallsBehind|Workloads)$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack race-long
+.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack race-long modules
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,12 @@ demo-cluster: ## the web index on three processes, one of them killed, a fourth 
 
 generate: ## Go code from the .proto files
 	$(GO) tool -modfile=tools/go.mod buf generate
+
+# Beside the main module, so that the product does not depend on what they need.
+MODULES := bench/peers test/figure10/plot
+
+modules: ## the modules beside the main one: tidy, vetted, tested
+	@set -e; for m in $(MODULES); do echo "== $$m"; $(GO) -C $$m mod tidy -diff; $(GO) -C $$m vet ./...; $(GO) -C $$m test ./...; done
 
 vet:
 	$(GO) vet ./...
