@@ -50,7 +50,7 @@ func (p *planner) bestMove(t *Tablet) (from, to uint64, least change) {
 				continue
 			}
 			c := p.swap(t, voters, v, n.ID)
-			if c.better(beginGain) && (to == 0 || c.less(least)) {
+			if c.begins() && (to == 0 || c.less(least)) {
 				from, to, least = v, n.ID, c
 			}
 		}
@@ -88,7 +88,7 @@ func (p *planner) balanceLeaders() {
 				if n == t.leader() || !p.nodes[n].takes() || !t.caughtUp(n) {
 					continue
 				}
-				if c := p.leaders.move(t.leader(), n, t.leading()); c.better(beginGain) && (tablet == nil || c.less(least)) {
+				if c := p.leaders.move(t.leader(), n, t.leading()); c.begins() && (tablet == nil || c.less(least)) {
 					tablet, to, least = t, n, c
 				}
 			}

@@ -17,8 +17,8 @@
 //  3. No voter goes because of gossip. A node is gone when its record says since when, in oracle time, and that is
 //     GoneAfter ago; neither gossip nor any tablet's leader has been seen to hear of it in between.
 //  4. With every step something decreases that nothing else increases: replicas that are missing or on nodes that are gone
-//     or drain, then voters in one zone, then nodes out of balance in number, then unevenness of number, size and load by
-//     more than a threshold. So it comes to rest if the cluster does.
+//     or drain, then voters in one zone, then the sum of squares of how far nodes are from the mean in number, bytes and load
+//     beyond a slack, by more than is noise. So it comes to rest if the cluster does.
 //  5. At most one step a tablet at a time, MaxChanging tablets with a learner at once, MaxIncoming learners a node.
 //
 // Called by: node, where meta is led. A crash, or the loss of meta's leadership, loses nothing: at most it balances a

@@ -173,7 +173,7 @@ func (p *planner) purpose(g *target) []uint64 {
 			if g.Meta && v == g.leader() {
 				continue // that would move placement itself, and the oracle
 			}
-			if c := p.swap(g.Tablet, g.voters, v, l); c.better(finishGain) && (!found || c.less(least)) {
+			if c := p.swap(g.Tablet, g.voters, v, l); c.goesOn() && (!found || c.less(least)) {
 				least, found, goal = c, true, append(without(g.voters, v), l)
 			}
 		}
