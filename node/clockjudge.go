@@ -50,14 +50,19 @@ const (
 	judgePause    = 100 * time.Millisecond
 	judgeMaxPause = 5 * time.Second
 	judgeForget   = time.Minute
-	// judgeTries is how often one handing over is tried before it counts as impossible.
+	// judgeTries is how often the others are asked in vain, or a handing over is tried, before it counts as impossible.
 	judgeTries = 3
 	// maxJudges bounds the nodes that are asked.
 	maxJudges = 16
 )
 
-// errAhead: no timestamps were given out, because time must not follow this node's clock.
-var errAhead = errors.New("node: this node's clock is too far ahead of the others' to give timestamps")
+var (
+	// errAhead: no timestamps were given out, because time must not follow this node's clock.
+	errAhead = errors.New("node: this node's clock is too far ahead of the others' to give timestamps")
+	// errUnjudged: no timestamps were given out, because it is not known whether time may follow this node's clock.
+	errUnjudged = errors.New("node: no other node has told its clock in time")
+	errNoHeir   = errors.New("node: no voter of meta has told a clock that is better")
+)
 
 // Judge is oracle.Config.Judge.
 func (j *clockJudge) Judge(_ uint64, then func(error)) {
@@ -77,10 +82,15 @@ func (j *clockJudge) close() {
 func (j *clockJudge) judge() error {
 	ahead := j.compare()
 	if len(ahead) == 0 {
-		return nil // nobody has answered: there is nothing to go by
+		// What is given out can't be taken back, and others are there, for they have voted: they may be busy just now.
+		if j.tryAgain() {
+			return errUnjudged
+		}
+		return nil // there is nothing to go by
 	}
 	median := medianOf(ahead)
 	if broken.AheadClock || median <= j.limit {
+		j.served()
 		return nil
 	}
 	j.logger.Error("the clock of this node is ahead of the others'; another node is to lead meta. Set the clock",
@@ -151,17 +161,33 @@ func (j *clockJudge) decline(heirs []uint64) error {
 		}
 		errs = append(errs, err)
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.failed++; len(heirs) > 0 && j.failed < judgeTries {
-		return fmt.Errorf("%w: %w", errAhead, errors.Join(errs...))
+	if len(heirs) == 0 {
+		errs = append(errs, errNoHeir)
 	}
-	if j.life.Err() != nil {
-		return errAhead
+	if j.tryAgain() {
+		return fmt.Errorf("%w: %w", errAhead, errors.Join(errs...))
 	}
 	j.logger.Error("NO OTHER NODE CAN LEAD META: timestamps follow this node's clock although it is ahead of the others'",
 		"error", errors.Join(errs...))
 	return nil
+}
+
+// tryAgain counts an attempt in vain; false if it was the last one: then this node serves.
+func (j *clockJudge) tryAgain() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed++; j.failed < judgeTries || j.life.Err() != nil {
+		return true
+	}
+	j.failed = 0
+	return false
+}
+
+// served forgets attempts in vain.
+func (j *clockJudge) served() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.failed = 0
 }
 
 // gave counts a handing over.
