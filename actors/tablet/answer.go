@@ -12,8 +12,8 @@ const (
 	maxPageRows  = 4 << 10
 )
 
-// answer evaluates one read. wait means that it met a reservation and must be asked again later.
-func answer(v *readView, call *Call) (r *pb.TabletResponse, wait bool, err error) {
+// answer evaluates one read. A reservation that it has met means that it must be asked again later.
+func answer(v *readView, call *Call) (r *pb.TabletResponse, met obstacle, err error) {
 	switch op := call.Req.Op.(type) {
 	case *pb.TabletRequest_Get:
 		return answerGet(v, call, op.Get)
@@ -32,19 +32,19 @@ func answer(v *readView, call *Call) (r *pb.TabletResponse, wait bool, err error
 	default:
 		r = failure(pb.Error_CODE_INVALID, "%T is not a read", call.Req.Op)
 	}
-	return r, false, err
+	return r, obstacle{}, err
 }
 
-func answerGet(v *readView, call *Call, req *pb.GetRequest) (*pb.TabletResponse, bool, error) {
+func answerGet(v *readView, call *Call, req *pb.GetRequest) (*pb.TabletResponse, obstacle, error) {
 	at := v.readAt(call, req)
 	out, bytes := newGetAnswer(len(req.Cells)), 0
 	for i, c := range req.Cells {
 		r, err := mvcc.Get(v, wire.Cell(c), at)
 		if err != nil {
-			return nil, false, err
+			return nil, obstacle{}, err
 		}
 		if r.Status == mvcc.StatusLocked && r.Lock.Lock.Token != 0 {
-			return nil, true, nil
+			return nil, metBy(&r.Lock.Lock), nil
 		}
 		if bytes += len(r.Value); bytes > v.tablet.cfg.Limits.Batch && i > 0 {
 			out.get.Results = out.get.Results[:i] // the caller asks for the rest
@@ -55,7 +55,7 @@ func answerGet(v *readView, call *Call, req *pb.GetRequest) (*pb.TabletResponse,
 	if req.At == 0 {
 		out.get.At = uint64(at)
 	}
-	return &out.response, false, nil
+	return &out.response, obstacle{}, nil
 }
 
 // getAnswer is the answer to a Get in one allocation if it is of one cell, as most are, and in three if of more.
@@ -83,10 +83,10 @@ func newGetAnswer(cells int) *getAnswer {
 	return a
 }
 
-func answerScan(v *readView, req mvcc.ScanRequest) (*pb.TabletResponse, bool, error) {
+func answerScan(v *readView, req mvcc.ScanRequest) (*pb.TabletResponse, obstacle, error) {
 	span, ok := wire.Clip(v.descriptor, req.Span)
 	if !ok {
-		return v.elsewhere(), false, nil
+		return v.elsewhere(), obstacle{}, nil
 	}
 	req.Span = span
 	if req.MaxBytes <= 0 || req.MaxBytes > maxPageBytes {
@@ -94,15 +94,15 @@ func answerScan(v *readView, req mvcc.ScanRequest) (*pb.TabletResponse, bool, er
 	}
 	r, err := mvcc.Scan(v, req)
 	if err != nil {
-		return nil, false, err
+		return nil, obstacle{}, err
 	}
 	if r.Status == mvcc.StatusLocked && r.Lock.Lock.Token != 0 {
 		if r.Last == nil {
-			return nil, true, nil
+			return nil, metBy(&r.Lock.Lock), nil
 		}
 		r.Status, r.Done = mvcc.StatusOK, false // a page up to the reservation
 	}
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Scan{Scan: wire.ScanResultPB(r)}}, false, nil
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Scan{Scan: wire.ScanResultPB(r)}}, obstacle{}, nil
 }
 
 func (v *readView) elsewhere() *pb.TabletResponse {

@@ -75,7 +75,7 @@ func TestStopAnswersBlockedReads(t *testing.T) {
 	if err := r.system.Root.StopFuture(pid).Wait(); err != nil {
 		t.Fatal(err)
 	}
-	r.system.Root.Send(pid, &blockedReads{calls: []*Call{call}})
+	r.system.Root.Send(pid, &blockedReads{waiters: []waiter{{call: call}}})
 	answered(t, "the read", answer)
 }
 
@@ -114,7 +114,7 @@ func TestPanicAnswersTheTurn(t *testing.T) {
 	r.failed = make(chan error, 1)
 	broken, first := r.envelope(nil) // a missing request panics
 	call, second := r.envelope(getOf(r.take(1), "a"))
-	r.system.Root.Send(r.port(2).PID(), &blockedReads{calls: []*Call{broken, call}, releases: 1 << 60})
+	r.system.Root.Send(r.port(2).PID(), &blockedReads{waiters: []waiter{{call: broken}, {call: call}}})
 	if err := <-r.failed; !errors.Is(err, ErrPanic) {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func (t *Tablet) endExclusive() {
 	x := t.exclusive
 	t.exclusive = nil
 	for _, call := range x.deferred {
-		t.park(call)
+		t.park(call, obstacle{})
 	}
 	t.root.Send(t.self, &resume{})
 }

@@ -91,8 +91,8 @@ func (e *evaluation) one(call *Call) {
 	switch {
 	case err != nil:
 		e.refuse(call, err)
-	case result.Status == mvcc.StatusLocked && reserved(result.Locks):
-		e.park(call)
+	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
+		e.park(call, reserved(result.Locks))
 	default:
 		if refusal := e.take(muts); refusal != nil {
 			call.Reply(refusal)
@@ -160,46 +160,14 @@ func (e *evaluation) rollback(r mvcc.RollbackRequest) (mvcc.Result, []mvcc.Mutat
 	return mvcc.Rollback(e.view, r)
 }
 
-func reserved(locks []mvcc.LockInfo) bool {
-	for i := range locks {
-		if locks[i].Lock.Token != 0 {
-			return true
-		}
-	}
-	return false
-}
-
 func mutationResponse(r mvcc.Result) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: wire.ResultPB(r)}}
-}
-
-// park lets the call wait until reservations are released or effects become visible, within its bound.
-func (t *Tablet) park(call *Call) {
-	t.boundWait(call)
-	t.parked = append(t.parked, call)
-	t.armSweep()
 }
 
 // boundWait ends the call's wait with MaxWait from when it first had to: however often it has to again.
 func (t *Tablet) boundWait(call *Call) {
 	if limit := time.Now().Add(t.cfg.MaxWait); call.Deadline.IsZero() || call.Deadline.After(limit) {
 		call.Deadline = limit
-	}
-}
-
-// unpark evaluates again what waited: something has been released or become visible.
-func (t *Tablet) unpark() {
-	if len(t.parked) > 0 {
-		calls := t.parked
-		t.parked = nil
-		t.inHand = append(t.inHand, calls...)
-		t.mutate(t.stillOurs(calls))
-	}
-	if len(t.parkedReads) > 0 {
-		calls := t.parkedReads
-		t.parkedReads = nil
-		t.inHand = append(t.inHand, calls...)
-		t.read(t.stillOurs(calls))
 	}
 }
 
@@ -237,9 +205,9 @@ func (t *Tablet) onSweep() {
 	t.sweeping = false
 	now := time.Now()
 	tooLong := failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: waited too long for a commit in progress; try again", t.id)
-	expired := func(call *Call) bool {
-		if now.After(call.Deadline) {
-			call.Reply(tooLong)
+	expired := func(w waiter) bool {
+		if now.After(w.call.Deadline) {
+			w.call.Reply(tooLong)
 			return true
 		}
 		return false

@@ -36,15 +36,15 @@ type granted struct {
 func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	if o := e.Tablet.onePhase[r.StartTS]; o != nil {
 		if o.proposed { // it will find the commit record
-			e.park(call)
+			e.park(call, obstacle{start: r.StartTS, token: o.token})
 			return
 		}
 		o.calls = append(o.calls, call) // a second copy joins the first (invariant 5)
 		return
 	}
 	for i := range r.Writes {
-		if e.overlay.touches(r.Writes[i].Cell, r.StartTS) {
-			e.park(call)
+		if n := e.overlay.touches(r.Writes[i].Cell, r.StartTS); n != 0 {
+			e.park(call, obstacle{proposal: n})
 			return
 		}
 	}
@@ -52,8 +52,8 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	switch {
 	case err != nil:
 		e.refuse(call, err)
-	case result.Status == mvcc.StatusLocked && reserved(result.Locks):
-		e.park(call)
+	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
+		e.park(call, reserved(result.Locks))
 	case result.Status != mvcc.StatusOK:
 		e.proposal.answer(call, mutationResponse(result))
 	default:
@@ -93,7 +93,6 @@ func (t *Tablet) release(o *onePhase) {
 			t.locks.remove(c, l.StartTS)
 		}
 	}
-	t.releases++
 }
 
 // askTimestamps asks the oracle for one commit timestamp each, in one request.

@@ -68,17 +68,18 @@ func (o *overlay) get(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (*mvcc.Mutat
 	return e.mutation, ok
 }
 
-// touches reports whether an effect on the cell's lock, write record, or the transaction's rollback record is in flight.
-func (o *overlay) touches(c mvcc.Cell, start mvcc.Timestamp) bool {
+// touches is the number of a proposal in flight with an effect on the cell's lock, write record, or the transaction's
+// rollback record; 0 if there is none.
+func (o *overlay) touches(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
 	if len(o.entries) == 0 {
-		return false
+		return 0
 	}
 	for _, k := range [...]overlayKey{{mvcc.GroupWrite, c, 0}, {mvcc.GroupLock, c, 0}, {mvcc.GroupRollback, c, start}} {
-		if _, ok := o.entries[k]; ok {
-			return true
+		if e, ok := o.entries[k]; ok {
+			return e.proposal
 		}
 	}
-	return false
+	return 0
 }
 
 // older merges the cell's history entries in flight with those on disk, newest first.

@@ -228,7 +228,7 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	waiting := [][]*Call{t.batch.Take(), t.held, t.parked, t.parkedReads, t.firstReads}
+	waiting := [][]*Call{t.batch.Take(), t.held, callsOf(t.parked), callsOf(t.parkedReads), t.firstReads}
 	for _, b := range t.pendingReads {
 		waiting = append(waiting, b.calls)
 	}
@@ -250,7 +250,6 @@ func (t *Tablet) stepDown(cause error) {
 	t.held, t.firstReads = nil, nil
 	t.parked, t.parkedReads, t.pendingReads, t.exclusive, t.matched = nil, nil, nil, nil, 0
 	t.onePhase = map[mvcc.Timestamp]*onePhase{}
-	t.releases++
 	t.overlay, t.locks, t.notify = newOverlay(), newLockTable(), newNotifyIndex()
 	t.restore()
 	t.collection = newCollection()

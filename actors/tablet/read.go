@@ -24,19 +24,6 @@ type readBatch struct {
 	snap  *store.Snap // only in the broken build that opens it too early
 }
 
-// blockedReads come back from a read worker: they met a reservation that was held when their view was captured.
-type blockedReads struct {
-	calls    []*Call
-	releases uint64 // the tablet's count of releases at the capture
-}
-
-// Dead implements actorkit.Leftover.
-func (m *blockedReads) Dead() {
-	for _, call := range m.calls {
-		call.Dead()
-	}
-}
-
 // read asks Raft for the index that the reads must see.
 func (t *Tablet) read(calls []*Call) {
 	if len(calls) == 0 {
@@ -122,7 +109,7 @@ func (t *Tablet) dispatch(b *readBatch) {
 	}
 	c := capture{
 		tablet: t, term: t.term, epoch: t.descriptor.Epoch, descriptor: t.descriptor, catalogue: t.catalogue,
-		locks: t.locks.view(), releases: t.releases, bound: t.bound, safepoint: t.safepoint, notifies: t.counters.notifies,
+		locks: t.locks.view(), bound: t.bound, safepoint: t.safepoint, notifies: t.counters.notifies,
 		notify: t.notifyViews(reads), snap: b.snap,
 	}
 	const chunk = 32
@@ -134,27 +121,6 @@ func (t *Tablet) dispatch(b *readBatch) {
 	}
 }
 
-// onBlockedReads reads again at once if a reservation has gone since, else when one goes.
-func (t *Tablet) onBlockedReads(m *blockedReads) {
-	t.inHand = append(t.inHand, m.calls...)
-	if m.releases != t.releases {
-		t.read(t.stillOurs(m.calls))
-		t.ready()
-		return
-	}
-	if !t.leading {
-		for _, call := range m.calls {
-			call.Reply(t.refusedBy())
-		}
-		return
-	}
-	for _, call := range m.calls {
-		t.boundWait(call)
-	}
-	t.parkedReads = append(t.parkedReads, m.calls...)
-	t.armSweep()
-}
-
 // capture is what reads are answered from, taken in one actor turn. All of it is immutable.
 type capture struct {
 	tablet           *Tablet // for what does not change, and servedTerm
@@ -163,7 +129,6 @@ type capture struct {
 	descriptor       *pb.TabletDescriptor
 	catalogue        *catalogue
 	locks            *lockTable
-	releases         uint64
 	bound, safepoint mvcc.Timestamp
 	notifies         uint64
 	notify           map[columnKey]notifyView // the columns that these reads look at

@@ -66,18 +66,18 @@ func (j *readJob) run() {
 	if !broken.StaleBound {
 		view.bound = max(view.bound, mvcc.Timestamp(j.tablet.seenSafepoint.Load()))
 	}
-	var blocked []*Call
+	var blocked []waiter
 	now := time.Now()
 	for _, call := range j.calls {
 		if tooLate(call, now) {
 			continue
 		}
-		response, wait, err := j.answer(view, call)
+		response, met, err := j.answer(view, call)
 		switch {
 		case err != nil:
 			call.Reply(j.failed(err))
-		case wait:
-			blocked = append(blocked, call)
+		case met.token != 0:
+			blocked = append(blocked, waiter{call, met})
 		case j.tablet.servedTerm.Load() != j.term:
 			call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership", j.tablet.id))
 		default:
@@ -85,7 +85,7 @@ func (j *readJob) run() {
 		}
 	}
 	if len(blocked) > 0 {
-		j.tablet.root.Send(j.tablet.self, &blockedReads{calls: blocked, releases: j.releases})
+		j.tablet.root.Send(j.tablet.self, &blockedReads{waiters: blocked})
 	}
 }
 
@@ -98,7 +98,7 @@ func (j *readJob) failed(err error) *pb.TabletResponse {
 }
 
 // answer is the function answer, but a panic costs its own read only, not the process.
-func (j *readJob) answer(v *readView, call *Call) (r *pb.TabletResponse, wait bool, err error) {
+func (j *readJob) answer(v *readView, call *Call) (r *pb.TabletResponse, met obstacle, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			j.tablet.cfg.Logger.Error("a read panicked", "tablet", j.tablet.id, "panic", p, "stack", string(debug.Stack()))

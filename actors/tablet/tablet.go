@@ -149,10 +149,9 @@ type Tablet struct {
 	proposed   uint64      // number of the last proposal
 
 	onePhase     map[mvcc.Timestamp]*onePhase // reservations held, by start timestamp
-	releases     uint64                       // how often reservations have been released
 	held         []*Call                      // mutations that wait for room in the pipeline
-	parked       []*Call                      // mutations that wait for reservations or for effects in flight
-	parkedReads  []*Call                      // reads that met a reservation
+	parked       []waiter                     // mutations that wait for reservations or for effects in flight
+	parkedReads  []waiter                     // reads that met a reservation
 	firstReads   []*Call                      // reads that need a timestamp
 	stamping     bool                         // one request for such timestamps is under way
 	pendingReads []*readBatch                 // waiting for their ReadIndex to be visible

@@ -1,0 +1,119 @@
+package tablet
+
+import (
+	"slices"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// waiter is an operation that met a reservation, or effects in flight. It is evaluated again when what it met is gone, and
+// not before: however many wait for one busy cell, what is applied elsewhere does not concern them.
+type waiter struct {
+	call *Call
+	on   obstacle
+}
+
+// obstacle is what an operation met: a reservation, by start timestamp and token, or a proposal in flight. The zero value
+// stands for something that is gone.
+type obstacle struct {
+	start mvcc.Timestamp
+	token uint64
+	// A read may pass a reservation that has got its commit timestamp since it was met, with commitTS.
+	read     bool
+	commitTS mvcc.Timestamp
+
+	proposal uint64
+}
+
+// stands reports whether the obstacle is still there.
+func (t *Tablet) stands(on obstacle) bool {
+	if on.token != 0 {
+		o := t.onePhase[on.start]
+		return o != nil && o.token == on.token && (!on.read || o.commitTS == on.commitTS)
+	}
+	return on.proposal != 0 && slices.ContainsFunc(t.inflight, func(p *proposal) bool { return p.number == on.proposal })
+}
+
+// reserved is the first reservation among the locks; without a token if there is none.
+func reserved(locks []mvcc.LockInfo) obstacle {
+	for i := range locks {
+		if l := &locks[i].Lock; l.Token != 0 {
+			return obstacle{start: l.StartTS, token: l.Token}
+		}
+	}
+	return obstacle{}
+}
+
+// metBy is the reservation that a read has met.
+func metBy(l *mvcc.Lock) obstacle {
+	return obstacle{start: l.StartTS, token: l.Token, read: true, commitTS: l.CommitTS}
+}
+
+// park lets the call wait until the obstacle is gone, within its bound.
+func (t *Tablet) park(call *Call, on obstacle) {
+	t.boundWait(call)
+	t.parked = append(t.parked, waiter{call, on})
+	t.armSweep()
+}
+
+// unpark evaluates again what waited for something that has been released or become visible.
+func (t *Tablet) unpark() {
+	if calls := t.freed(&t.parked); len(calls) > 0 {
+		t.mutate(t.stillOurs(calls))
+	}
+	if calls := t.freed(&t.parkedReads); len(calls) > 0 {
+		t.read(t.stillOurs(calls))
+	}
+}
+
+// freed takes those out of the list whose obstacle is gone, and in hand.
+func (t *Tablet) freed(waiting *[]waiter) []*Call {
+	var calls []*Call
+	kept := (*waiting)[:0]
+	for _, w := range *waiting {
+		if t.stands(w.on) {
+			kept = append(kept, w)
+		} else {
+			calls = append(calls, w.call)
+		}
+	}
+	clear((*waiting)[len(kept):])
+	*waiting = kept
+	t.inHand = append(t.inHand, calls...)
+	return calls
+}
+
+// blockedReads come back from a read worker: they met reservations that were held when their view was captured.
+type blockedReads struct{ waiters []waiter }
+
+// Dead implements actorkit.Leftover.
+func (m *blockedReads) Dead() {
+	for _, w := range m.waiters {
+		w.call.Dead()
+	}
+}
+
+// onBlockedReads reads again at once what met a reservation that has gone since; the others wait until it goes.
+func (t *Tablet) onBlockedReads(m *blockedReads) {
+	t.inHand = append(t.inHand, callsOf(m.waiters)...)
+	var again []*Call
+	for _, w := range m.waiters {
+		if !t.leading || !t.stands(w.on) {
+			again = append(again, w.call) // refused by stillOurs if this replica leads no more
+			continue
+		}
+		t.boundWait(w.call)
+		t.parkedReads = append(t.parkedReads, w)
+		t.armSweep()
+	}
+	t.read(t.stillOurs(again))
+	t.ready()
+}
+
+func callsOf(waiters []waiter) []*Call {
+	calls := make([]*Call, len(waiters))
+	for i := range waiters {
+		calls[i] = waiters[i].call
+	}
+	return calls
+}
