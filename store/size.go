@@ -1,9 +1,9 @@
 package store
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -12,6 +12,11 @@ import (
 
 // weighedGroups hold nearly all bytes of a tablet, and are in the order of rows.
 var weighedGroups = [...]mvcc.Group{mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData}
+
+// Weighed reports whether the key is in one of those groups.
+func Weighed(key []byte) bool {
+	return len(key) > 0 && slices.Contains(weighedGroups[:], mvcc.Group(key[0]))
+}
 
 // Weight is about what the keys of one group take, from the row on: keys and values in bytes.
 type Weight struct {
@@ -79,19 +84,4 @@ func weightOf(item *badger.Item) (uint64, error) {
 		return nil
 	})
 	return size, err
-}
-
-// SizeAtMost bounds what the span takes from above, without reading any of it: the size of all of Badger's tables that
-// reach into it. What is only in memtables is not in it.
-func (s *Store) SizeAtMost(span mvcc.Span) (n uint64) {
-	tables := s.state.db.Tables()
-	for _, g := range weighedGroups {
-		o := spanWalk(g, span, false)
-		for i := range tables {
-			if t := &tables[i]; bytes.Compare(t.Left, o.end) < 0 && bytes.Compare(t.Right, o.seek) >= 0 {
-				n += uint64(t.OnDiskSize)
-			}
-		}
-	}
-	return n
 }

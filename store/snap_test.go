@@ -246,7 +246,7 @@ func TestTabletStates(t *testing.T) {
 		b.PutTabletState(id, fmt.Appendf(nil, "state %d", id))
 	}
 	b.PutTabletState(3, nil)
-	b.PutApplied(2, store.Applied{Index: 9, Term: 8, Epoch: 7})
+	b.PutApplied(2, store.Applied{Index: 9, Term: 8, Epoch: 7, Bytes: 6, Rough: true})
 	b.DeleteTabletState(256)
 	commit(t, s, &b)
 	snap := s.Snap()
@@ -258,7 +258,7 @@ func TestTabletStates(t *testing.T) {
 	if _, ok, err := snap.TabletState(256); ok || err != nil {
 		t.Errorf("a deleted state: %v, %v", ok, err)
 	}
-	if a, ok, err := snap.Applied(2); err != nil || !ok || a != (store.Applied{Index: 9, Term: 8, Epoch: 7}) {
+	if a, ok, err := snap.Applied(2); err != nil || !ok || a != (store.Applied{Index: 9, Term: 8, Epoch: 7, Bytes: 6, Rough: true}) {
 		t.Errorf("applied: %v, %v, %v", a, ok, err)
 	}
 }

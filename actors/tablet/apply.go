@@ -63,7 +63,7 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		t.stateChanged = false
 		t.putState(batch)
 	}
-	record := store.Applied{Index: t.index, Term: t.entryTerm, Epoch: t.descriptor.Epoch}
+	record := store.Applied{Index: t.index, Term: t.entryTerm, Epoch: t.descriptor.Epoch, Bytes: t.bytes, Rough: t.rough}
 	done := func(err error) {
 		a.err = err
 		t.root.Send(t.self, a)
@@ -102,8 +102,8 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 			batch.Delete(f.Key)
 		} else {
 			batch.Put(f.Key, f.Value)
-			t.sizing.written += uint64(len(f.Key) + len(f.Value))
 		}
+		t.countBytes(f)
 	}
 	switch {
 	case command.Split != nil:
@@ -117,6 +117,8 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 				t.catalogue = t.appliedCatalogue
 			}
 		}
+	case command.Sized != nil:
+		t.bytes, t.rough, t.sizing.churn = command.Sized.Bytes, false, 0
 	case command.Checksum != 0:
 		a.checksum = command.Checksum
 	case command.Bound != 0 || command.Safepoint != 0:

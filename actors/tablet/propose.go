@@ -121,7 +121,7 @@ func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
 func (p *proposal) empty() bool {
 	c := p.command
 	return len(c.Effects) == 0 && c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 && c.Safepoint == 0 &&
-		c.Replicas == nil && c.Checksum == 0
+		c.Replicas == nil && c.Checksum == 0 && c.Sized == nil
 }
 
 // propose hands the proposal to Raft in the turn of its evaluation; false if Raft did not take it. One without effects
@@ -253,5 +253,5 @@ func (t *Tablet) stepDown(cause error) {
 	t.overlay, t.locks, t.notify = newOverlay(), newLockTable(), newNotifyIndex()
 	t.restore()
 	t.collection = newCollection()
-	t.sizing.run = nil // its next piece would not be asked for, and no other measurement begun
+	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false // its next piece would not be asked for
 }

@@ -6,18 +6,23 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
 
-// sizing is what the leader knows of the tablet's size: a bound from above until somebody asks to measure, then what was
-// measured and what has been written since. It belongs to the actor; measuring is done by read workers, in pieces.
+// How many bytes a tablet's rows take is counted at every apply, from the effects: the count is replicated, goes with
+// snapshots, and is shared out by splits, so that all replicas say the same, and a restart changes nothing. What the
+// effects do not tell, such as the length of a value that a deletion takes away, the leader finds out: it measures after
+// some writing, and replicates the result.
+
+// sizing is what this replica knows of how good the count is. It belongs to the actor; measuring is done by read workers,
+// in pieces.
 type sizing struct {
-	known    bool   // base is set
-	base     uint64 // bytes when written began to count
-	written  uint64 // bytes of keys and values put since; deletions are not seen
-	measured bool
-	half     string // the row that halves the measured size; empty: there is none
-	run      *measuring
+	churn  uint64 // bytes put and deleted since the last measurement
+	value  uint64 // bytes of a value, on average, for deletions
+	halved bool   // half is known
+	half   string // the row that halves the measured size; empty: there is none
+	run    *measuring
 }
 
 // measuring is a measurement under way.
@@ -25,7 +30,7 @@ type measuring struct {
 	place   store.WeighPlace
 	weights []store.Weight
 	step    uint64 // bytes a weight
-	written uint64 // the counter when it began
+	began   uint64 // what was counted then
 }
 
 const (
@@ -37,28 +42,35 @@ const (
 	remeasureLeast = 1 << 20
 )
 
-// size is about the tablet's bytes, as last measured. above: measure if it may be as large, and little is known.
+// countBytes takes an effect into account that is about to be applied, the same on every replica.
+func (t *Tablet) countBytes(f *wire.Effect) {
+	if !store.Weighed(f.Key) {
+		return
+	}
+	s, key, value := &t.sizing, uint64(len(f.Key)), uint64(len(f.Value))
+	if f.Delete {
+		t.bytes -= min(t.bytes, key)
+		s.churn += key + s.value
+		return
+	}
+	t.bytes += key + value
+	s.churn += key + value
+	s.value += (value - min(value, s.value)) / valueShare
+	s.value -= (s.value - min(value, s.value)) / valueShare
+}
+
+// valueShare is one over the share of the newest value in the average.
+const valueShare = 16
+
+// size is about the tablet's bytes. above: where it may be halved is to be known if it is as large; 0: that is not asked for.
 func (t *Tablet) size(above uint64) uint64 {
 	s := &t.sizing
-	if !s.known {
-		if above == 0 {
-			return s.written
-		}
-		for _, span := range tableSpans(t.descriptor) {
-			s.base += t.store.SizeAtMost(span)
-		}
-		s.known = true
-	}
-	size := s.base + s.written
-	if above != 0 && size >= above && t.leading && s.run == nil &&
-		(!s.measured || s.written >= max(s.base/remeasurePart, remeasureLeast)) {
-		s.run = &measuring{step: weighStep, written: s.written}
+	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) || above != 0 && t.bytes >= above && !s.halved
+	if due && t.leading && t.failed == nil && s.run == nil {
+		s.run = &measuring{step: weighStep, began: t.bytes}
 		t.reader.submit(&weighJob{tablet: t, of: s.run, span: tableSpans(t.descriptor)[0], step: weighStep})
 	}
-	if s.measured {
-		return s.base // what was written since may have replaced something
-	}
-	return size
+	return t.bytes
 }
 
 // weighJob measures a piece on a read worker.
@@ -115,8 +127,28 @@ func (t *Tablet) onWeighed(m *weighed) {
 		time.AfterFunc(min(busyPause*m.spent, longestPause), func() { root.Send(self, &weighOn{r}) })
 		return
 	}
+	s.run = nil
 	total, half := r.halve()
-	*s = sizing{known: true, measured: true, base: total, written: s.written - r.written, half: half}
+	s.half, s.halved = half, true
+	if !t.leading || t.failed != nil || t.exclusive != nil {
+		return
+	}
+	p := t.newProposal()
+	p.command.Sized = &wire.Sized{Bytes: total + t.bytes - min(t.bytes, r.began) + t.waitingBytes()}
+	t.propose(p)
+	t.ready()
+}
+
+// waitingBytes is what entries put that are proposed and not applied yet: they come before what is proposed now.
+func (t *Tablet) waitingBytes() (n uint64) {
+	for _, p := range t.inflight[t.matched:] {
+		for _, f := range p.command.Effects {
+			if store.Weighed(f.Key) {
+				n += uint64(len(f.Key) + len(f.Value))
+			}
+		}
+	}
+	return n
 }
 
 // add keeps weights, and joins neighbours when they are too many.
@@ -151,9 +183,4 @@ func (r *measuring) halve() (total uint64, half string) {
 		before += w.Bytes
 	}
 	return total, half
-}
-
-// halved is what is known of a tablet's size after a split: its left side goes on with half of it.
-func (s *sizing) halved() sizing {
-	return sizing{known: s.known, measured: s.measured, base: (s.base + s.written) / 2}
 }

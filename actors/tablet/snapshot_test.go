@@ -128,7 +128,7 @@ func newSource(t *testing.T, d *pb.TabletDescriptor) *site {
 	}
 	s.commit(func(b *store.Batch) {
 		b.PutTabletState(sentTablet, state)
-		b.PutApplied(sentTablet, store.Applied{Index: 40, Term: 6, Epoch: d.Epoch})
+		b.PutApplied(sentTablet, store.Applied{Index: 40, Term: 6, Epoch: d.Epoch, Bytes: 4711})
 		for _, g := range allGroups {
 			for _, row := range []string{"a", "b", "m", "n", "z"} {
 				for table := mvcc.TableID(16); table < 18; table++ {
@@ -243,7 +243,7 @@ func (s *site) checkInstalled(want []string) {
 		s.t.Fatal(err)
 	}
 	defer c.snap.Close()
-	if c.applied != (store.Applied{Index: 40, Term: 6, Epoch: 4}) || c.state.ReplicaId != sentReplica || c.state.Bound != 5 ||
+	if c.applied != (store.Applied{Index: 40, Term: 6, Epoch: 4, Bytes: 4711}) || c.state.ReplicaId != sentReplica || c.state.Bound != 5 ||
 		c.state.Catalogue.GetVersion() != 3 || !slices.Equal(c.conf.Learners, []uint64{sentReplica}) {
 		s.t.Fatalf("installed %v at %v", c.state, c.applied)
 	}

@@ -101,7 +101,10 @@ func (i *installer) finish(marker *wire.Installing) error {
 			return fmt.Errorf("tablet %d: state of a snapshot: %w", id, err)
 		}
 		b.PutTabletState(id, marker.State)
-		b.PutApplied(id, store.Applied{Index: marker.Index, Term: marker.Term, Epoch: state.GetTablet().GetEpoch()})
+		b.PutApplied(id, store.Applied{
+			Index: marker.Index, Term: marker.Term, Epoch: state.GetTablet().GetEpoch(),
+			Bytes: state.GetSized().GetBytes(), Rough: state.GetSized() == nil,
+		})
 		store.InitialLog(b, id, marker.Index, marker.Term)
 	}
 	b.DeleteInstalling(id)

@@ -84,7 +84,7 @@ func CreateReplica(b *store.Batch, tablet, replica uint64) error {
 		return fmt.Errorf("tablet %d: %w", tablet, err)
 	}
 	b.PutTabletState(tablet, state)
-	b.PutApplied(tablet, store.Applied{})
+	b.PutApplied(tablet, store.Applied{Rough: true})
 	store.InitialLog(b, tablet, 0, 0)
 	return nil
 }

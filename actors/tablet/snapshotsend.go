@@ -224,6 +224,9 @@ func (c *captured) header(j *snapshotJob) (*wire.SnapshotHeader, error) {
 		return nil, fmt.Errorf("snapshot of tablet %d: %w", j.id, err)
 	}
 	c.state.ReplicaId = 0 // the receiver's is another
+	if c.state.Sized = nil; !c.applied.Rough {
+		c.state.Sized = &wire.Sized{Bytes: c.applied.Bytes}
+	}
 	state, err := proto.Marshal(c.state)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of tablet %d: %w", j.id, err)

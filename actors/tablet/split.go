@@ -59,6 +59,7 @@ func splitDescriptor(d *pb.TabletDescriptor, r *pb.SplitRequest) (left, right *p
 // replicas, with their ids, the catalogue, the bound and the safepoint; no data is copied.
 func (t *Tablet) applySplit(b *store.Batch, s *wire.Split) error {
 	t.descriptor, t.sibling = s.Left, s.Right
+	t.bytes, t.rough = t.bytes/2, t.rough || t.bytes > 0 // of each side
 	t.stateChanged = true
 	t.members()
 	if there, err := t.childThere(b, s.Right); there || err != nil {
@@ -69,7 +70,7 @@ func (t *Tablet) applySplit(b *store.Batch, s *wire.Split) error {
 		appliedBound: t.appliedBound, appliedSafepoint: t.appliedSafepoint, index: store.InitialIndex, entryTerm: store.InitialTerm,
 	}
 	child.put(b, s.Right.TabletId)
-	b.PutApplied(s.Right.TabletId, store.Applied{Index: child.index, Term: child.entryTerm, Epoch: s.Right.Epoch})
+	b.PutApplied(s.Right.TabletId, store.Applied{Index: child.index, Term: child.entryTerm, Epoch: s.Right.Epoch, Bytes: t.bytes, Rough: t.rough})
 	store.InitialLog(b, s.Right.TabletId, child.index, child.entryTerm) // a vote that was given already stays
 	return nil
 }
@@ -105,7 +106,7 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 	}
 	t.notify = newNotifyIndex() // nothing is in flight
 	t.collection = newCollection()
-	t.sizing, t.loads = t.sizing.halved(), loads{}
+	t.sizing, t.loads = sizing{}, loads{}
 	t.beginPass()
 	if t.elected && t.cfg.Ticker != nil {
 		t.cfg.Ticker.hurry(s.Right.TabletId) // the others have heard from this leader last: it need not wait for them

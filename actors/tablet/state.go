@@ -38,6 +38,8 @@ type state struct {
 	appliedSafepoint mvcc.Timestamp
 	mark             uint64 // the oracle's, in the meta tablet
 	index, entryTerm uint64 // of the last entry handed on to be applied
+	bytes            uint64 // about what the rows take, as of index: from the effects, and from what leaders have measured
+	rough            bool   // bytes is a guess
 	stateChanged     bool   // the next apply writes the state as a whole
 	matched          int    // proposals in flight that are handed on to be applied
 	tokens           uint64
@@ -144,7 +146,7 @@ func (t *Tablet) load() error {
 		descriptor: m.Tablet, appliedCatalogue: catalogue, catalogue: catalogue,
 		bound: mvcc.Timestamp(m.Bound), safepoint: mvcc.Timestamp(m.Safepoint), mark: m.OracleMark,
 		appliedBound: mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
-		index: a.Index, entryTerm: a.Term,
+		index: a.Index, entryTerm: a.Term, bytes: a.Bytes, rough: a.Rough,
 	}
 	t.visible = a.Index
 	t.seenSafepoint.Store(m.Safepoint)

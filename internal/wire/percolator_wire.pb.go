@@ -36,6 +36,7 @@ type Command struct {
 	Bound         uint64                 `protobuf:"varint,7,opt,name=bound,proto3" json:"bound,omitempty"`         // raise the bound to it: reads and prewrites below are refused
 	Checksum      uint64                 `protobuf:"varint,9,opt,name=checksum,proto3" json:"checksum,omitempty"`   // every replica computes the checksum of its state as of this entry, under this number
 	Replicas      *v1.TabletDescriptor   `protobuf:"bytes,10,opt,name=replicas,proto3" json:"replicas,omitempty"`   // in a ConfChangeV2's context: the descriptor after it
+	Sized         *Sized                 `protobuf:"bytes,11,opt,name=sized,proto3" json:"sized,omitempty"`         // the tablet was measured
 	Safepoint     uint64                 `protobuf:"varint,8,opt,name=safepoint,proto3" json:"safepoint,omitempty"` // raise the safepoint to it: later entries may hold deletions that rely on it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -134,6 +135,13 @@ func (x *Command) GetReplicas() *v1.TabletDescriptor {
 	return nil
 }
 
+func (x *Command) GetSized() *Sized {
+	if x != nil {
+		return x.Sized
+	}
+	return nil
+}
+
 func (x *Command) GetSafepoint() uint64 {
 	if x != nil {
 		return x.Safepoint
@@ -202,6 +210,51 @@ func (x *Effect) GetDelete() bool {
 	return false
 }
 
+// What a tablet's rows take as of an entry, as its leader has measured.
+type Sized struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         uint64                 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sized) Reset() {
+	*x = Sized{}
+	mi := &file_percolator_wire_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sized) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sized) ProtoMessage() {}
+
+func (x *Sized) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_wire_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sized.ProtoReflect.Descriptor instead.
+func (*Sized) Descriptor() ([]byte, []int) {
+	return file_percolator_wire_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Sized) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 type Split struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Left          *v1.TabletDescriptor   `protobuf:"bytes,1,opt,name=left,proto3" json:"left,omitempty"`
@@ -212,7 +265,7 @@ type Split struct {
 
 func (x *Split) Reset() {
 	*x = Split{}
-	mi := &file_percolator_wire_proto_msgTypes[2]
+	mi := &file_percolator_wire_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -224,7 +277,7 @@ func (x *Split) String() string {
 func (*Split) ProtoMessage() {}
 
 func (x *Split) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[2]
+	mi := &file_percolator_wire_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -237,7 +290,7 @@ func (x *Split) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Split.ProtoReflect.Descriptor instead.
 func (*Split) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{2}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Split) GetLeft() *v1.TabletDescriptor {
@@ -264,13 +317,14 @@ type TabletState struct {
 	OracleMark    uint64                 `protobuf:"varint,7,opt,name=oracle_mark,json=oracleMark,proto3" json:"oracle_mark,omitempty"` // meta tablet only
 	ReplicaId     uint64                 `protobuf:"varint,8,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`    // this store's replica; not the same on all of them. 0: 1, from before there were several
 	ConfState     []byte                 `protobuf:"bytes,9,opt,name=conf_state,json=confState,proto3" json:"conf_state,omitempty"`     // raftpb.ConfState; empty: the one voter 1
+	Sized         *Sized                 `protobuf:"bytes,10,opt,name=sized,proto3" json:"sized,omitempty"`                             // in a snapshot only: a store has it in the Applied record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TabletState) Reset() {
 	*x = TabletState{}
-	mi := &file_percolator_wire_proto_msgTypes[3]
+	mi := &file_percolator_wire_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +336,7 @@ func (x *TabletState) String() string {
 func (*TabletState) ProtoMessage() {}
 
 func (x *TabletState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[3]
+	mi := &file_percolator_wire_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +349,7 @@ func (x *TabletState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletState.ProtoReflect.Descriptor instead.
 func (*TabletState) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{3}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TabletState) GetTablet() *v1.TabletDescriptor {
@@ -347,6 +401,13 @@ func (x *TabletState) GetConfState() []byte {
 	return nil
 }
 
+func (x *TabletState) GetSized() *Sized {
+	if x != nil {
+		return x.Sized
+	}
+	return nil
+}
+
 // What a store remembers of replicas that it no longer has: their ids never come back.
 type Tombstone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -357,7 +418,7 @@ type Tombstone struct {
 
 func (x *Tombstone) Reset() {
 	*x = Tombstone{}
-	mi := &file_percolator_wire_proto_msgTypes[4]
+	mi := &file_percolator_wire_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +430,7 @@ func (x *Tombstone) String() string {
 func (*Tombstone) ProtoMessage() {}
 
 func (x *Tombstone) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[4]
+	mi := &file_percolator_wire_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +443,7 @@ func (x *Tombstone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tombstone.ProtoReflect.Descriptor instead.
 func (*Tombstone) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{4}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Tombstone) GetNextReplicaId() uint64 {
@@ -408,7 +469,7 @@ type Installing struct {
 
 func (x *Installing) Reset() {
 	*x = Installing{}
-	mi := &file_percolator_wire_proto_msgTypes[5]
+	mi := &file_percolator_wire_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -420,7 +481,7 @@ func (x *Installing) String() string {
 func (*Installing) ProtoMessage() {}
 
 func (x *Installing) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[5]
+	mi := &file_percolator_wire_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -433,7 +494,7 @@ func (x *Installing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Installing.ProtoReflect.Descriptor instead.
 func (*Installing) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{5}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Installing) GetTabletId() uint64 {
@@ -482,7 +543,7 @@ var File_percolator_wire_proto protoreflect.FileDescriptor
 
 const file_percolator_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x15percolator_wire.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\x80\x03\n" +
+	"\x15percolator_wire.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\xae\x03\n" +
 	"\aCommand\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bproposal\x18\x02 \x01(\x04R\bproposal\x121\n" +
@@ -494,15 +555,18 @@ const file_percolator_wire_proto_rawDesc = "" +
 	"\x05bound\x18\a \x01(\x04R\x05bound\x12\x1a\n" +
 	"\bchecksum\x18\t \x01(\x04R\bchecksum\x12;\n" +
 	"\breplicas\x18\n" +
-	" \x01(\v2\x1f.percolator.v1.TabletDescriptorR\breplicas\x12\x1c\n" +
+	" \x01(\v2\x1f.percolator.v1.TabletDescriptorR\breplicas\x12,\n" +
+	"\x05sized\x18\v \x01(\v2\x16.percolator.wire.SizedR\x05sized\x12\x1c\n" +
 	"\tsafepoint\x18\b \x01(\x04R\tsafepoint\"H\n" +
 	"\x06Effect\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x16\n" +
-	"\x06delete\x18\x03 \x01(\bR\x06delete\"s\n" +
+	"\x06delete\x18\x03 \x01(\bR\x06delete\"\x1d\n" +
+	"\x05Sized\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\"s\n" +
 	"\x05Split\x123\n" +
 	"\x04left\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04left\x125\n" +
-	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\x91\x02\n" +
+	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xbf\x02\n" +
 	"\vTabletState\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x14\n" +
 	"\x05bound\x18\x04 \x01(\x04R\x05bound\x12\x1c\n" +
@@ -513,7 +577,9 @@ const file_percolator_wire_proto_rawDesc = "" +
 	"\n" +
 	"replica_id\x18\b \x01(\x04R\treplicaId\x12\x1d\n" +
 	"\n" +
-	"conf_state\x18\t \x01(\fR\tconfState\"3\n" +
+	"conf_state\x18\t \x01(\fR\tconfState\x12,\n" +
+	"\x05sized\x18\n" +
+	" \x01(\v2\x16.percolator.wire.SizedR\x05sized\"3\n" +
 	"\tTombstone\x12&\n" +
 	"\x0fnext_replica_id\x18\x01 \x01(\x04R\rnextReplicaId\"\xc1\x01\n" +
 	"\n" +
@@ -538,32 +604,35 @@ func file_percolator_wire_proto_rawDescGZIP() []byte {
 	return file_percolator_wire_proto_rawDescData
 }
 
-var file_percolator_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_percolator_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_percolator_wire_proto_goTypes = []any{
 	(*Command)(nil),             // 0: percolator.wire.Command
 	(*Effect)(nil),              // 1: percolator.wire.Effect
-	(*Split)(nil),               // 2: percolator.wire.Split
-	(*TabletState)(nil),         // 3: percolator.wire.TabletState
-	(*Tombstone)(nil),           // 4: percolator.wire.Tombstone
-	(*Installing)(nil),          // 5: percolator.wire.Installing
-	(*v1.Catalogue)(nil),        // 6: percolator.v1.Catalogue
-	(*v1.TabletDescriptor)(nil), // 7: percolator.v1.TabletDescriptor
+	(*Sized)(nil),               // 2: percolator.wire.Sized
+	(*Split)(nil),               // 3: percolator.wire.Split
+	(*TabletState)(nil),         // 4: percolator.wire.TabletState
+	(*Tombstone)(nil),           // 5: percolator.wire.Tombstone
+	(*Installing)(nil),          // 6: percolator.wire.Installing
+	(*v1.Catalogue)(nil),        // 7: percolator.v1.Catalogue
+	(*v1.TabletDescriptor)(nil), // 8: percolator.v1.TabletDescriptor
 }
 var file_percolator_wire_proto_depIdxs = []int32{
-	1, // 0: percolator.wire.Command.effects:type_name -> percolator.wire.Effect
-	2, // 1: percolator.wire.Command.split:type_name -> percolator.wire.Split
-	6, // 2: percolator.wire.Command.catalogue:type_name -> percolator.v1.Catalogue
-	7, // 3: percolator.wire.Command.replicas:type_name -> percolator.v1.TabletDescriptor
-	7, // 4: percolator.wire.Split.left:type_name -> percolator.v1.TabletDescriptor
-	7, // 5: percolator.wire.Split.right:type_name -> percolator.v1.TabletDescriptor
-	7, // 6: percolator.wire.TabletState.tablet:type_name -> percolator.v1.TabletDescriptor
-	6, // 7: percolator.wire.TabletState.catalogue:type_name -> percolator.v1.Catalogue
-	7, // 8: percolator.wire.Installing.tablet:type_name -> percolator.v1.TabletDescriptor
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	1,  // 0: percolator.wire.Command.effects:type_name -> percolator.wire.Effect
+	3,  // 1: percolator.wire.Command.split:type_name -> percolator.wire.Split
+	7,  // 2: percolator.wire.Command.catalogue:type_name -> percolator.v1.Catalogue
+	8,  // 3: percolator.wire.Command.replicas:type_name -> percolator.v1.TabletDescriptor
+	2,  // 4: percolator.wire.Command.sized:type_name -> percolator.wire.Sized
+	8,  // 5: percolator.wire.Split.left:type_name -> percolator.v1.TabletDescriptor
+	8,  // 6: percolator.wire.Split.right:type_name -> percolator.v1.TabletDescriptor
+	8,  // 7: percolator.wire.TabletState.tablet:type_name -> percolator.v1.TabletDescriptor
+	7,  // 8: percolator.wire.TabletState.catalogue:type_name -> percolator.v1.Catalogue
+	2,  // 9: percolator.wire.TabletState.sized:type_name -> percolator.wire.Sized
+	8,  // 10: percolator.wire.Installing.tablet:type_name -> percolator.v1.TabletDescriptor
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_percolator_wire_proto_init() }
@@ -577,7 +646,7 @@ func file_percolator_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_wire_proto_rawDesc), len(file_percolator_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
