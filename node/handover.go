@@ -3,6 +3,7 @@ package node
 import (
 	"net"
 	"sync"
+	"time"
 )
 
 // handover is one bound address that servers take over from each other without letting it go: whoever connects in between
@@ -21,8 +22,14 @@ func newHandover(l net.Listener) *handover {
 	return h
 }
 
+// The pause after an error that passes, doubled each time: without file descriptors it comes back at once.
+const (
+	leastAcceptPause = 5 * time.Millisecond
+	mostAcceptPause  = time.Second
+)
+
 func (h *handover) accept() {
-	for {
+	for pause := leastAcceptPause; ; {
 		c, err := h.Listener.Accept()
 		if err != nil {
 			select {
@@ -31,17 +38,35 @@ func (h *handover) accept() {
 			default:
 			}
 			if te, ok := err.(interface{ Temporary() bool }); ok && te.Temporary() {
-				continue // such as a connection that was reset before it was accepted
+				// Such as a connection that was reset before it was accepted.
+				if h.rest(pause) {
+					pause = min(2*pause, mostAcceptPause)
+					continue
+				}
+				return
 			}
 			h.once.Do(func() { close(h.done) })
 			return
 		}
+		pause = leastAcceptPause
 		select {
 		case h.conns <- c:
 		case <-h.done:
 			_ = c.Close()
 			return
 		}
+	}
+}
+
+// rest waits; false: the address is let go.
+func (h *handover) rest(pause time.Duration) bool {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-h.done:
+		return false
 	}
 }
 
