@@ -14,6 +14,6 @@
 //     each has a name of its own in the library.
 //  5. No other actor can be reached: the node's own are in another system.
 //
-// What a certificate does not say is which node its holder is: one node can pretend to be another.
+// What a certificate does not say is which node its holder is: one node can pretend to be another (docs/adr/0014).
 // Called by: node. A crash ends the connections; the other side hears of it at once, or by keepalive, or by gossip.
 package remoting
