@@ -18,6 +18,7 @@ var (
 	errHigher    = errors.New("node: a replica with a higher id is here")
 	errElsewhere = errors.New("node: no such replica is here")
 	errBusy      = errors.New("node: too much else is going on; try again")
+	errArriving  = errors.New("node: another snapshot for this replica is arriving, of the last leader perhaps")
 	errUnsplit   = errors.New("node: a split has just made it")
 )
 

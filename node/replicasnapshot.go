@@ -90,7 +90,7 @@ func (r *replicas) beginLocked(other *arrival, c *wire.SnapshotChunk, reply func
 		if !other.busy && !other.ending && now.Sub(other.last) > arrivalStale {
 			r.endLocked(c.TabletId, other)
 		}
-		return refusal(errBusy)
+		return refusal(errArriving)
 	case len(r.arrivals) >= maxArrivals:
 		return refusal(errBusy)
 	}

@@ -170,16 +170,23 @@ type snapshotSent struct {
 	err error
 }
 
-// onSnapshotSent tells raft, which probes the replica, or asks for another snapshot.
+// onSnapshotSent takes note of a snapshot's end.
 func (t *Tablet) onSnapshotSent(m *snapshotSent) {
-	delete(t.sending, m.to)
-	status := raft.SnapshotFinish
-	if m.err != nil {
-		status = raft.SnapshotFailure
-		t.cfg.Logger.Warn("a snapshot was not installed; it will be tried again", "tablet", t.id, "replica", m.to, "error", m.err)
-	}
-	t.node.ReportSnapshot(m.to, status)
+	t.endSnapshot(m)
 	t.ready()
+}
+
+// endSnapshot tells raft, which asks the replica where it is, and then goes on with the log, or asks for another snapshot.
+//
+// A snapshot that was not taken ends in the same way. Told of a failure, raft would go by what it knows of the replica, which
+// in a new leader is nothing, and would have the next snapshot sent at once; but the replica may have got the last leader's
+// meanwhile, because of which this one was refused, or this one, of which only the answer was lost.
+func (t *Tablet) endSnapshot(m *snapshotSent) {
+	delete(t.sending, m.to)
+	if m.err != nil {
+		t.cfg.Logger.Warn("a snapshot was not installed; the replica is asked what it lacks", "tablet", t.id, "replica", m.to, "error", m.err)
+	}
+	t.node.ReportSnapshot(m.to, raft.SnapshotFinish)
 }
 
 // sum is a checksum over entries: lengths count, so that no other entries have the same bytes.
