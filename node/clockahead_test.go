@@ -2,10 +2,13 @@ package node_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/node"
 )
 
 // TestClockAheadDoesNotLead: the node whose clock is an hour ahead comes to lead meta. Timestamps go on from the others, and
@@ -36,5 +39,35 @@ func TestClockAheadDoesNotLead(t *testing.T) {
 			s := r.status(ctx, cluster.MetaTablet)
 			return s != nil && s.NodeId != r.id(2)
 		})
+	}
+}
+
+// TestAheadNodeIsNotChosen: an order that has a node with such a clock lead meta is not carried out, and says why; placement
+// knows it although that node has never led.
+func TestAheadNodeIsNotChosen(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	r := newRig(t, 1, func(_ int, c *node.Config) {
+		c.Placement = node.Placement{Busy: 20 * time.Millisecond, Interval: 100 * time.Millisecond, Rest: time.Second}
+		c.Splits.Off = true
+	})
+	r.ahead = map[int]time.Duration{2: time.Hour}
+	r.add()
+	r.add()
+	r.placed(ctx, 2, 3, 0, 1, 2)
+	order := &pb.MoveTabletRequest{TabletId: cluster.MetaTablet, ToNode: r.id(2), Leader: true}
+	if _, err := r.nodes[0].DB().Client().Transport().MoveTablet(ctx, order); err != nil {
+		t.Fatal(err)
+	}
+	r.until(ctx, "placement says that the clock is ahead", func() bool {
+		for _, n := range r.nodes {
+			if strings.Contains(strings.Join(n.Status().Placement.GetBlocked(), " "), "are too far ahead") {
+				return true
+			}
+		}
+		return false
+	})
+	if s := r.status(ctx, cluster.MetaTablet); s.GetNodeId() == r.id(2) {
+		t.Error("the node whose clock is ahead leads meta")
 	}
 }

@@ -21,7 +21,7 @@ func (l *leaderJobs) startPlacement() error {
 		return nil
 	}
 	p, err := placement.Spawn(n.system, placement.Config{
-		Meta: n.meta, Cluster: placed{n, n.carrier.Sender()}, Replicas: n.cfg.Replicas, GoneAfter: tune.GoneAfter,
+		Meta: n.meta, Cluster: placed{n, n.carrier.Sender(), &seenClocks{}}, Replicas: n.cfg.Replicas, GoneAfter: tune.GoneAfter,
 		Interval: tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: n.cfg.Logger,
 	})
 	if err != nil {
@@ -55,6 +55,7 @@ func (n *Node) placementStatus() *pb.PlacementStatus {
 type placed struct {
 	n    *Node
 	send cluster.Sender
+	*seenClocks
 }
 
 // Alive implements placement.Cluster.
@@ -76,11 +77,15 @@ func (p placed) Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) 
 	return p.send(ctx, tablet, req)
 }
 
+// AheadClocks implements placement.Cluster.
+func (p placed) AheadClocks() []uint64 { return p.ahead(p.n.cfg.MaxClockAhead) }
+
 // statusTimeout bounds how long one node is asked what its tablets say.
 const statusTimeout = 2 * time.Second
 
 // Statuses implements placement.Cluster: one question a node, all at once.
 func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
+	p.forget()
 	var (
 		mu   sync.Mutex
 		out  []*pb.StatusResponse
@@ -88,10 +93,12 @@ func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
 	)
 	for _, id := range p.Alive() {
 		runs.Go(func() {
+			began := p.n.now()
 			s, err := p.n.statusOf(ctx, id)
 			if err != nil {
 				return // its tablets are left as they are, or have other leaders
 			}
+			p.saw(id, s.GetUnixMs(), began, p.n.now(), p.n.cfg.MaxClockAhead)
 			mu.Lock()
 			defer mu.Unlock()
 			out = append(out, s.GetTablets()...)

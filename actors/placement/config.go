@@ -37,6 +37,9 @@ type Cluster interface {
 	Timestamp(ctx context.Context) (mvcc.Timestamp, error)
 	// Statuses is what the tablets' leaders say, of those that answer in time; others may be among them.
 	Statuses(ctx context.Context) ([]*pb.StatusResponse, error)
+	// AheadClocks are the nodes whose clocks were too far ahead of the others', when Statuses was asked last, for timestamps
+	// to follow: they can't lead meta for long, because the oracle is beside it.
+	AheadClocks() []uint64
 	// Send carries an operation to a tablet's leader and retries what was surely not done, until ctx ends.
 	Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 }

@@ -33,6 +33,7 @@ type world struct {
 	records map[uint64]*wire.NodeRecord
 	alive   map[uint64]bool
 	silent  map[uint64]bool // alive, but gossip does not know it
+	ahead   []uint64        // nodes whose clocks are
 	tablets []*fakeTablet
 	orders  []*pb.MoveTabletRequest
 	target  int
@@ -234,6 +235,9 @@ func (w *world) Alive() (out []uint64) {
 	return out
 }
 
+// AheadClocks implements Cluster.
+func (w *world) AheadClocks() []uint64 { return w.ahead }
+
 // Timestamp implements Cluster.
 func (w *world) Timestamp(context.Context) (mvcc.Timestamp, error) {
 	w.mu.Lock()
@@ -324,6 +328,9 @@ func (w *world) transfer(f *fakeTablet, to uint64) error {
 	}
 	if f.leader == to {
 		w.t.Errorf("tablet %d: node %d leads, and is to lead", f.d.TabletId, to)
+	}
+	if f.d.TabletId == 1 && slices.Contains(w.ahead, to) {
+		w.t.Errorf("node %d, whose clock is ahead, is to lead meta", to)
 	}
 	f.leader = to
 	return nil

@@ -47,12 +47,13 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 	for _, id := range w.cfg.Cluster.Alive() {
 		heard[id] = true
 	}
+	ahead := w.cfg.Cluster.AheadClocks()
 	for _, r := range records {
 		if r, err = w.seen(ctx, r, heard[r.NodeId], ts); err != nil {
 			return nil, err
 		}
 		s.Nodes = append(s.Nodes, Node{
-			ID: r.NodeId, Zone: r.Labels["zone"], State: r.State, Alive: heard[r.NodeId],
+			ID: r.NodeId, Zone: r.Labels["zone"], State: r.State, Alive: heard[r.NodeId], Ahead: slices.Contains(ahead, r.NodeId),
 			Gone: r.GoneSince != 0 && mvcc.Timestamp(r.GoneSince).Millis()+w.cfg.GoneAfter.Milliseconds() <= ts.Millis(),
 		})
 	}

@@ -23,6 +23,7 @@ type Node struct {
 	Zone  string
 	State pb.NodeState
 	Alive bool // it has been heard of lately: by gossip, or by a tablet's leader
+	Ahead bool // its clock is too far ahead of the others' for it to lead meta
 	Gone  bool // it has been away for so long that its replicas are replaced
 }
 

@@ -62,7 +62,7 @@ func (p *planner) exchange(g *target, promote, demote []uint64) {
 		demote = without(demote, g.leader()) // the one voter: its successor has to vote first
 	}
 	if len(ready) == 0 && len(demote) == 0 {
-		p.block("tablet %d: there is nobody to lead in the place of node %d", g.D.TabletId, g.leader())
+		p.block("tablet %d: there is nobody to lead in the place of node %d%s", g.D.TabletId, g.leader(), p.clocks(g))
 		return
 	}
 	after := append(without(g.voters, demote...), ready...)
@@ -76,12 +76,28 @@ func (p *planner) exchange(g *target, promote, demote []uint64) {
 	p.step(g.Tablet, Step{Changes: list, Ordered: g.order != nil, Why: "the new replica has caught up"})
 }
 
+// mayLead: the node's clock is no reason against it. Meta's leader gives the timestamps, and one whose clock is too far ahead
+// hands meta on to another.
+func (p *planner) mayLead(t *Tablet, node uint64) bool {
+	n := p.nodes[node]
+	return !t.Meta || n == nil || !n.Ahead
+}
+
+// clocks says of which nodes the clocks are in the way of leading the tablet.
+func (p *planner) clocks(g *target) string {
+	ahead := slices.DeleteFunc(slices.Clone(g.voters), func(n uint64) bool { return p.mayLead(g.Tablet, n) })
+	if len(ahead) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the clocks of nodes %v are too far ahead of the others': set them", ahead)
+}
+
 // successor is the voter that had best lead next: a live one that stays, or else one that does not drain; 0: there is none.
 func (p *planner) successor(g *target) (node uint64) {
 	for _, among := range [][]uint64{both(g.goal, g.voters), without(g.voters, p.draining(g.voters)...)} {
 		var least change
 		for _, n := range p.live(g.Tablet, without(among, g.leader())) {
-			if c := p.leaders.put(n, g.leading(), 1); g.caughtUp(n) && (node == 0 || c.less(least)) {
+			if c := p.leaders.put(n, g.leading(), 1); g.caughtUp(n) && p.mayLead(g.Tablet, n) && (node == 0 || c.less(least)) {
 				node, least = n, c
 			}
 		}
@@ -99,6 +115,10 @@ func (p *planner) draining(nodes []uint64) []uint64 {
 // leaderAway moves the leader if its node drains, or if that is ordered.
 func (p *planner) leaderAway(g *target) bool {
 	if order := g.order; order != nil && order.Leader {
+		if !p.mayLead(g.Tablet, order.ToNode) {
+			p.block("tablet %d: node %d can't lead it%s", g.D.TabletId, order.ToNode, p.clocks(g))
+			return false
+		}
 		if !g.caughtUp(order.ToNode) || len(p.live(g.Tablet, []uint64{order.ToNode})) == 0 {
 			p.block("tablet %d: node %d can't lead it now", g.D.TabletId, order.ToNode)
 			return false
@@ -112,6 +132,9 @@ func (p *planner) leaderAway(g *target) bool {
 	if to := p.successor(g); to != 0 && !p.leaves(to) {
 		p.transfer(g.Tablet, to, false, fmt.Sprintf("node %d drains", g.leader()))
 		return true
+	}
+	if why := p.clocks(g); why != "" {
+		p.plan.BlockedNodes[g.leader()] = fmt.Sprintf("it leads tablet %d, and nobody may lead in its place%s", g.D.TabletId, why)
 	}
 	return false
 }

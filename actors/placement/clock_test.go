@@ -1,0 +1,43 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// TestMetaKeepsOffAheadClocks: meta's leadership goes to no node whose clock is ahead, by a drain or an order; other
+// tablets' does. A drain that has nobody else says so, and goes on once the clock is set.
+func TestMetaKeepsOffAheadClocks(t *testing.T) {
+	w := newWorld(t, 4)
+	for range 4 {
+		w.add(1, 2, 3)
+	}
+	p := newTest(t, w)
+	w.turns(p)
+	meta := w.tablets[0]
+	voters, _ := meta.on()
+	w.ahead = slices.DeleteFunc(slices.Clone(voters), func(n uint64) bool { return n == meta.leader })
+	w.orders = []*pb.MoveTabletRequest{{TabletId: 1, ToNode: w.ahead[0], Leader: true}}
+	w.turns(p)
+	if why := fmt.Sprint(p.status.get().Blocked); !strings.Contains(why, "clocks of nodes") {
+		t.Errorf("an order to lead meta waits for no clock: %s", why)
+	}
+	w.orders = nil
+	drains := meta.leader
+	w.ahead = slices.DeleteFunc([]uint64{1, 2, 3, 4}, func(n uint64) bool { return n == drains })
+	w.records[drains].State = pb.NodeState_NODE_STATE_DRAINING
+	w.turns(p)
+	_, leaders := w.spread()
+	if why := p.status.get().BlockedNodes[drains]; leaders[drains] != 1 || !strings.Contains(why, "clocks of nodes") {
+		t.Errorf("node %d drains and leads %d tablets: %q", drains, leaders[drains], why)
+	}
+	w.ahead = w.ahead[1:]
+	w.turns(p)
+	if w.records[drains].State != pb.NodeState_NODE_STATE_DRAINED || slices.Contains(w.ahead, meta.leader) {
+		t.Errorf("node %d is %v, meta is led by node %d", drains, w.records[drains].State, meta.leader)
+	}
+}
