@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -118,7 +119,7 @@ func (r *replicas) Start(before func(tablets []uint64)) error {
 	}
 	r.workers.Go(r.lookForRemoved)
 	for _, s := range stored {
-		if err := r.open(s.Tablet, s.ReplicaID); err != nil {
+		if err := r.openStored(s); err != nil {
 			return fmt.Errorf("node: %w", err)
 		}
 	}
@@ -252,6 +253,9 @@ func (r *replicas) Deliver(m *wire.RaftMessage) {
 // admit makes the replica that a message is for, or remembers for a while that it may not be made.
 func (r *replicas) admit(m *wire.RaftMessage) {
 	err := r.create(m.TabletId, m.ToReplica, m.Tablet)
+	if errors.Is(err, errUnsplit) {
+		err = errors.Join(r.reopen(m.TabletId), r.isHere(m.TabletId, m.ToReplica))
+	}
 	if err == nil {
 		r.owner.deliver(m.TabletId, m)
 		return
@@ -291,7 +295,7 @@ func (r *replicas) reopen(id uint64) error {
 	if err != nil || !ok {
 		return err
 	}
-	return r.open(id, s.ReplicaID)
+	return r.openStored(s)
 }
 
 // stop ends the actor, and returns when all that it wrote is in the store.

@@ -259,6 +259,7 @@ func (r *replicas) replace(id uint64, snapshot *tablet.Arrival) (bool, error) {
 		return false, err
 	}
 	needed, err := false, r.stop(id)
+	r.openUnheard()
 	if err == nil { // else it may stop yet
 		needed, err = r.exchange(id, snapshot)
 	}
