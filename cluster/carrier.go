@@ -201,7 +201,7 @@ func (w *wander) once(ctx context.Context, node uint64) (*pb.TabletResponse, err
 	defer cancel()
 	req := w.req
 	if req.TabletId != id {
-		req = &pb.TabletRequest{TabletId: id, Epoch: req.Epoch, DeadlineMs: req.DeadlineMs, Op: req.Op}
+		req = &pb.TabletRequest{TabletId: id, Epoch: req.Epoch, DeadlineMs: req.DeadlineMs, MaxAnswerBytes: req.MaxAnswerBytes, Op: req.Op}
 	}
 	r, err := w.peers.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Tablet{Tablet: req}})
 	switch {

@@ -11,7 +11,7 @@ var rowGroups = [...]mvcc.Group{
 	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupRollback,
 }
 
-// rowBytes is how many bytes of values Row returns at most, apart from each group's first.
+// rowBytes is how many bytes of values Row returns at most, apart from each group's first; for those there are as many again.
 const rowBytes = 4 << 20
 
 // Row returns what the row holds in W, H, D, L, R, in that order, then, in the given columns, its N and I: limit entries
@@ -51,7 +51,7 @@ func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string, only
 
 // group returns the first limit entries with the prefix, or as many as begin within the budget of bytes, which it draws on.
 func (s *Snap) group(g mvcc.Group, prefix []byte, limit int, budget *int) (out []mvcc.HistoryEntry, err error) {
-	if limit <= 0 {
+	if limit <= 0 || *budget <= -rowBytes {
 		return nil, nil
 	}
 	all := entries(s, walkOptions{prefix: prefix},

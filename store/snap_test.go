@@ -289,6 +289,24 @@ func TestRowIsBounded(t *testing.T) {
 	}
 }
 
+// TestRowOfManyLongCells: also where each of many cells has a value of its own, the row is not read whole into memory.
+func TestRowOfManyLongCells(t *testing.T) {
+	s := open(t, t.TempDir())
+	var cells []mvcc.Cell
+	for i := range 16 {
+		cells = append(cells, mvcc.Cell{Table: 16, Row: "wide", Column: string(rune('a' + i))})
+		var batch store.Batch
+		batch.PutMutation(&mvcc.Mutation{Group: mvcc.GroupData, Cell: cells[i], TS: 1, Value: make([]byte, 1<<20)})
+		commit(t, s, &batch)
+	}
+	snap := s.Snap()
+	defer snap.Close()
+	row, err := snap.Row(16, "wide", 100, nil, cells...)
+	if err != nil || len(row) < 4 || len(row) > 9 {
+		t.Errorf("%d values of 1 MiB, %v", len(row), err)
+	}
+}
+
 // TestRowOfSomeCells: however wide the row is, the cells that are asked for are in the answer, and no others.
 func TestRowOfSomeCells(t *testing.T) {
 	s := open(t, "")

@@ -10,6 +10,7 @@ import (
 const (
 	maxPageBytes = 2 << 20
 	maxPageRows  = 4 << 10
+	rawCellBytes = 64 // counted beside a cell's row, column and value
 )
 
 // answer evaluates one read. A reservation that it has met means that it must be asked again later.
@@ -146,7 +147,7 @@ func answerRawScan(v *readView, req *pb.RawScanRequest) (*pb.TabletResponse, err
 			break
 		}
 		out.Cells = append(out.Cells, &pb.ReadCell{Cell: wire.CellPB(c.Cell), Value: c.Value})
-		bytes += len(c.Value)
+		bytes += rawCellBytes + len(c.Cell.Row) + len(c.Cell.Column) + len(c.Value)
 	}
 	return &pb.TabletResponse{Result: &pb.TabletResponse_RawScan{RawScan: out}}, nil
 }

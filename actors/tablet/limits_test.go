@@ -62,3 +62,37 @@ func TestSmallStore(t *testing.T) {
 		await(t, a)
 	}
 }
+
+// TestAnswerBeyondItsRoom: a read whose answer is larger than its sender has room for is refused where it was evaluated, and
+// the refusal says how much it takes.
+func TestAnswerBeyondItsRoom(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.do(2, onePhaseOf(r.take(1), put("a", strings.Repeat("x", 1<<20))))
+	get := getOf(r.take(1), "a")
+	get.MaxAnswerBytes = 4 << 10
+	e := r.try(2, get).GetError()
+	if e.GetCode() != pb.Error_CODE_OVERLOADED || e.GetNeedsBytes() < 1<<20 {
+		t.Fatalf("answered %v", e)
+	}
+	get = getOf(r.take(1), "a")
+	get.MaxAnswerBytes = e.NeedsBytes
+	if got := r.do(2, get).GetGet().GetResults(); len(got) != 1 || len(got[0].Value) != 1<<20 {
+		t.Errorf("answered %d results", len(got))
+	}
+}
+
+// TestTinyCellsFillPages: a page counts what a cell takes beside its bytes, or one of tiny cells would take a hundred times
+// its limit.
+func TestTinyCellsFillPages(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	var writes []*pb.CellWrite
+	for i := range 2000 {
+		writes = append(writes, put(fmt.Sprint(i), "")...)
+	}
+	r.do(2, onePhaseOf(r.take(1), writes))
+	scan := &pb.ScanRequest{At: uint64(r.take(1)), Span: &pb.Span{Table: cellOf("a").Table}, MaxBytes: 64 << 10}
+	page := r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Scan{Scan: scan}}).GetScan()
+	if n := len(page.GetCells()); n > 1024 || n == 0 || page.Done {
+		t.Errorf("%d cells in a page of 64 KiB", n)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -81,7 +82,7 @@ func (j *readJob) run() {
 		case j.tablet.servedTerm.Load() != j.term:
 			call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership", j.tablet.id))
 		default:
-			call.Reply(response)
+			call.Reply(wire.Capped(call.Req, response))
 		}
 	}
 	if len(blocked) > 0 {

@@ -6,11 +6,14 @@ import "slices"
 // It bounds the work of one page when MaxBytes never does.
 const maxUnshown = 1 << 14
 
+// cellBytes is what a page counts for a cell beside its row, column and value: tiny cells take memory too.
+const cellBytes = 64
+
 // Scan reads one page of a span (invariant 1). Locks on cells that the scan would show stop it even where there is no
 // write record yet: the cell may come into being below the read timestamp.
 //
 // A page ends with Done when the span is exhausted or a cell of row MaxRows+1 comes up. Rows are counted within the
-// page, the row of Resume too. It ends without Done after the cell with which rows, columns and values reach MaxBytes,
+// page, the row of Resume too. It ends without Done after the cell with which rows, columns, values and cellBytes each reach MaxBytes,
 // after too many cells with nothing to show, or at a lock (StatusLocked).
 func Scan(v View, r ScanRequest) (ScanResult, error) {
 	if r.At < v.Bound() {
@@ -164,6 +167,6 @@ func (p *page) show(c Cell, res ReadResult) {
 		p.row = c.Row
 	}
 	p.unshown = 0
-	p.bytes += len(c.Row) + len(c.Column) + len(res.Value)
+	p.bytes += cellBytes + len(c.Row) + len(c.Column) + len(res.Value)
 	p.result.Cells = append(p.result.Cells, ReadCell{Cell: c, Value: res.Value, CommitTS: res.CommitTS})
 }

@@ -109,6 +109,12 @@ type ServerConfig struct {
 	// MaxConnections bounds connections at once; default 1024. Those beyond it wait to be accepted: were there no bound,
 	// whoever opens very many would leave the store without file descriptors, and the process ends then.
 	MaxConnections int
+	// AnswerMemory is how much memory the answers to all clients may take together, in bytes; default 256 MiB, at least
+	// 128 MiB. A stream may hold an eighth of it; clients that want more wait.
+	AnswerMemory int64
+	// AnswerPatience is for how long a client may take nothing of its answers while others wait for the memory; default 3 s.
+	// Then its stream is ended, and its connection.
+	AnswerPatience time.Duration
 	// Latest tells whether the oracle has given out a timestamp: then its answer is at least that one, and at most what the
 	// oracle has given out by now. Requests with timestamps above the answer are refused. An error: it can't be told now.
 	// nil: they are not looked at.
@@ -133,8 +139,18 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	if c.MaxConnections <= 0 {
 		c.MaxConnections = 1024
 	}
+	if c.AnswerMemory <= 0 {
+		c.AnswerMemory = 256 << 20
+	}
+	c.AnswerMemory = max(c.AnswerMemory, leastAnswerMemory)
+	if c.AnswerPatience <= 0 {
+		c.AnswerPatience = 3 * time.Second
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
+
+// leastAnswerMemory lets a stream have an answer of the largest size.
+const leastAnswerMemory = 128 << 20

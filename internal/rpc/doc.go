@@ -5,7 +5,11 @@
 //  1. An operation is put on a stream at most once. Its reply is matched by id; a stream that breaks makes every
 //     operation that was put on it "reply lost", and every other "not sent" (design section 4, invariant 8).
 //  2. Everything is bounded: unanswered operations per client and per stream, bytes per message, time to connect.
-//     A message is as large as the largest operation (design section 2) and what protobuf adds.
+//     A message is as large as the largest operation (design section 2) and what protobuf adds. The answers to all clients
+//     together take no more memory than ServerConfig.AnswerMemory: room for an answer is taken before its operation is done,
+//     and a read that turns out to need more is refused where it is evaluated, and done again when there is as much. Beyond
+//     the budget there is one message of a stream that is being encoded or written, and answers to mutations that met more
+//     locks than there was room for, until they are cut. A stream whose client reads nothing while others wait is ended.
 //  3. Nothing that arrives on the port ends the process: handlers recover, sizes are limited, and a remote client can
 //     change user tables only.
 //  4. Operations of many callers share messages by natural batching: whatever waits when the sender comes round.

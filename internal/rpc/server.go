@@ -48,8 +48,11 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(cfg.TLS)))
 	}
 	s := &Server{
-		grpc:    grpc.NewServer(opts...),
-		service: &service{transport: transport, cfg: cfg, tables: newTableIDs(transport), draining: make(chan struct{})},
+		grpc: grpc.NewServer(opts...),
+		service: &service{
+			transport: transport, cfg: cfg, tables: newTableIDs(transport), draining: make(chan struct{}),
+			budget: newBudget(cfg.AnswerMemory, cfg.AnswerPatience),
+		},
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
 	if cfg.Register != nil {
@@ -60,7 +63,8 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 
 // Serve answers on the listener until Stop or Shutdown; it then returns nil. It may be called for several listeners.
 func (s *Server) Serve(lis net.Listener) error {
-	if err := s.grpc.Serve(netutil.LimitListener(lis, s.service.cfg.MaxConnections)); !errors.Is(err, grpc.ErrServerStopped) {
+	limited := conns{netutil.LimitListener(lis, s.service.cfg.MaxConnections)}
+	if err := s.grpc.Serve(limited); !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}
 	return nil // stopped before it began
@@ -116,6 +120,7 @@ type service struct {
 	transport txn.Transport
 	cfg       ServerConfig
 	tables    *tableIDs
+	budget    *budget
 	draining  chan struct{} // closed by Shutdown
 }
 

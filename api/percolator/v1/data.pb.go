@@ -4648,6 +4648,9 @@ type TabletRequest struct {
 	TabletId   uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
 	Epoch      uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`                             // what the sender believes; 0 skips the check of the epoch, never that of the range
 	DeadlineMs int64                  `protobuf:"varint,3,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"` // how long the sender will wait; 0: the tablet's own bound
+	// Reads: about how much memory the answer may take, in bytes; 0: the tablet's own bound. A larger one is refused with
+	// CODE_OVERLOADED and needs_bytes. Nodes set it for their clients.
+	MaxAnswerBytes uint32 `protobuf:"varint,4,opt,name=max_answer_bytes,json=maxAnswerBytes,proto3" json:"max_answer_bytes,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
 	//	*TabletRequest_Get
@@ -4728,6 +4731,13 @@ func (x *TabletRequest) GetEpoch() uint64 {
 func (x *TabletRequest) GetDeadlineMs() int64 {
 	if x != nil {
 		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *TabletRequest) GetMaxAnswerBytes() uint32 {
+	if x != nil {
+		return x.MaxAnswerBytes
 	}
 	return 0
 }
@@ -5439,6 +5449,7 @@ type Error struct {
 	Descriptors   []*TabletDescriptor    `protobuf:"bytes,3,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
 	LeaderNode    uint64                 `protobuf:"varint,4,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"`
 	RetryAfterMs  uint32                 `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	NeedsBytes    uint32                 `protobuf:"varint,6,opt,name=needs_bytes,json=needsBytes,proto3" json:"needs_bytes,omitempty"` // what the answer takes that was larger than max_answer_bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5504,6 +5515,13 @@ func (x *Error) GetLeaderNode() uint64 {
 func (x *Error) GetRetryAfterMs() uint32 {
 	if x != nil {
 		return x.RetryAfterMs
+	}
+	return 0
+}
+
+func (x *Error) GetNeedsBytes() uint32 {
+	if x != nil {
+		return x.NeedsBytes
 	}
 	return 0
 }
@@ -5848,12 +5866,13 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
 	"\x05locks\x18\x03 \x03(\v2\x17.percolator.v1.LockInfoR\x05locks\x124\n" +
 	"\vconflict_at\x18\x04 \x01(\v2\x13.percolator.v1.CellR\n" +
-	"conflictAt\"\xbe\r\n" +
+	"conflictAt\"\xe8\r\n" +
 	"\rTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +
 	"\vdeadline_ms\x18\x03 \x01(\x03R\n" +
-	"deadlineMs\x12-\n" +
+	"deadlineMs\x12(\n" +
+	"\x10max_answer_bytes\x18\x04 \x01(\rR\x0emaxAnswerBytes\x12-\n" +
 	"\x03get\x18\n" +
 	" \x01(\v2\x19.percolator.v1.GetRequestH\x00R\x03get\x120\n" +
 	"\x04scan\x18\v \x01(\v2\x1a.percolator.v1.ScanRequestH\x00R\x04scan\x12<\n" +
@@ -5901,14 +5920,16 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x0fchange_replicas\x18\x16 \x01(\v2%.percolator.v1.ChangeReplicasResponseH\x00R\x0echangeReplicas\x12P\n" +
 	"\x0ftransfer_leader\x18\x17 \x01(\v2%.percolator.v1.TransferLeaderResponseH\x00R\x0etransferLeader\x12=\n" +
 	"\bchecksum\x18\x18 \x01(\v2\x1f.percolator.v1.ChecksumResponseH\x00R\bchecksumB\b\n" +
-	"\x06result\"\x90\x04\n" +
+	"\x06result\"\xb1\x04\n" +
 	"\x05Error\x12-\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x19.percolator.v1.Error.CodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12A\n" +
 	"\vdescriptors\x18\x03 \x03(\v2\x1f.percolator.v1.TabletDescriptorR\vdescriptors\x12\x1f\n" +
 	"\vleader_node\x18\x04 \x01(\x04R\n" +
 	"leaderNode\x12$\n" +
-	"\x0eretry_after_ms\x18\x05 \x01(\rR\fretryAfterMs\"\xb3\x02\n" +
+	"\x0eretry_after_ms\x18\x05 \x01(\rR\fretryAfterMs\x12\x1f\n" +
+	"\vneeds_bytes\x18\x06 \x01(\rR\n" +
+	"needsBytes\"\xb3\x02\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fCODE_NOT_LEADER\x10\x01\x12\x15\n" +

@@ -91,7 +91,7 @@ func (p *Process) Send(ctx context.Context, _ *pb.TabletDescriptor, req *pb.Tabl
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return resp, nil
+	return wire.Capped(req, resp), nil
 }
 
 // Timestamps asks the oracle.

@@ -1,0 +1,57 @@
+package wire
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// What one entry of an answer takes beside its bytes, about: the message and what it points to.
+const (
+	resultMemory = 128
+	cellMemory   = 256
+	entryMemory  = 512
+)
+
+// AnswerMemory is about how much memory the answer takes, in bytes.
+func AnswerMemory(resp *pb.TabletResponse) int {
+	n := proto.Size(resp)
+	switch r := resp.GetResult().(type) {
+	case *pb.TabletResponse_Get:
+		n += resultMemory * len(r.Get.GetResults())
+	case *pb.TabletResponse_Scan:
+		n += cellMemory * len(r.Scan.GetCells())
+	case *pb.TabletResponse_RawGet:
+		n += resultMemory * len(r.RawGet.GetValues())
+	case *pb.TabletResponse_RawScan:
+		n += cellMemory * len(r.RawScan.GetCells())
+	case *pb.TabletResponse_Walk:
+		n += entryMemory * len(r.Walk.GetEntries())
+	case *pb.TabletResponse_History:
+		n += entryMemory * len(r.History.GetEntries())
+	case *pb.TabletResponse_Mutation:
+		n += entryMemory * len(r.Mutation.GetLocks())
+	}
+	return n
+}
+
+// Capped is the answer to a read, or the refusal of it if the answer is larger than the request allows. Who evaluates the
+// read calls it before it does the next one: what is refused never waits anywhere.
+func Capped(req *pb.TabletRequest, resp *pb.TabletResponse) *pb.TabletResponse {
+	if req.GetMaxAnswerBytes() == 0 || resp.GetError() != nil {
+		return resp
+	}
+	n := AnswerMemory(resp)
+	if n <= int(req.MaxAnswerBytes) {
+		return resp
+	}
+	return &pb.TabletResponse{Error: &pb.Error{
+		Code: pb.Error_CODE_OVERLOADED, NeedsBytes: uint32(n), RetryAfterMs: answerRetry,
+		Message: fmt.Sprintf("the answer takes %d bytes, and there is room for %d", n, req.MaxAnswerBytes),
+	}}
+}
+
+// answerRetry is when there may be room, in milliseconds.
+const answerRetry = 10
