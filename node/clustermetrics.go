@@ -8,6 +8,7 @@ var (
 	snapshotBytes     = counterFamily("snapshot_sent_bytes_total", "Bytes of snapshots sent.")
 	snapshotInstalled = counterFamily("snapshot_installed_total", "Snapshots of tablets that have replaced a replica's state here.")
 	snapshotRefused   = counterFamily("snapshot_refused_total", "Pieces of snapshots that this node has refused.")
+	replicasClosed    = gaugeFamily("replicas_closed", "Replicas that do not run because a snapshot could not be installed.")
 
 	peerRequests     = counterFamily("peer_requests_total", "Requests to other nodes.")
 	peerAnswers      = counterFamily("peer_answers_total", "Answers that somebody waited for.")
@@ -49,8 +50,10 @@ func sendAll(out chan<- prometheus.Metric, all ...counted) {
 func (m metrics) collectCluster(out chan<- prometheus.Metric) {
 	if n := m.n; n.snapshot != nil && n.replicas != nil {
 		s := n.snapshot.Stats()
+		closed, _ := n.replicas.Closed()
 		sendAll(out, counted{snapshotSent, s.Sent}, counted{snapshotFailed, s.Failed}, counted{snapshotBytes, s.Bytes},
-			counted{snapshotInstalled, n.replicas.installed.Load()}, counted{snapshotRefused, n.replicas.turnedDown.Load()})
+			counted{snapshotInstalled, n.replicas.installed.Load()}, counted{snapshotRefused, n.replicas.turnedDown.Load()},
+			counted{replicasClosed, uint64(closed)})
 	}
 	if p := m.n.peers; p != nil {
 		s := p.Stats()

@@ -76,7 +76,7 @@ type replica struct {
 	waiting []func() // work for the tablet that must be done, in order
 	heard   time.Time
 	asked   time.Time // when meta was asked about it
-	closed  bool      // its actor does not run, for want of an end to an installation
+	closed  error     // why its actor does not run: an installation was not brought to its end
 }
 
 type replicaName struct{ tablet, id uint64 }
@@ -130,7 +130,7 @@ func (r *replicas) Start(before func(tablets []uint64)) error {
 func (r *replicas) open(tablet, id uint64) error {
 	r.mu.Lock()
 	h := r.holder(tablet)
-	h.id, h.heard, h.closed = id, time.Now(), false
+	h.id, h.heard, h.closed = id, time.Now(), nil
 	r.mu.Unlock()
 	return r.owner.openReplica(tablet)
 }
@@ -347,7 +347,7 @@ func (r *replicas) destroy(id, replica uint64) error {
 	r.owner.destroyed(id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held[id].id, r.held[id].closed = 0, false
+	r.held[id].id, r.held[id].closed = 0, nil
 	delete(r.arrived, id)
 	return nil
 }

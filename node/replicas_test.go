@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -382,13 +383,16 @@ func TestSlowStop(t *testing.T) {
 				t.Fatalf("answered with %v", a)
 			}
 		}
+		if n, why := r.Closed(); n != 1 || !errors.Is(why, errClosed) || !strings.Contains(why.Error(), "it takes long") {
+			t.Errorf("%d replicas are closed: %v", n, why)
+		}
 		slow(nil)
 		<-time.After(2 * lookInterval)
 		synctest.Wait()
 		r.owner.mu.Lock()
 		defer r.owner.mu.Unlock()
-		if !r.owner.runs[3] {
-			t.Error("the replica stays closed")
+		if n, why := r.Closed(); !r.owner.runs[3] || n != 0 || why != nil {
+			t.Errorf("the replica stays closed: %v", why)
 		}
 	})
 }

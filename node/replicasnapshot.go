@@ -268,7 +268,7 @@ func (r *replicas) replace(id uint64, snapshot *tablet.Arrival) (bool, error) {
 	}
 	if err != nil { // whatever is in the store now: openClosed, or the next start, goes on from it
 		r.mu.Lock()
-		r.held[id].closed = true
+		r.held[id].closed = err
 		r.mu.Unlock()
 	}
 	return needed && err == nil, err
@@ -293,7 +293,7 @@ func (r *replicas) openClosed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, h := range r.held {
-		if h.closed && !h.busy {
+		if h.closed != nil && !h.busy {
 			r.doLocked(id, func() { r.openAgain(id) })
 		}
 	}
@@ -303,15 +303,37 @@ func (r *replicas) openAgain(id uint64) {
 	r.mu.Lock()
 	closed := r.held[id].closed
 	r.mu.Unlock()
-	if !closed { // it was destroyed, or a split has opened it
+	if closed == nil { // it was destroyed, or a split has opened it
 		return
 	}
 	if err := r.reopen(id); err != nil {
 		r.mu.Lock()
-		r.held[id].closed = true
+		r.held[id].closed = err
 		r.mu.Unlock()
 		r.logger.Error("a replica stays closed; it is tried again", "tablet", id, "error", err)
 	}
+}
+
+// errClosed: it is tried every lookInterval to open it again.
+var errClosed = errors.New("node: replica is closed")
+
+// Closed is how many replicas stay closed, and why the one with the lowest tablet does; nil if none.
+func (r *replicas) Closed() (n int, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := uint64(0)
+	for id, h := range r.held {
+		if h.closed == nil {
+			continue
+		}
+		if n++; n == 1 || id < first {
+			first, why = id, h.closed
+		}
+	}
+	if n > 0 {
+		why = fmt.Errorf("%w: tablet %d (one of %d), after a snapshot that could not be installed: %w", errClosed, first, n, why)
+	}
+	return n, why
 }
 
 // sendChunk asks a node to take a piece of a snapshot.

@@ -104,7 +104,8 @@ func (n *Node) ready(context.Context) error {
 	if !n.serving.Load() {
 		return errStarting
 	}
-	return errors.Join(n.host.failure(), n.store.WriteBlocked(), n.changes.sight.lost())
+	_, closed := n.replicas.Closed()
+	return errors.Join(n.host.failure(), closed, n.store.WriteBlocked(), n.changes.sight.lost())
 }
 
 // Addr is the address that serves remote clients; empty if there is none.
