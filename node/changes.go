@@ -171,7 +171,7 @@ func (c *changes) respond(a peerAsk) *wire.PeerResponse {
 	defer cancel()
 	switch body := a.req.Body.(type) {
 	case *wire.PeerRequest_Status:
-		status, _ := c.n.status(ctx) // what could be gathered in time
+		status, _ := c.n.statusWith(ctx, body.Status.GetLeading()) // what could be gathered in time
 		return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: status}}
 	case *wire.PeerRequest_Honour:
 		if err := c.n.honour(ctx); err != nil {

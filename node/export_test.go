@@ -1,5 +1,11 @@
 package node
 
+import (
+	"context"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
 // Metrics are the values that the node exports, by name, added up over their labels.
 func (n *Node) Metrics() (map[string]float64, error) {
 	families, err := n.gatherer().Gather()
@@ -10,4 +16,9 @@ func (n *Node) Metrics() (map[string]float64, error) {
 		}
 	}
 	return out, err
+}
+
+// LeadingStatus is what placement asks a node most of the time.
+func (n *Node) LeadingStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
+	return n.statusWith(ctx, true)
 }

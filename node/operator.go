@@ -36,7 +36,7 @@ func (n *Node) whyNotDrained(ctx context.Context, nodes []*pb.Node) {
 	}
 	status, leader := n.placementStatus(), n.router.Leader(cluster.MetaTablet)
 	if status == nil && leader != 0 && leader != n.identity.NodeID {
-		if s, err := n.statusOf(ctx, leader); err == nil {
+		if s, err := n.statusOf(ctx, leader, true); err == nil {
 			status = s.GetPlacement()
 		}
 	}

@@ -21,7 +21,7 @@ func (l *leaderJobs) startPlacement() error {
 		return nil
 	}
 	p, err := placement.Spawn(n.system, placement.Config{
-		Meta: n.meta, Cluster: placed{n, n.carrier.Sender(), &seenClocks{}}, Replicas: n.cfg.Replicas, GoneAfter: tune.GoneAfter,
+		Meta: n.meta, Cluster: placed{n, n.carrier.Sender(), &polling{}}, Replicas: n.cfg.Replicas, GoneAfter: tune.GoneAfter,
 		Interval: tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: n.cfg.Logger,
 	})
 	if err != nil {
@@ -55,8 +55,18 @@ func (n *Node) placementStatus() *pb.PlacementStatus {
 type placed struct {
 	n    *Node
 	send cluster.Sender
-	*seenClocks
+	*polling
 }
+
+// polling is what placement, which is one goroutine, remembers of its questions.
+type polling struct {
+	seenClocks
+	asked int // how often
+}
+
+// wholePoll is every which of the questions is about all replicas. The others are about those tablets that nodes know
+// themselves to lead: most replicas follow, and have nothing to tell. One that leads unknown to its node is found so.
+const wholePoll = 12
 
 // Alive implements placement.Cluster.
 func (p placed) Alive() []uint64 {
@@ -86,6 +96,8 @@ const statusTimeout = 2 * time.Second
 // Statuses implements placement.Cluster: one question a node, all at once.
 func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
 	p.forget()
+	leading := p.asked%wholePoll != 0
+	p.asked++
 	var (
 		mu   sync.Mutex
 		out  []*pb.StatusResponse
@@ -94,7 +106,7 @@ func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
 	for _, id := range p.Alive() {
 		runs.Go(func() {
 			began := p.n.now()
-			s, err := p.n.statusOf(ctx, id)
+			s, err := p.n.statusOf(ctx, id, leading)
 			if err != nil {
 				return // its tablets are left as they are, or have other leaders
 			}
@@ -108,17 +120,17 @@ func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
 	return out, ctx.Err()
 }
 
-// statusOf is a node's own status, whichever node that is.
-func (n *Node) statusOf(ctx context.Context, id uint64) (*pb.NodeStatusResponse, error) {
+// statusOf is a node's own status, whichever node that is; leading: see NodeStatusRequest.
+func (n *Node) statusOf(ctx context.Context, id uint64, leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	if id == n.identity.NodeID {
-		return n.status(ctx)
+		return n.statusWith(ctx, leading)
 	}
 	if n.peers == nil {
 		return nil, errAlone
 	}
-	r, err := n.peers.Call(ctx, id, &wire.PeerRequest{Body: &wire.PeerRequest_Status{Status: &pb.NodeStatusRequest{}}})
+	r, err := n.peers.Call(ctx, id, &wire.PeerRequest{Body: &wire.PeerRequest_Status{Status: &pb.NodeStatusRequest{Leading: leading}}})
 	switch {
 	case err != nil:
 		return nil, err

@@ -18,6 +18,11 @@ func (n *Node) Status() *pb.NodeStatusResponse {
 }
 
 func (n *Node) status(ctx context.Context) (*pb.NodeStatusResponse, error) {
+	return n.statusWith(ctx, false)
+}
+
+// statusWith is Status within ctx; leading: see NodeStatusRequest.
+func (n *Node) statusWith(ctx context.Context, leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	commits, requests := n.logs.Stats()
@@ -30,24 +35,33 @@ func (n *Node) status(ctx context.Context) (*pb.NodeStatusResponse, error) {
 		last, served, batches := n.oracle.Stats()
 		out.OracleLast, out.OracleServed, out.OracleBatches = uint64(last), served, batches
 	}
-	for _, d := range n.router.All() {
-		port := n.router.Port(d.TabletId)
-		if port == nil {
-			continue
-		}
-		r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}, true)
-		if err == nil && r.GetStatus() != nil {
-			out.Tablets = append(out.Tablets, r.GetStatus())
-		}
-	}
+	out.Tablets = n.tabletStatuses(ctx, leading)
 	out.UnixMs = n.now().UnixMilli()
+	out.Placement = n.placementStatus()
+	if leading {
+		return out, ctx.Err()
+	}
 	if linked, err := n.linked(ctx); err == nil {
 		out.Linked = slices.Sorted(maps.Keys(linked))
 	}
 	out.History = n.historyStatus(out.Tablets)
-	out.Placement = n.placementStatus()
 	n.diskStatus(out)
 	return out, ctx.Err()
+}
+
+// tabletStatuses asks this node's replicas; leading: those that may lead.
+func (n *Node) tabletStatuses(ctx context.Context, leading bool) (out []*pb.StatusResponse) {
+	for _, d := range n.router.All() {
+		port, leader := n.router.Port(d.TabletId), n.router.Leader(d.TabletId)
+		if port == nil || leading && leader != 0 && leader != n.identity.NodeID {
+			continue
+		}
+		r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}, true)
+		if err == nil && r.GetStatus() != nil {
+			out = append(out, r.GetStatus())
+		}
+	}
+	return out
 }
 
 // readWorkers is how many goroutines answer reads: they wait for the disk at times.

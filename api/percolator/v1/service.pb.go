@@ -975,7 +975,10 @@ func (x *SplitTabletRequest) GetRow() []byte {
 type NodeStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The answer has node_id, incarnation and unix_ms alone, and is made at once.
-	Brief         bool `protobuf:"varint,1,opt,name=brief,proto3" json:"brief,omitempty"`
+	Brief bool `protobuf:"varint,1,opt,name=brief,proto3" json:"brief,omitempty"`
+	// Of tablets, only those are asked that the node believes to lead, or of which it knows no leader; whatever else costs a
+	// question to another node is left out.
+	Leading       bool `protobuf:"varint,2,opt,name=leading,proto3" json:"leading,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1013,6 +1016,13 @@ func (*NodeStatusRequest) Descriptor() ([]byte, []int) {
 func (x *NodeStatusRequest) GetBrief() bool {
 	if x != nil {
 		return x.Brief
+	}
+	return false
+}
+
+func (x *NodeStatusRequest) GetLeading() bool {
+	if x != nil {
+		return x.Leading
 	}
 	return false
 }
@@ -2887,9 +2897,10 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x04dead\x18\x01 \x01(\bR\x04dead\"<\n" +
 	"\x12SplitTabletRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
-	"\x03row\x18\x02 \x01(\fR\x03row\")\n" +
+	"\x03row\x18\x02 \x01(\fR\x03row\"C\n" +
 	"\x11NodeStatusRequest\x12\x14\n" +
-	"\x05brief\x18\x01 \x01(\bR\x05brief\"\xa7\x06\n" +
+	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
+	"\aleading\x18\x02 \x01(\bR\aleading\"\xa7\x06\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
