@@ -112,7 +112,7 @@ simtest-broken: ## each deliberately broken build that a simulation can notice m
 webindex-torture: ## the web index on three nodes, which are killed and to which two are added during the load; verified; needs root
 	$(GO) run ./test/torture -faults webindex -duration 60s -seed $(SEED) $(ARGS)
 
-grow: ## one process becomes three, then five, then three again, under writes
+grow: ## one process becomes three, then five, then three again, under writes; of four, one is lost, replaced, and comes back
 	GROW=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/grow
 
 attack: ## huge messages, idle connections, open transactions and clients that do not read, against three processes

@@ -18,6 +18,7 @@ import (
 
 const (
 	tablets = 15 // of the table
+	voters  = 3  // of each
 	callers = 8
 	// patience is how long a caller waits; its pause is how long it rests between two transactions.
 	patience = 10 * time.Second
@@ -34,13 +35,14 @@ func TestMain(m *testing.M) {
 }
 
 // TestGrowAndShrink: one process becomes three, then five, then three again, under writes. No patient caller sees an error,
-// replicas and leaders are spread evenly each time, all that was acknowledged is there, and all replicas are equal.
+// replicas, bytes and leaders are spread evenly each time, all that was acknowledged is there, and all replicas are equal.
 func TestGrowAndShrink(t *testing.T) {
 	if os.Getenv("GROW") == "" {
 		t.Skip("minutes: five processes, and what was moved rests for a minute; make grow runs it")
 	}
 	ctx := t.Context()
-	c, db := start(ctx, t)
+	c, db := start(ctx, t, cluster.Config{Nodes: 1, Spare: 4})
+	fill(ctx, t, db)
 	w := startCallers(ctx, t, db)
 	grow := func(from, to int) {
 		for _, p := range c.Nodes()[from:to] {
@@ -63,11 +65,12 @@ func TestGrowAndShrink(t *testing.T) {
 	verify(ctx, t, db)
 }
 
-func start(ctx context.Context, t *testing.T) (*cluster.Cluster, *percolator.DB) {
+func start(ctx context.Context, t *testing.T, cfg cluster.Config) (*cluster.Cluster, *percolator.DB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	c, err := cluster.New(cluster.Config{Nodes: 1, Spare: 4, Dir: t.TempDir()})
+	cfg.Dir = t.TempDir()
+	c, err := cluster.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +188,7 @@ func await(ctx context.Context, t *testing.T, db *percolator.DB, nodes []*cluste
 		r, err := db.Client().Transport().Nodes(ctx, &pb.NodesRequest{})
 		if err == nil {
 			if why = uneven(r.GetNodes(), nodes); why == "" {
-				t.Logf("%d nodes are even after %v", len(nodes), time.Since(began).Round(100*time.Millisecond))
+				t.Logf("%d nodes are even after %v: %s", len(nodes), time.Since(began).Round(100*time.Millisecond), spread(r.GetNodes()))
 				return
 			}
 		}
@@ -197,40 +200,77 @@ func await(ctx context.Context, t *testing.T, db *percolator.DB, nodes []*cluste
 	}
 }
 
-// uneven says why the nodes are; empty: each has the average number of replicas and of leaders, within 20% or one tablet.
-// Tablets are of one size here, and small; what a store says that they take differs with how much history it has been sent.
+// spread is what the nodes have: replicas/leaders/MiB.
+func spread(all []*pb.Node) (text string) {
+	for _, n := range all {
+		text += fmt.Sprintf(" %d/%d/%d", n.Replicas, n.Leaders, n.SizeBytes>>20)
+	}
+	return text
+}
+
+// uneven says why the nodes are; empty: each has the average of replicas, bytes and leaders, within 20% or one tablet, and
+// all together have what there is, three times.
 func uneven(all []*pb.Node, want []*cluster.Process) string {
-	const user, voters = tablets + 1, 3 // and meta; a table's first tablet is there before it
-	held, replicas := map[string]*pb.Node{}, 0
+	const user = tablets + 1 // and meta; a table's first tablet is there before it
+	held, replicas, bytes := map[string]*pb.Node{}, 0, uint64(0)
 	for _, n := range all {
 		held[n.Listen] = n
-		replicas += int(n.Replicas)
+		replicas, bytes = replicas+int(n.Replicas), bytes+n.SizeBytes
 	}
-	if replicas < user*voters {
-		return fmt.Sprintf("%d replicas in all", replicas)
+	if filled := uint64(voters * filledBytes); replicas < user*voters || bytes < filled || bytes > filled+filled/5 {
+		return fmt.Sprintf("%d replicas in all, of %d bytes, where %d were filled", replicas, bytes, filled)
 	}
-	figures := map[string]func(*pb.Node) float64{
-		"replicas": func(n *pb.Node) float64 { return float64(n.Replicas) },
-		"leaders":  func(n *pb.Node) float64 { return float64(n.Leaders) },
-	}
-	for what, of := range figures {
+	for _, f := range []struct {
+		what   string
+		tablet float64 // the largest one
+		of     func(*pb.Node) float64
+	}{
+		{"replicas", 1, func(n *pb.Node) float64 { return float64(n.Replicas) }},
+		{"leaders", 1, func(n *pb.Node) float64 { return float64(n.Leaders) }},
+		{"bytes", fillOf(tablets-1) * fillValue, func(n *pb.Node) float64 { return float64(n.SizeBytes) }},
+	} {
 		sum := 0.0
 		for _, p := range want {
 			n := held[p.Listen]
 			if n == nil || !n.Alive || n.State != pb.NodeState_NODE_STATE_ACTIVE {
 				return fmt.Sprintf("node %d: %v", p.Index, n)
 			}
-			sum += of(n)
+			sum += f.of(n)
 		}
 		mean := sum / float64(len(want))
 		for _, p := range want {
-			has := of(held[p.Listen])
-			if off := max(has-math.Ceil(mean), math.Floor(mean)-has); off > max(1, mean/5) {
-				return fmt.Sprintf("node %d has %.0f %s, and all have %.1f on average", p.Index, of(held[p.Listen]), what, mean)
+			has := f.of(held[p.Listen])
+			if off := max(has-math.Ceil(mean), math.Floor(mean)-has); off > max(f.tablet, mean/5) {
+				return fmt.Sprintf("node %d has %.0f %s, and all have %.1f on average", p.Index, has, f.what, mean)
 			}
 		}
 	}
 	return ""
+}
+
+// Tablets are filled with so many values of so many bytes: each with one value more than the one before, so that the same
+// number of tablets can be very different numbers of bytes.
+const (
+	fillValue   = 256 << 10
+	filledBytes = tablets * (tablets + 1) / 2 * fillValue
+)
+
+func fillOf(tablet int) float64 { return float64(tablet + 1) }
+
+func fill(ctx context.Context, t *testing.T, db *percolator.DB) {
+	t.Helper()
+	value := make([]byte, fillValue)
+	for i := range tablets {
+		for n := range int(fillOf(i)) {
+			err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+				tx.Set(row(i, fmt.Sprintf("fill-%d", n)), cell, value)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 // drain has everything moved away from the node.
@@ -275,7 +315,7 @@ func verify(ctx context.Context, t *testing.T, db *percolator.DB) {
 	}
 	for _, d := range all {
 		r, err := db.Client().Transport().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId})
-		if err != nil || !r.Equal || len(r.Replicas) != 3 {
+		if err != nil || !r.Equal || len(r.Replicas) != voters {
 			t.Errorf("tablet %d: %v, %v", d.TabletId, r, err)
 		}
 	}
