@@ -47,6 +47,8 @@ type selfRecord struct {
 	// Starts are random numbers of this directory's starts: first the last that is known to be registered in meta, last the
 	// present one. A directory that does not know the one in meta is an old copy (invariant 7).
 	Starts []uint64 `json:"starts,omitempty"`
+	// Outlive is an incarnation that was seen of this node and was none of this directory's: the next is a later one.
+	Outlive uint64 `json:"outlive,omitempty"`
 }
 
 // maxStarts bounds them. Beyond it those after the first are forgotten, of starts that came to nothing most likely.
@@ -78,7 +80,8 @@ func OpenSelf(st *store.Store) (*Self, error) {
 		return nil, err
 	}
 	next := s.record
-	next.Incarnation++
+	next.Incarnation = max(next.Incarnation, next.Outlive) + 1
+	next.Outlive = 0
 	next.Starts = append(slices.Clone(next.Starts), start)
 	if len(next.Starts) > maxStarts {
 		next.Starts = slices.Delete(next.Starts, 1, 2)
@@ -141,6 +144,22 @@ func (s *Self) Identity() Identity {
 	return s.record.Identity
 }
 
+// maxOutlived bounds what another process can make of this node's incarnations: they must be able to grow for good.
+const maxOutlived = 1 << 48
+
+// Outlive has the next start be a later incarnation than one that another process, on a copy of this directory, has run as: the
+// others take any earlier one for dead as long as they live.
+func (s *Self) Outlive(incarnation uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if incarnation <= max(s.record.Incarnation, s.record.Outlive) || incarnation > maxOutlived {
+		return nil
+	}
+	next := s.record
+	next.Outlive = incarnation
+	return s.write(next, &store.Batch{})
+}
+
 // Starts are the numbers by which this process, and the directory that it runs on, is registered. Not to be changed.
 func (s *Self) Starts() []uint64 {
 	s.mu.Lock()
@@ -186,7 +205,7 @@ func (s *Self) found(bootstrap func(b *store.Batch, node uint64)) error {
 	if !s.record.Fresh() {
 		return errNotFresh
 	}
-	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity, Starts: s.record.Starts}
+	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity, Starts: s.record.Starts, Outlive: s.record.Outlive}
 	next.ClusterID = uuid.NewString()
 	bootstrap(b, next.NodeID)
 	return s.write(next, b)
@@ -251,7 +270,7 @@ func (s *Self) Joined(r *pb.JoinResponse) error {
 	if err != nil {
 		return fmt.Errorf("cluster: encode the node's contacts: %w", err)
 	}
-	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity, Starts: s.record.Starts[last:]}
+	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity, Starts: s.record.Starts[last:], Outlive: s.record.Outlive}
 	next.ClusterID = r.ClusterId
 	b.Put(contactsKey, data)
 	if err := s.write(next, b); err != nil {

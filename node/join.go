@@ -263,7 +263,13 @@ func (e *entrance) openGossip(self cluster.Member, replaced func(by cluster.Memb
 	}
 	self.Listen, self.Peer, self.Gossip = e.at.Listen, e.at.Peer, e.at.Gossip
 	g, err := gossip.Open(gossip.Config{
-		ClusterID: e.self.Identity().ClusterID, Self: self, Certs: e.cfg.Certs, Known: e.known, Replaced: replaced, Logger: e.cfg.Logger,
+		ClusterID: e.self.Identity().ClusterID, Self: self, Certs: e.cfg.Certs, Known: e.known, Logger: e.cfg.Logger,
+		Replaced: func(by cluster.Member) {
+			if err := e.self.Outlive(by.Incarnation); err != nil {
+				e.cfg.Logger.Error("the incarnation that has replaced this one could not be noted", "error", err)
+			}
+			replaced(by)
+		},
 	}, e.ports)
 	if err != nil {
 		return nil, err
