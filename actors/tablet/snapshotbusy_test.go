@@ -65,7 +65,7 @@ func TestRefusedSnapshotAsksFirst(t *testing.T) {
 		t.Fatalf("the replica has no entry of the log, and gets %v", m)
 	}
 	tablet.sending[2] = &snapshotJob{index: 10}
-	tablet.endSnapshot(&snapshotSent{to: 2, err: errors.Join(ErrSnapshotRefused)})
+	tablet.endSnapshot(&snapshotSent{to: 2, err: ErrSnapshotRefused})
 	if node.HasReady() || len(tablet.sending) != 0 {
 		t.Error("the next one does not wait")
 	}
@@ -76,7 +76,7 @@ func TestRefusedSnapshotAsksFirst(t *testing.T) {
 	if m := step(refuses(m.GetIndex(), 3)); m.GetType() != raftpb.MsgSnap {
 		t.Fatalf("the replica lacks as much as before, and gets %v", m)
 	}
-	tablet.endSnapshot(&snapshotSent{to: 2, err: errors.Join(ErrSnapshotRefused)})
+	tablet.endSnapshot(&snapshotSent{to: 2, err: ErrSnapshotRefused})
 	m = step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum()})
 	if m = step(&raftpb.Message{Type: raftpb.MsgAppResp.Enum(), Index: proto.Uint64(m.GetIndex())}); m.GetType() != raftpb.MsgApp {
 		t.Fatalf("the replica has the last leader's by now, and gets %v", m)
