@@ -38,6 +38,7 @@ type rig struct {
 	ports      map[uint64]*Port
 	hints      []mvcc.Cell
 	timestamps func(n int, then func(mvcc.Timestamp, error)) // nil: at once
+	nearStop   func()                                        // called in the tablet's turn before a near timestamp is given
 	alone      Alone                                         // what meta says
 }
 
@@ -56,6 +57,12 @@ func (r *rig) Timestamps(n int, then func(mvcc.Timestamp, error)) {
 func (r *rig) TimestampsNow(n int) (mvcc.Timestamp, bool) {
 	if !r.near.Load() {
 		return 0, false
+	}
+	r.mu.Lock()
+	f := r.nearStop
+	r.mu.Unlock()
+	if f != nil {
+		f()
 	}
 	return r.take(n), true
 }

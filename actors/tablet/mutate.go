@@ -214,6 +214,7 @@ func (t *Tablet) onSweep() {
 	}
 	t.parked = slices.DeleteFunc(t.parked, expired)
 	t.parkedReads = slices.DeleteFunc(t.parkedReads, expired)
+	t.settle() // a reservation that was released with nothing to apply has woken nobody
 	// Last: what it lets go on may wait again.
 	if t.giveUpReads(now) {
 		t.armSweep()

@@ -3,6 +3,7 @@ package tablet
 import (
 	"sync"
 	"testing"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -81,5 +82,33 @@ func TestNearOnePhase(t *testing.T) {
 	}
 	if got := r.do(2, onePhaseOf(r.take(1), put("a", "3"))).GetMutation(); got.Status != pb.Status_STATUS_OK {
 		t.Errorf("the cell is not free: %v", got)
+	}
+}
+
+// TestNothingToApplyWakes: who waits for the reservation of a one-phase commit that comes to nothing, because its timestamp
+// does not suit, is looked at again soon, though no entry is applied.
+func TestNothingToApplyWakes(t *testing.T) {
+	r := nearRig(t, store.Options{InMemory: true})
+	var once sync.Once
+	entered, gate := make(chan struct{}), make(chan struct{})
+	r.mu.Lock()
+	r.nearStop = func() { once.Do(func() { close(entered); <-gate }) }
+	r.mu.Unlock()
+	const late = mvcc.Timestamp(1) << 60 // above all that the oracle gives
+	answers := []<-chan result{r.start(2, onePhaseOf(late, put("first", "1")))}
+	<-entered
+	for i := range 2 { // both in the next batch
+		answers = append(answers, r.start(2, onePhaseOf(late+1+mvcc.Timestamp(i), put("a", "1"))))
+	}
+	close(gate)
+	for _, answer := range answers {
+		select {
+		case a := <-answer:
+			if got := a.Value.GetMutation().GetStatus(); got != pb.Status_STATUS_COMMIT_TS_TOO_LOW {
+				t.Errorf("answered %v, %v", a.Value, a.Err)
+			}
+		case <-time.After(5 * time.Second): // MaxWait is ten
+			t.Fatal("a commit waits for one that is over")
+		}
 	}
 }
