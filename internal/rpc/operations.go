@@ -31,7 +31,9 @@ type operations struct {
 	later  []task        // refused for want of memory: done once there is as much as they need
 	serves bool          // a worker sees to later
 	wake   chan struct{} // capacity 1: there is something in ready
-	calm   chan struct{} // capacity 1: later is shorter than it was
+	flying int           // operations under way
+	window int           // and at most so many: what turns out to need more memory is done in vain first
+	calm   chan struct{} // capacity 1: later, or flying, is less than it was
 }
 
 // task is an operation with the memory that its answer may take.
@@ -97,7 +99,7 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch, 
 func newOperations(ctx context.Context, s *service, stream grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults], share *share) *operations {
 	return &operations{
 		s: s, stream: stream, ctx: ctx, taking: ctx, share: share, work: make(chan task),
-		room: make(chan struct{}, s.cfg.MaxInFlight), wake: make(chan struct{}, 1), calm: make(chan struct{}, 1), expect: firstAnswer,
+		room: make(chan struct{}, s.cfg.MaxInFlight), wake: make(chan struct{}, 1), calm: make(chan struct{}, 1), expect: firstAnswer, window: firstWindow,
 	}
 }
 

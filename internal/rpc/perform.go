@@ -50,10 +50,19 @@ func (o *operations) expects(req *pb.TabletRequest) int {
 	return o.expect[kindOf(req)]
 }
 
-// learn notes what an answer takes.
-func (o *operations) learn(k kind, bytes int) {
+// firstWindow is how many operations are under way at once on a stream that is new, or has just had one refused. Each answer
+// makes it one more, so that it doubles in the time that one takes.
+const firstWindow = 32
+
+// learn notes what an answer takes, and whether that was expected.
+func (o *operations) learn(k kind, bytes int, expected bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.flying--
+	if o.window++; !expected {
+		o.window = firstWindow
+	}
+	signal(o.calm)
 	e := o.expect[k]
 	o.expect[k] = min(max(bytes, e-e/answersDecay, firstAnswer[k]), o.share.largest())
 }
@@ -68,16 +77,18 @@ func (o *operations) perform(t task) {
 		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs, MaxAnswerBytes: uint32(t.hold.total() - answerFixed), Op: r.Op,
 	})
 	if n := int(resp.GetError().GetNeedsBytes()) + answerFixed; n > answerFixed {
-		o.learn(k, n)
+		o.learn(k, n, false)
 		if n <= o.share.largest() {
 			o.share.give(t.hold)
 			o.postpone(task{Operation: t.Operation, needs: n})
 			return
 		}
-		resp = failed(pb.Error_CODE_TOO_LARGE, "the answer is too large: ask for less")
+		refusal := failed(pb.Error_CODE_TOO_LARGE, "the answer is too large: ask for less")
+		o.answer(answered{&pb.OperationResult{Id: t.Id, Response: refusal}, t.hold})
+		return
 	}
 	n := wire.AnswerMemory(resp) + answerFixed
-	o.learn(k, n)
+	o.learn(k, n, true)
 	hold, ok := o.share.settle(t.hold, n)
 	if !ok {
 		resp = less(k, resp, n)
@@ -88,13 +99,16 @@ func (o *operations) perform(t task) {
 // maxLater is how many postponed operations a stream may have and still be read: those that are under way then may follow.
 const maxLater = 64
 
-// calmed waits until few operations are postponed; false when no more work is taken.
+// calmed waits until one more operation may be under way; false when no more work is taken.
 func (o *operations) calmed() bool {
 	for {
 		o.mu.Lock()
-		few := len(o.later) < maxLater
+		may := len(o.later) < maxLater && o.flying < o.window
+		if may {
+			o.flying++
+		}
 		o.mu.Unlock()
-		if few {
+		if may {
 			return true
 		}
 		select {
@@ -126,6 +140,7 @@ func (o *operations) serveLater() {
 		o.serves = true
 		t := o.later[0]
 		o.later = o.later[1:]
+		o.flying++
 		o.mu.Unlock()
 		signal(o.calm)
 		hold, ok := o.share.wait(o.taking, t.needs)

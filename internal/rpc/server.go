@@ -34,19 +34,10 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	cfg = cfg.withDefaults()
 	// gRPC's defaults are for other uses: 4 MiB per message would refuse the largest values, and 64 KiB of window would
 	// let a batch wait for several round trips.
-	opts := []grpc.ServerOption{
+	opts := append(Guards(cfg),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
-		grpc.MaxConcurrentStreams(cfg.MaxStreams), grpc.ConnectionTimeout(connectTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: cfg.keepalive, Timeout: cfg.keepaliveAnswer}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), permitUnary(cfg)),
-		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), permitStream(cfg)),
-		grpc.WaitForHandlers(true),
-	}
-	if cfg.TLS != nil {
-		opts = append(opts, grpc.Creds(credentials.NewTLS(cfg.TLS)))
-	}
+	)
 	s := &Server{
 		grpc: grpc.NewServer(opts...),
 		service: &service{
@@ -59,6 +50,25 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		cfg.Register(s.grpc)
 	}
 	return s
+}
+
+// Guards are what every server on a node's address for clients has in front of its handlers: they recover from panics, the
+// services for nodes take nodes' certificates only, streams are bounded, and connections that are silent end. Of cfg they
+// take TLS, MaxStreams and Logger.
+func Guards(cfg ServerConfig) []grpc.ServerOption {
+	cfg = cfg.withDefaults()
+	opts := []grpc.ServerOption{
+		grpc.MaxConcurrentStreams(cfg.MaxStreams), grpc.ConnectionTimeout(connectTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: cfg.keepalive, Timeout: cfg.keepaliveAnswer}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), permitUnary(cfg)),
+		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), permitStream(cfg)),
+		grpc.WaitForHandlers(true),
+	}
+	if cfg.TLS != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(cfg.TLS)))
+	}
+	return opts
 }
 
 // Serve answers on the listener until Stop or Shutdown; it then returns nil. It may be called for several listeners.
