@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,8 +43,29 @@ func (c *Cluster) Client(number int) (*Client, *percolator.DB) {
 		cfg.SettleTimeout = 100 * time.Millisecond
 	}
 	t.client = txn.NewClient(t, cfg)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.clients = append(c.clients, t)
 	return t, percolator.NewDB(t.client)
+}
+
+// freshClients are the numbers of clients that are used once, from here on.
+const freshClients = 100_000
+
+// fresh is a client of a process that has just begun: it has seen no timestamp yet, and so cannot refuse one that was given out
+// before. done ends it.
+func (c *Cluster) fresh() (db *percolator.DB, done func()) {
+	c.mu.Lock()
+	c.fresher++
+	number := freshClients + c.fresher
+	c.mu.Unlock()
+	t, db := c.Client(number)
+	return db, func() {
+		c.fail(t.client.Close())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.clients = slices.DeleteFunc(c.clients, func(other *Client) bool { return other == t })
+	}
 }
 
 // Die ends the client as its process' death does. What it was about to do nobody does.
@@ -133,6 +155,11 @@ func ask[A any](ctx context.Context, t *Client, question func(context.Context, t
 
 // Send implements txn.Transport.
 func (t *Client) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if req.GetCommit() != nil {
+		if err := t.hesitate(ctx); err != nil {
+			return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, err)
+		}
+	}
 	req = proto.CloneOf(req)
 	t.c.network.mu.Lock()
 	double := t.c.network.weather.Double

@@ -35,6 +35,8 @@ type Config struct {
 	Tune func(*node.Config)
 	// Detect is after how long of silence a node is taken for dead; 0: something between 800 ms and 2.5 s, by the seed.
 	Detect time.Duration
+	// Delay is the longest delay of a batch between nodes, and of a client's messages, when nothing is wrong; default 2 ms.
+	Delay time.Duration
 }
 
 // Cluster is some nodes and what is between them. It must be made, used and closed inside one bubble of testing/synctest.
@@ -45,20 +47,21 @@ type Cluster struct {
 	network *network
 	gossip  *gossip
 	doors   *doors
-	clients []*Client
 	log     *logTail
 	done    chan struct{}
 	running sync.WaitGroup
 	events  sync.WaitGroup // those of the schedule
 
 	mu       sync.Mutex
+	clients  []*Client
+	fresher  int // how many of fresh there were
 	machines []*machine
 	errs     []error
 }
 
 // New starts a cluster, and returns when all its nodes serve. The first founds it, the others join.
 func New(cfg Config) (*Cluster, error) {
-	c := &Cluster{cfg: cfg, seed: cfg.Seed, began: time.Now(), network: newNetwork(cfg.Seed), done: make(chan struct{})}
+	c := &Cluster{cfg: cfg, seed: cfg.Seed, began: time.Now(), network: newNetwork(cfg.Seed, cfg.Delay), done: make(chan struct{})}
 	c.log = &logTail{began: c.began}
 	if cfg.Detect == 0 {
 		cfg.Detect = 800*time.Millisecond + time.Duration(cfg.Seed%18)*100*time.Millisecond
@@ -180,11 +183,14 @@ const leftoverTime = 2 * time.Second
 
 // Close ends everything. It may be called with nodes down.
 func (c *Cluster) Close() error {
-	for _, t := range c.clients {
+	c.mu.Lock()
+	clients := slices.Clone(c.clients)
+	c.mu.Unlock()
+	for _, t := range clients {
 		t.Die()
 	}
 	var errs []error
-	for _, t := range c.clients {
+	for _, t := range clients {
 		errs = append(errs, t.client.Close())
 	}
 	for _, m := range slices.Backward(c.list()) {

@@ -32,6 +32,12 @@ const (
 	Add      Kind = "add"       // a node joins
 	Drain    Kind = "drain"     // a node is drained; it is taken back later
 	KillUser Kind = "kill user" // a client dies in the middle of commits
+	Hesitate Kind = "hesitate"  // what clients send to commit two-phase transactions that hold all their locks comes late, by seconds at times
+	// Swing: whoever leads a tablet is falsely believed dead for a moment, and then its successor, so that leaders lose a tablet and
+	// lead it again soon; meanwhile what is no Raft message reaches the first of them late
+	Swing Kind = "swing"
+	// March: a replica of a tablet moves to a node that has none, which is then to lead, and so on: every leader has begun with a snapshot
+	March Kind = "march"
 )
 
 // Event is something that happens at a time after the load has begun, and ends after For. What A and B mean depends on
@@ -67,16 +73,18 @@ func (s Schedule) String() string {
 // everything is how often each kind is chosen, of all.
 var everything = map[Kind]int{
 	Crash: 4, CrashLead: 6, CrashAll: 1, Restart: 2, Isolate: 3, Depose: 3, Freeze: 5, Halves: 3, OneWay: 3, Deaf: 3, Storm: 4, Stall: 4,
-	Rumour: 2, Lead: 4, Split: 4, Move: 2, Add: 1, Drain: 1, KillUser: 2,
+	Rumour: 2, Lead: 4, Split: 4, Move: 2, Add: 1, Drain: 1, KillUser: 2, Hesitate: 2, Swing: 2, March: 1,
 }
 
 // kinds are all kinds, in a fixed order: schedules are made of seeds.
 var kinds = []Kind{
 	Crash, CrashLead, CrashAll, Restart, Isolate, Depose, Freeze, Halves, OneWay, Deaf, Storm, Stall, Rumour, Lead, Split, Move, Add, Drain, KillUser,
+	Hesitate, Swing, March,
 }
 
-// plan makes the schedule of a seed: one event after another, that overlap at times, within the time.
-func plan(seed uint64, nodes int, within time.Duration, shares map[Kind]int) (out Schedule) {
+// plan makes the schedule of a seed: one event after another, that overlap at times, within the time. gap is the longest
+// time between the beginnings of two.
+func plan(seed uint64, nodes int, within, gap time.Duration, shares map[Kind]int) (out Schedule) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	total := 0
 	for _, k := range kinds {
@@ -85,7 +93,7 @@ func plan(seed uint64, nodes int, within time.Duration, shares map[Kind]int) (ou
 	if total == 0 {
 		return nil
 	}
-	for at := between(rng, 500*time.Millisecond, 2*time.Second); at < within; at += between(rng, 300*time.Millisecond, 4*time.Second) {
+	for at := between(rng, 500*time.Millisecond, 2*time.Second); at < within; at += between(rng, gap/16, gap) {
 		e := Event{At: at.Round(time.Millisecond), Kind: choose(rng, shares, total), A: rng.IntN(nodes), B: rng.IntN(nodes - 1)}
 		if e.B >= e.A {
 			e.B++
@@ -93,10 +101,9 @@ func plan(seed uint64, nodes int, within time.Duration, shares map[Kind]int) (ou
 		e.For = between(rng, 200*time.Millisecond, 5*time.Second).Round(time.Millisecond)
 		switch e.Kind {
 		case CrashLead, Depose, Freeze, Deaf, Lead, Split, Move:
-			e.A = rng.IntN(8) // of tablets; half of the time meta, where it can be
-			if e.A < 4 {
-				e.A = 0
-			}
+			e.A = rng.IntN(2) * rng.IntN(manyTablets) // of tablets; half of the time meta, where it can be
+		case Swing, March:
+			e.A = rng.IntN(manyTablets)
 		case Halves:
 			e.A = 1 + rng.IntN(nodes-1)
 		case Storm:
@@ -106,6 +113,9 @@ func plan(seed uint64, nodes int, within time.Duration, shares map[Kind]int) (ou
 	}
 	return out
 }
+
+// manyTablets is more than there are: an event's tablet is one of them, modulo their number.
+const manyTablets = 120
 
 func between(rng *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(rng.Int64N(int64(high-low)))

@@ -58,7 +58,7 @@ func (c *Cluster) happen(ctx context.Context, e Event) {
 	case Storm:
 		c.network.set(func(n *network) { n.weather = e.Weather })
 		sleep(ctx, e.For)
-		c.network.set(func(n *network) { n.weather = fair })
+		c.network.set(func(n *network) { n.weather = n.fair })
 	case Stall:
 		c.network.set(func(n *network) { n.stalled[m.index] = time.Now().Add(e.For) })
 	case Freeze:
@@ -67,6 +67,12 @@ func (c *Cluster) happen(ctx context.Context, e Event) {
 		c.gossip.rumour(m.index, time.Now().Add(e.For))
 	case KillUser:
 		c.killUser(ctx, e)
+	case Hesitate:
+		c.network.set(func(n *network) { n.wavers = time.Now().Add(e.For) })
+	case Swing:
+		c.swing(ctx, e)
+	case March:
+		c.march(ctx, e)
 	case Add:
 		m, err := c.add()
 		if err == nil {

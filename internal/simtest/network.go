@@ -28,6 +28,7 @@ func (w weather) String() string {
 // network is the network between nodes, which are named by their index.
 type network struct {
 	links *memlink.Network
+	fair  weather // of this network while it is healthy
 
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -40,12 +41,18 @@ type network struct {
 	mute    map[int]bool            // nodes that no batch with Raft messages reaches or leaves
 	last    map[[2]uint64]time.Time // when the latest batch of each direction arrives: in fair weather none overtakes it
 	since   map[[2]int]time.Time    // since when two nodes, the lower first, cannot talk to each other both ways
+	late    map[int]time.Duration   // how much later batches without Raft messages reach a node
+	wavers  time.Time               // clients hesitate until then
 	counts  struct{ sent, lost, doubled int }
 }
 
-func newNetwork(seed uint64) *network {
+func newNetwork(seed uint64, delay time.Duration) *network {
+	fair := fair
+	if delay > 0 {
+		fair.Delay = delay
+	}
 	n := &network{
-		links: memlink.NewNetwork(), rng: rand.New(rand.NewPCG(seed, 1)), weather: fair, index: map[uint64]int{}, down: map[int]bool{},
+		links: memlink.NewNetwork(), rng: rand.New(rand.NewPCG(seed, 1)), fair: fair, weather: fair, late: map[int]time.Duration{}, index: map[uint64]int{}, down: map[int]bool{},
 		cut: map[[2]int]bool{}, stalled: map[int]time.Time{}, last: map[[2]uint64]time.Time{}, frozen: map[int]time.Time{}, mute: map[int]bool{}, since: map[[2]int]time.Time{},
 	}
 	n.links.Filter = n.carry
@@ -84,7 +91,14 @@ func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (deliver int, af
 		}
 	}
 	way := [2]uint64{from, to}
-	if n.weather == fair { // a connection keeps the order
+	late := n.late[b]
+	if len(batch.GetRaft()) > 0 {
+		late = 0
+	}
+	if late > 0 {
+		return deliver, arrives.Sub(now) + late
+	}
+	if n.weather == n.fair { // a connection keeps the order
 		if last := n.last[way]; !arrives.After(last) {
 			arrives = last.Add(time.Microsecond)
 		}
@@ -109,7 +123,8 @@ func (n *network) heal() {
 		clear(n.stalled)
 		clear(n.frozen)
 		clear(n.mute)
-		n.weather = fair
+		clear(n.late)
+		n.weather, n.wavers = n.fair, time.Time{}
 	})
 }
 

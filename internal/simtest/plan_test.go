@@ -17,11 +17,11 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 func TestScheduleIsTheSeeds(t *testing.T) {
 	seen := map[Kind]bool{}
 	for seed := range uint64(50) {
-		a, b := plan(seed, 3, defaultFaults, everything), plan(seed, 3, defaultFaults, everything)
+		a, b := plan(seed, 3, defaultFaults, defaultGap, everything), plan(seed, 3, defaultFaults, defaultGap, everything)
 		if a.String() != b.String() {
 			t.Fatalf("seed %d:\n%v\n%v", seed, a, b)
 		}
-		if a.String() == plan(seed+1, 3, defaultFaults, everything).String() {
+		if a.String() == plan(seed+1, 3, defaultFaults, defaultGap, everything).String() {
 			t.Errorf("seeds %d and %d are the same", seed, seed+1)
 		}
 		for i, e := range a {
@@ -42,7 +42,7 @@ func TestScheduleIsTheSeeds(t *testing.T) {
 // node that was silent for as long comes back as what it was.
 func TestGossip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNetwork(1)
+		n := newNetwork(1, 0)
 		g := newGossip(n, time.Second)
 		done := make(chan struct{})
 		ended := make(chan struct{})
@@ -78,7 +78,7 @@ func TestGossip(t *testing.T) {
 // TestWeather: fair weather keeps the order and loses nothing; a cut loses everything one way.
 func TestWeather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNetwork(1)
+		n := newNetwork(1, 0)
 		n.index[5], n.index[7] = 0, 1
 		last := time.Duration(0)
 		for range 100 {

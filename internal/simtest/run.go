@@ -21,6 +21,8 @@ type Options struct {
 	Nodes int
 	// Faults is for how long there are faults; default 15 s. All of it is virtual time.
 	Faults time.Duration
+	// Gap is the longest time between the beginnings of two faults; default 4 s.
+	Gap time.Duration
 	// Shares is how often each kind of event is chosen; nil: all kinds.
 	Shares map[Kind]int
 	// Schedule is used in place of one made from the seed, if it is not nil.
@@ -33,6 +35,8 @@ type Options struct {
 	Replicas int
 	// NoObservers leaves the counting of changes out.
 	NoObservers bool
+	// Delay is Config's.
+	Delay time.Duration
 }
 
 // Report is what a simulation has seen.
@@ -67,6 +71,7 @@ const (
 	afterFaults    = 3 * time.Second // for how long the load goes on
 	workloadPause  = 60 * time.Millisecond
 	defaultFaults  = 15 * time.Second
+	defaultGap     = 4 * time.Second
 	defaultWorkers = 4
 )
 
@@ -77,7 +82,7 @@ func Run(o Options) (r Report) {
 	s := &simulation{o: o, counting: workload.Counting{Rows: 60, Shards: 4, Inside: linger(o.Seed)}}
 	began := time.Now()
 	r.Schedule = o.Schedule
-	cfg := Config{Seed: o.Seed, Nodes: o.Nodes}
+	cfg := Config{Seed: o.Seed, Nodes: o.Nodes, Delay: o.Delay}
 	if !o.NoObservers {
 		cfg.Observers = func(r *percolator.Registry) { s.counting.Register(r) }
 	}
@@ -98,6 +103,9 @@ func (o Options) withDefaults() Options {
 	if o.Faults == 0 {
 		o.Faults = defaultFaults
 	}
+	if o.Gap == 0 {
+		o.Gap = defaultGap
+	}
 	if o.Workers == 0 {
 		o.Workers = defaultWorkers
 	}
@@ -111,7 +119,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	if o.Schedule == nil {
-		o.Schedule = plan(o.Seed, max(o.Nodes, 2), o.Faults, o.Shares)
+		o.Schedule = plan(o.Seed, max(o.Nodes, 2), o.Faults, o.Gap, o.Shares)
 	}
 	if o.Workloads == nil {
 		rng := rand.New(rand.NewPCG(o.Seed, 3))
@@ -164,6 +172,7 @@ func (s *simulation) run(r *Report) error {
 	if !s.o.NoObservers {
 		errs = append(errs, named("counting", patient(ending, func() error { return s.counting.Check(ending, db) })))
 	}
+	errs = append(errs, named("locks", s.c.released(ending)))
 	n, err := s.c.compare(ending)
 	r.Compared = n
 	return errors.Join(append(errs, err)...)
@@ -217,7 +226,7 @@ func (s *simulation) load(ctx context.Context, r *Report) (wait func() error) {
 		_, third := s.c.Client(12 + 3*i)
 		l := workload.Load{
 			Workers: s.o.Workers, Duration: s.o.Faults + afterFaults, Seed: s.o.Seed*100 + uint64(i), Pause: workloadPause,
-			Others: []*percolator.DB{second, third}, Tally: &workload.Tally{},
+			Others: []*percolator.DB{second, third}, Tally: &workload.Tally{}, Fresh: s.c.fresh,
 		}
 		wg.Go(func() {
 			err := w.Run(ctx, own, l)

@@ -3,6 +3,7 @@ package simtest
 import (
 	"flag"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,36 +16,70 @@ var (
 	onlyKinds = flag.String("kinds", "", "the only kinds of events, with commas between; empty: all")
 	onlyLoads = flag.String("workloads", "", "the only workloads, with commas between; empty: some, by the seed")
 	nodes     = flag.Int("nodes", 0, "how many nodes; 0: 3, and 5 for every fourth seed")
+	workers   = flag.Int("workers", 0, "how many workers each workload has; 0: as usual")
+	faults    = flag.Duration("faults", 0, "for how long there are faults; 0: as usual")
+	gap       = flag.Duration("gap", 0, "the longest time between two faults; 0: as usual")
+	delay     = flag.Duration("delay", 0, "the longest delay of messages while nothing is wrong; 0: as usual")
+	expect    = flag.String("expect", "", "a pattern: run seeds until a failure says that, and fail if none does; other failures are only told")
+	showLog   = flag.Bool("log", false, "show the log of a simulation that has not failed too")
+	patience  = flag.Duration("patience", 10*time.Minute, "with -expect: for how long, in real time")
 )
 
-// TestSimulations runs whole clusters under faults. -seeds and -seed choose which; a failing one prints its schedule.
+// TestSimulations runs whole clusters under faults. -seeds and -seed choose which; a failing one prints its schedule. With
+// -expect it looks for a violation in a deliberately broken build.
 func TestSimulations(t *testing.T) {
 	count := *seedCount
 	if testing.Short() { // under the race detector
 		count = min(count, 2)
 	}
-	for seed := *firstSeed; seed < *firstSeed+uint64(count); seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			n := *nodes
-			if n == 0 {
-				n = 3
-				if seed%4 == 0 {
-					n = 5
-				}
-			}
-			o := Options{Seed: seed, Nodes: n}
-			if *onlyLoads != "" {
-				o.Workloads = strings.Split(*onlyLoads, ",")
-			}
-			if *onlyKinds != "" {
-				o.Shares = map[Kind]int{}
-				for k := range strings.SplitSeq(*onlyKinds, ",") {
-					o.Shares[Kind(k)] = 1
-				}
-			}
-			simulate(t, o)
-		})
+	if *expect != "" {
+		hunt(t, regexp.MustCompile(*expect), uint64(count))
+		return
 	}
+	for seed := *firstSeed; seed < *firstSeed+uint64(count); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { simulate(t, options(seed)) })
+	}
+}
+
+// options are what the flags say of a seed.
+func options(seed uint64) Options {
+	o := Options{Seed: seed, Nodes: *nodes, Workers: *workers, Faults: *faults, Gap: *gap, Delay: *delay}
+	if o.Nodes == 0 {
+		o.Nodes = 3
+		if seed%4 == 0 {
+			o.Nodes = 5
+		}
+	}
+	if *onlyLoads != "" {
+		o.Workloads = strings.Split(*onlyLoads, ",")
+	}
+	if *onlyKinds != "" {
+		o.Shares = map[Kind]int{}
+		for k := range strings.SplitSeq(*onlyKinds, ",") {
+			o.Shares[Kind(k)] = 1
+		}
+	}
+	return o
+}
+
+// hunt runs seeds until one fails as expected.
+func hunt(t *testing.T, expected *regexp.Regexp, seeds uint64) {
+	began := time.Now()
+	for seed := *firstSeed; seed < *firstSeed+seeds && time.Since(began) < *patience; seed++ {
+		var err error
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(*testing.T) { err = Run(options(seed)).Err })
+		})
+		if err == nil {
+			continue
+		}
+		if found := expected.FindString(err.Error()); found != "" {
+			t.Logf("caught by seed %d after %v: %s", seed, time.Since(began).Round(time.Second), found)
+			return
+		}
+		t.Logf("something else in seed %d: %v", seed, err)
+	}
+	t.Errorf("no failure says %q", expected)
 }
 
 func simulate(t *testing.T, o Options) {
@@ -56,6 +91,9 @@ func simulate(t *testing.T, o Options) {
 			return
 		}
 		t.Logf("seed %d: %v", o.Seed, r)
+		if *showLog {
+			t.Logf("log:\n%s", r.Log)
+		}
 	})
 }
 
@@ -74,9 +112,15 @@ func TestQuiet(t *testing.T) {
 // TestOldMap: a client that knows newer descriptors than the node it talks to still gets on; it once asked that node for
 // ever, which had no reason to read its map again.
 func TestOldMap(t *testing.T) {
-	simulate(t, Options{
-		Seed: 4, Nodes: 5, Workloads: []string{"oracle", "register"}, Shares: map[Kind]int{Freeze: 1, Depose: 1, Lead: 1, Stall: 1},
-	})
+	const ms = time.Millisecond
+	simulate(t, Options{Seed: 4, Nodes: 5, Workloads: []string{"oracle", "register"}, Schedule: Schedule{
+		{At: 633 * ms, For: 1501 * ms, Kind: Lead, A: 0, B: 1},
+		{At: 3505 * ms, For: 3228 * ms, Kind: Lead, A: 5, B: 2},
+		{At: 4223 * ms, For: 380 * ms, Kind: Depose, A: 0, B: 2},
+		{At: 7892 * ms, For: 2959 * ms, Kind: Lead, A: 7, B: 0},
+		{At: 9579 * ms, For: 4750 * ms, Kind: Freeze, A: 0, B: 2},
+		{At: 12221 * ms, For: 597 * ms, Kind: Stall, A: 4, B: 1},
+	}})
 }
 
 // TestDrainOutlivesItsNode: a node is taken back although the one that was asked to drain it has died; the simulation once

@@ -21,6 +21,8 @@ type Load struct {
 	// Others are more handles of the same repository: workers take turns with all. What is checked at the end is read through
 	// the workload's own.
 	Others []*percolator.DB
+	// Fresh, if set, makes a handle in a process that has just begun, as it were; done closes it.
+	Fresh func() (db *percolator.DB, done func())
 	// Tally, if set, counts the operations.
 	Tally *Tally
 	// Keep, if set, is given the history of a workload that has found an anomaly, for a look at it: something that JSON can hold.

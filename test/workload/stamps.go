@@ -15,16 +15,22 @@ const maxStamps = 200_000
 
 // Oracle asks for timestamps, over as many clients as there are, and then decides whether they increased strictly in
 // real time, over any fail-over (design section 6). One client refuses a timestamp that is not above those it has seen:
-// give Load.Others.
+// give Load.Others, and Load.Fresh, whose clients have seen none.
 func Oracle(ctx context.Context, db *percolator.DB, l Load) error {
 	began := time.Now()
 	var (
 		mu     sync.Mutex
 		stamps []linear.Stamp
 	)
-	err := l.run(ctx, func(ctx context.Context, worker int, _ *rand.Rand) error {
+	err := l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
+		db := l.db(db, worker)
+		if l.Fresh != nil && rng.IntN(2) == 0 {
+			fresh, done := l.Fresh()
+			defer done()
+			db = fresh
+		}
 		s := linear.Stamp{Client: worker, Count: 1, Call: time.Since(began).Nanoseconds()}
-		ts, err := l.db(db, worker).Client().Timestamp(ctx)
+		ts, err := db.Client().Timestamp(ctx)
 		if err != nil {
 			return err
 		}

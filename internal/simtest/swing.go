@@ -1,0 +1,123 @@
+package simtest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+)
+
+// What Swing, March and Hesitate do at most.
+const (
+	swingRumour = 100 * time.Millisecond
+	swingPause  = 250 * time.Millisecond
+	swingLate   = 900 * time.Millisecond // less than a question to the oracle waits for its answer
+	hesitation  = 3 * time.Second
+	marchPause  = 50 * time.Millisecond
+	marchWait   = 2 * time.Second // for a replica to be moved
+)
+
+// swing has a tablet's leadership go from node to node and back again.
+func (c *Cluster) swing(ctx context.Context, e Event) {
+	first, _ := c.leader(ctx, e.A)
+	if first == nil {
+		return
+	}
+	c.network.set(func(n *network) { n.late[first.index] = time.Duration(1+e.B%3) * swingLate / 3 })
+	defer c.network.set(func(n *network) { delete(n.late, first.index) })
+	for began := time.Now(); time.Since(began) < e.For; {
+		if m, _ := c.leader(ctx, e.A); m != nil {
+			c.gossip.rumour(m.index, time.Now().Add(swingRumour))
+		}
+		if !sleep(ctx, swingPause) {
+			return
+		}
+	}
+}
+
+// march moves a tablet's replica to a node that has none and has that one lead, again and again.
+func (c *Cluster) march(ctx context.Context, e Event) {
+	ctx, cancel := context.WithTimeout(ctx, e.For+adminPatience)
+	defer cancel()
+	for began := time.Now(); time.Since(began) < e.For && sleep(ctx, marchPause); {
+		m, tablet := c.leader(ctx, e.A)
+		if m == nil || m.up() == nil || tablet.TabletId == cluster.MetaTablet {
+			continue
+		}
+		from, to := c.marchers(m, tablet)
+		if from == 0 || to == 0 {
+			continue
+		}
+		through := m.up().transport
+		if _, err := through.MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: tablet.TabletId, FromNode: from, ToNode: to}); err != nil {
+			continue
+		}
+		c.sees(ctx, e.A, func(_ *machine, d *pb.TabletDescriptor) bool {
+			return votes(d, to) && len(d.Replicas) == len(tablet.Replicas)
+		})
+		lead := &pb.MoveTabletRequest{TabletId: tablet.TabletId, ToNode: to, Leader: true}
+		c.sees(ctx, e.A, func(m *machine, d *pb.TabletDescriptor) bool { // refused as long as the move is not off the list
+			if !m.is(to) && votes(d, to) {
+				_, _ = through.MoveTablet(ctx, lead)
+			}
+			return m.is(to) || !votes(d, to)
+		})
+	}
+}
+
+// marchers are a node with a replica of the tablet that does not lead it, and one without; 0: there is none.
+func (c *Cluster) marchers(leader *machine, tablet *pb.TabletDescriptor) (from, to uint64) {
+	for _, m := range c.list() {
+		l := m.up()
+		if l == nil || m == leader {
+			continue
+		}
+		id := l.transport.Worker().Node
+		if slices.ContainsFunc(tablet.Replicas, func(r *pb.Replica) bool { return r.NodeId == id }) {
+			from = id
+		} else if to == 0 {
+			to = id
+		}
+	}
+	return from, to
+}
+
+// sees waits for something to be true of the leader of the n-th tablet and the tablet.
+func (c *Cluster) sees(ctx context.Context, n int, good func(leader *machine, tablet *pb.TabletDescriptor) bool) bool {
+	for began := time.Now(); time.Since(began) < marchWait && sleep(ctx, marchPause); {
+		if m, tablet := c.leader(ctx, n); m != nil && good(m, tablet) {
+			return true
+		}
+	}
+	return false
+}
+
+// votes reports whether the node has a voter of the tablet.
+func votes(tablet *pb.TabletDescriptor, node uint64) bool {
+	return slices.ContainsFunc(tablet.Replicas, func(r *pb.Replica) bool { return r.NodeId == node && !r.Learner && !r.Incoming })
+}
+
+// is reports whether the machine runs the node.
+func (m *machine) is(node uint64) bool {
+	l := m.up()
+	return l != nil && l.transport.Worker().Node == node
+}
+
+// hesitate holds a commit up while clients hesitate. Heartbeats go on meanwhile: its transaction lives.
+func (t *Client) hesitate(ctx context.Context) error {
+	t.c.network.mu.Lock()
+	wavers := time.Now().Before(t.c.network.wavers)
+	t.c.network.mu.Unlock()
+	if !wavers || t.chance(0.5) {
+		return nil
+	}
+	t.mu.Lock()
+	d := time.Duration(t.rng.Int64N(int64(hesitation)))
+	t.mu.Unlock()
+	if !sleep(ctx, d) {
+		return ctx.Err()
+	}
+	return nil
+}
