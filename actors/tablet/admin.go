@@ -54,7 +54,7 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	last, _ := t.log.LastIndex()
 	first, _ := t.log.FirstIndex()
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: &pb.StatusResponse{
+	s := &pb.StatusResponse{
 		Tablet: t.descriptor, Leader: t.leading, Term: t.term, AppliedIndex: t.visible, LastIndex: last, FirstIndex: first,
 		CatalogueVersion: t.appliedCatalogue.version(), Locks: uint64(t.locks.len()),
 		Bound: uint64(t.appliedBound), Safepoint: uint64(t.appliedSafepoint), Garbage: t.garbageWaiting(), Collected: t.collection.deleted,
@@ -62,7 +62,21 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		SizeBytes: t.size(req.GetMeasureAbove()), Load: t.loads.perSecond(time.Now(), t.counters.reads+t.counters.mutations),
 		SizeKey: wire.Bytes(t.sizing.half), LoadKey: wire.Bytes(t.loads.half()),
 		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.nodeOfLeader(), Quiescent: t.asleep, Replicas: t.progress(),
-	}}}
+	}
+	if t.beat != nil && t.asleep && t.failed == nil && req.GetMeasureAbove() != 0 && s.Load == 0 && t.loads.ops == t.counters.reads+t.counters.mutations {
+		t.beat.said.Store(s)
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: s}}
+}
+
+// unsay has the next one who wants to know the replica's status ask it: something happens to it, but a question for that.
+func (t *Tablet) unsay(message any) {
+	if call, ok := message.(*Call); ok && call.Req.GetStatus() != nil {
+		return
+	}
+	if t.beat != nil && t.beat.said.Load() != nil {
+		t.beat.said.Store(nil)
+	}
 }
 
 // progress is how far this leader has brought each replica.

@@ -232,6 +232,7 @@ func (t *Tablet) answerInHand() {
 }
 
 func (t *Tablet) dispatchMessage(c actor.Context) {
+	t.unsay(c.Message())
 	switch m := c.Message().(type) {
 	case *Call:
 		t.onCall(c, m)

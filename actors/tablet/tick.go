@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
 // DefaultTick is how often replicas that are awake are ticked. With it a leader is missed after half a second to a second,
@@ -19,11 +21,13 @@ const (
 	heartbeatTicks = 2
 )
 
-// Ticker is the one clock of all replicas on a node. Replicas that sleep cost it nothing. It also knows the nodes that are
-// believed dead, and tells replicas when that changes. Safe for concurrent use; one goroutine, which Close joins.
+// Ticker is the one clock of all replicas on a node. Replicas that sleep cost it nothing, and while all of them do it stands
+// still. It also knows the nodes that are believed dead, and tells replicas when that changes. Safe for concurrent use; one
+// goroutine, which Close joins.
 type Ticker struct {
 	system   *actor.ActorSystem
 	stop     chan struct{}
+	roused   chan struct{} // capacity 1: a replica is awake, and none was
 	done     sync.WaitGroup
 	ticks    atomic.Uint64
 	stopped  atomic.Pointer[func() bool]
@@ -40,6 +44,8 @@ type Ticker struct {
 type beat struct {
 	pid *actor.PID
 	due atomic.Bool // a tick is in the mailbox: a slow actor gets no second one
+	// said is what the replica last said of itself, if it sleeps and nothing has happened to it since: see Ticker.Said.
+	said atomic.Pointer[pb.StatusResponse]
 }
 
 // tick is the passing of one interval.
@@ -57,7 +63,7 @@ func NewTicker(system *actor.ActorSystem, interval time.Duration) *Ticker {
 		interval = DefaultTick
 	}
 	k := &Ticker{
-		system: system, stop: make(chan struct{}), interval: interval,
+		system: system, stop: make(chan struct{}), roused: make(chan struct{}, 1), interval: interval,
 		all: map[uint64]*beat{}, awake: map[uint64]*beat{}, down: map[uint64]bool{}, first: map[uint64]bool{},
 	}
 	k.done.Go(k.run)
@@ -78,7 +84,16 @@ func (k *Ticker) run() {
 		case <-k.stop:
 			return
 		case <-t.C:
-			k.tick()
+		}
+		if k.tick() {
+			continue
+		}
+		t.Stop() // twenty times a second for nothing is a good part of what an idle node does
+		select {
+		case <-k.stop:
+			return
+		case <-k.roused:
+			t.Reset(k.interval)
 		}
 	}
 }
@@ -86,12 +101,19 @@ func (k *Ticker) run() {
 // StopWhile has the clock stand still while the function says so: for tests of what must not rely on it.
 func (k *Ticker) StopWhile(stopped func() bool) { k.stopped.Store(&stopped) }
 
-// tick sends one tick to each replica that is awake and has dealt with the last one.
-func (k *Ticker) tick() {
+// tick sends one tick to each replica that is awake and has dealt with the last one. It reports whether any is awake.
+func (k *Ticker) tick() bool {
 	if stopped := k.stopped.Load(); stopped != nil && (*stopped)() {
-		return
+		return true
 	}
 	k.mu.Lock()
+	awake := len(k.awake) > 0
+	if !awake {
+		select {
+		case <-k.roused: // of one that has gone to sleep again
+		default:
+		}
+	}
 	due := make([]*actor.PID, 0, len(k.awake))
 	for _, b := range k.awake {
 		if b.due.CompareAndSwap(false, true) {
@@ -103,6 +125,7 @@ func (k *Ticker) tick() {
 	for _, pid := range due {
 		k.system.Root.Send(pid, &tick{})
 	}
+	return awake
 }
 
 // Stats are the ticks given to replicas so far, and how many replicas are awake now.
@@ -110,6 +133,18 @@ func (k *Ticker) Stats() (ticks uint64, awake int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.ticks.Load(), len(k.awake)
+}
+
+// Said is the status of a replica that sleeps, as it was told to the last one who asked and has not changed since; nil: ask the
+// replica. It must not be changed.
+func (k *Ticker) Said(tablet uint64) *pb.StatusResponse {
+	k.mu.Lock()
+	b := k.all[tablet]
+	k.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	return b.said.Load()
 }
 
 // Suspect says that the node is believed dead: replicas that it led wake up and elect another leader, and nobody waits for
@@ -178,8 +213,13 @@ func (k *Ticker) detach(tablet uint64, b *beat) {
 func (k *Ticker) rouse(tablet uint64, b *beat) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.all[tablet] == b {
-		k.awake[tablet] = b
+	if k.all[tablet] != b {
+		return
+	}
+	k.awake[tablet] = b
+	select {
+	case k.roused <- struct{}{}:
+	default:
 	}
 }
 

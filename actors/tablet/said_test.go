@@ -1,0 +1,73 @@
+package tablet
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// TestTickerStandsStill: while no replica is awake no timer wakes the process; the first one that wakes is ticked in time.
+func TestTickerStandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := NewTicker(nil, 0)
+		defer k.Close()
+		var looks atomic.Int64
+		k.StopWhile(func() bool {
+			looks.Add(1)
+			return false
+		})
+		b, _ := k.attach(1, nil)
+		b.due.Store(true) // it is slow: nothing is sent
+		during := func(d time.Duration, least, most int64) {
+			t.Helper()
+			before := looks.Load()
+			<-time.After(d)
+			synctest.Wait()
+			if n := looks.Load() - before; n < least || n > most {
+				t.Errorf("%d ticks in %v, not %d to %d", n, d, least, most)
+			}
+		}
+		for range 3 {
+			during(time.Minute, 0, 2) // after one without anybody awake, it stands still
+			k.rouse(1, b)
+			during(time.Second, 19, 21)
+			k.rest(1, b)
+			k.rouse(1, b) // at once
+			during(time.Second, 19, 21)
+			k.rest(1, b)
+		}
+	})
+}
+
+// TestSaid: what a sleeping replica has said of itself is kept, until something happens to it.
+func TestSaid(t *testing.T) {
+	g := newGroup(t, 3, 3, 0)
+	lead := g.elect(groupTablet, 1, 2, 3)
+	ask := &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{MeasureAbove: 1 << 30}}}
+	g.at(lead, groupTablet, ask)
+	if s := g.nodes[lead].ticker.Said(groupTablet); s != nil {
+		t.Errorf("kept of a replica that is awake: %v", s)
+	}
+	g.rest(1, 2, 3)
+	for node, m := range g.nodes {
+		if s := m.ticker.Said(groupTablet); s != nil {
+			t.Errorf("nobody has asked node %d: %v", node, s)
+		}
+		said := g.at(node, groupTablet, ask).GetStatus()
+		if s := m.ticker.Said(groupTablet); !proto.Equal(s, said) || !s.Quiescent || s.Leader != (node == lead) {
+			t.Errorf("kept of node %d: %v; it has said %v", node, s, said)
+		}
+	}
+	g.at(lead, groupTablet, getOf(g.take(1), "a"))
+	if s := g.nodes[lead].ticker.Said(groupTablet); s != nil {
+		t.Errorf("kept after a read: %v", s)
+	}
+	if s := g.nodes[lead].ticker.Said(groupTablet + 1000); s != nil {
+		t.Errorf("of a tablet that is not there: %v", s)
+	}
+}
