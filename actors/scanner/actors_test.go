@@ -233,3 +233,15 @@ type askedLock struct {
 	start   mvcc.Timestamp
 	primary mvcc.Cell
 }
+
+// TestNothingObserved: without a column to look after, nothing runs from time to time.
+func TestNothingObserved(t *testing.T) {
+	w := newWorld(0)
+	cfg := w.config()
+	cfg.Targets, cfg.LockTables = nil, nil
+	s := spawn(t, cfg)
+	if len(s.pids) != 1 { // the hinter waits for messages
+		t.Errorf("%d actors", len(s.pids))
+	}
+	s.Hint(nil)
+}

@@ -90,11 +90,16 @@ func (s *Scanners) spawn(ctx context.Context) error {
 		batch: actorkit.NewBatcher[*hint](actorkit.BatchConfig{}), waiting: &s.waiting, stats: &s.stats, end: &s.end,
 	})
 	names := []string{"hinter"}
-	if s.cfg.Resolver != nil {
+	// Where nothing is observed there is nothing to look for: no timer wakes the node up.
+	if s.cfg.Resolver != nil && len(s.cfg.Targets)+len(s.cfg.LockTables) > 0 {
 		actors = append(actors, newTurning(ctx, newSweeper(s.cfg, &s.stats), &s.end))
 		names = append(names, "sweeper")
 	}
-	for i := range max(s.cfg.Scanners, 0) {
+	scanners := max(s.cfg.Scanners, 0)
+	if len(s.cfg.Targets) == 0 {
+		scanners = 0
+	}
+	for i := range scanners {
 		rng := rand.New(rand.NewPCG(s.cfg.Seed, uint64(i)+2))
 		locks := newHolder(s.cfg.Locker, s.cfg.Owner+1+uint64(i), s.cfg.Lease)
 		actors = append(actors, newTurning(ctx, newScan(s.cfg, rng, locks, &s.stats), &s.end))
