@@ -34,8 +34,8 @@ type peerAsk struct {
 }
 
 const (
-	// lookPause is how often the node looks who leads meta although nobody has told it of a change.
-	lookPause = 250 * time.Millisecond
+	// lookPause is how often the node looks who leads meta although nobody has told it of a change. Tablets and gossip do.
+	lookPause = time.Second
 	// maxAsked bounds the questions of other nodes that wait.
 	maxAsked = 256
 	// honourTimeout bounds the reading of the catalogue after a change of the members.

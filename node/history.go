@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -17,8 +18,9 @@ func (l *leaderJobs) startCollector() error {
 	if tune.Off {
 		return nil
 	}
+	age := cmp.Or(tune.Interval, min(collector.DefaultInterval, n.cfg.History/10)) / 2
 	c, err := collector.Spawn(n.system, collector.Config{
-		Client: n.client, Record: n.meta, Drops: drops{n}, History: n.cfg.History, Interval: tune.Interval,
+		Client: n.client, Record: n.meta, Drops: drops{n}, Overview: lately{n.census, age}, History: n.cfg.History, Interval: tune.Interval,
 		ForceAfter: tune.ForceAfter, MaxHold: tune.MaxHold, Logger: n.cfg.Logger,
 	})
 	if err != nil {

@@ -150,6 +150,9 @@ func (h *host) Leading(d *pb.TabletDescriptor) {
 // Following implements tablet.Host.
 func (h *host) Following(id, node uint64) {
 	h.n.router.Led(id, node)
+	if id == cluster.MetaTablet {
+		h.n.changes.wake()
+	}
 	if node != 0 {
 		h.recovered(id) // a replica that hears its leader works again
 	}

@@ -111,15 +111,11 @@ func (l *leaderJobs) collection() *pb.HistoryStatus {
 
 // leadsMeta asks this node's replica of meta for the term in which it leads; 0: it does not.
 func (n *Node) leadsMeta(ctx context.Context) (term uint64) {
-	port := n.router.Port(cluster.MetaTablet)
-	if port == nil {
-		return 0
-	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}, true)
-	if err != nil || !r.GetStatus().GetLeader() {
+	s := n.tabletStatus(ctx, cluster.MetaTablet)
+	if !s.GetLeader() {
 		return 0
 	}
-	return r.GetStatus().GetTerm()
+	return s.Term
 }

@@ -70,6 +70,7 @@ type Node struct {
 	db       *percolator.DB
 	notify   atomic.Pointer[notifications]
 	changes  *changes
+	census   *census
 
 	honouring chan struct{} // holds a token while the dispatcher is told what the catalogue says
 
@@ -110,7 +111,7 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: cluster.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.peersOpen, n.failed, n.honouring = make(chan struct{}), make(chan error, 1), make(chan struct{}, 1)
-	n.changes = newChanges(n)
+	n.changes, n.census = newChanges(n), &census{n: n}
 	if err := n.open(ctx, registry); err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()

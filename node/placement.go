@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/percolator-go/percolator/actors/placement"
@@ -98,26 +97,9 @@ func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
 	p.forget()
 	leading := p.asked%wholePoll != 0
 	p.asked++
-	var (
-		mu   sync.Mutex
-		out  []*pb.StatusResponse
-		runs sync.WaitGroup
-	)
-	for _, id := range p.Alive() {
-		runs.Go(func() {
-			began := p.n.now()
-			s, err := p.n.statusOf(ctx, id, leading)
-			if err != nil {
-				return // its tablets are left as they are, or have other leaders
-			}
-			p.saw(id, s.GetUnixMs(), began, p.n.now(), p.n.cfg.MaxClockAhead)
-			mu.Lock()
-			defer mu.Unlock()
-			out = append(out, s.GetTablets()...)
-		})
-	}
-	runs.Wait()
-	return out, ctx.Err()
+	return p.n.census.take(ctx, leading, func(node uint64, unixMs int64, began, ended time.Time) {
+		p.saw(node, unixMs, began, ended, p.n.cfg.MaxClockAhead)
+	})
 }
 
 // statusOf is a node's own status, whichever node that is; leading: see NodeStatusRequest.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/percolator-go/percolator/actors/splitter"
@@ -14,7 +15,7 @@ func (l *leaderJobs) startSplitter() error {
 		return nil
 	}
 	s, err := splitter.Spawn(n.system, splitter.Config{
-		Client: n.client, Meta: n.meta, MaxBytes: tune.MaxBytes, MaxLoad: tune.MaxLoad, Interval: tune.Interval,
+		Client: n.client, Meta: n.meta, Overview: lately{n.census, cmp.Or(tune.Interval, splitter.DefaultInterval) / 2}, MaxBytes: tune.MaxBytes, MaxLoad: tune.MaxLoad, Interval: tune.Interval,
 		MaxTablets: tune.MaxTablets, Logger: n.cfg.Logger,
 	})
 	if err != nil {

@@ -56,9 +56,8 @@ func (n *Node) tabletStatuses(ctx context.Context, leading bool) (out []*pb.Stat
 		if port == nil || leading && leader != 0 && leader != n.identity.NodeID {
 			continue
 		}
-		r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}, true)
-		if err == nil && r.GetStatus() != nil {
-			out = append(out, r.GetStatus())
+		if s := n.tabletStatus(ctx, d.TabletId); s != nil {
+			out = append(out, s)
 		}
 	}
 	return out

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 )
 
@@ -46,19 +45,15 @@ func (n *Node) load(ctx context.Context) cluster.MemberLoad {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, id := range n.router.Held() {
-		port := n.router.Port(id)
-		if port == nil {
-			continue
-		}
-		r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}, true)
-		if err != nil {
+		s := n.tabletStatus(ctx, id)
+		if s == nil {
 			continue
 		}
 		out.Replicas++
-		out.SizeBytes += r.GetStatus().GetSizeBytes()
-		if r.GetStatus().GetLeader() {
+		out.SizeBytes += s.SizeBytes
+		if s.Leader {
 			out.Leaders++
-			out.Load += r.GetStatus().GetLoad()
+			out.Load += s.Load
 		}
 	}
 	if !n.cfg.Store.InMemory {

@@ -38,12 +38,24 @@ type Drops interface {
 	Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting bool, err error)
 }
 
+// DefaultInterval is the default of Config.Interval, unless the history is short.
+const DefaultInterval = 10 * time.Second
+
+// Overview is what tablets say of themselves.
+type Overview interface {
+	// Leaders is what the tablets' leaders have said lately, of those that could be asked. The collector does not change
+	// the messages.
+	Leaders(ctx context.Context) ([]*pb.StatusResponse, error)
+}
+
 // Config is what a collector is started with. Client, Record and History are required.
 type Config struct {
 	Name   string // of the actor; default "collector"
 	Client Client
 	Record Record
 	Drops  Drops // nil: there are none
+	// Overview spares a question to each tablet while there is nothing to collect; nil: each is asked.
+	Overview Overview
 
 	History    time.Duration // how long old versions stay readable
 	Interval   time.Duration // between cycles; default a tenth of History, at most 10 s
@@ -62,7 +74,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" {
 		c.Name = "collector"
 	}
-	orDuration(&c.Interval, min(10*time.Second, c.History/10))
+	orDuration(&c.Interval, min(DefaultInterval, c.History/10))
 	orDuration(&c.ForceAfter, min(time.Minute, c.History))
 	orDuration(&c.MaxHold, 10*c.History)
 	orDuration(&c.Timeout, 10*time.Second)

@@ -86,7 +86,7 @@ func (c *cycle) publish(rec *wire.Collection) {
 
 // begin chooses a target if there is anything to collect; nil if there is not.
 func (c *cycle) begin(ctx context.Context, rec *wire.Collection, leases *wire.Leases) (*wire.Collection, error) {
-	tablets, err := c.tablets(ctx)
+	tablets, err := c.survey(ctx)
 	if err != nil {
 		return nil, err
 	}

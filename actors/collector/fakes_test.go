@@ -38,6 +38,7 @@ type fakeTablet struct {
 	d                *pb.TabletDescriptor
 	bound, safepoint uint64
 	garbage          uint64
+	hidden           bool // from the overview
 }
 
 // fakeLock is a lock at a row, whose transaction can be resolved, or only by force.

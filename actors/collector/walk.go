@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
@@ -97,6 +98,48 @@ func (c *cycle) tablet(ctx context.Context, at wire.Position) (*pb.StatusRespons
 		return s, nil
 	}
 	return nil, fmt.Errorf("%w: tablet %d has just split", errBlocked, d.GetTabletId())
+}
+
+// survey is the status of all tablets, in range order, as of a while ago: whether there is anything to do. Where the overview
+// has a gap, or is of before and after a split, each tablet is asked.
+func (c *cycle) survey(ctx context.Context) ([]*pb.StatusResponse, error) {
+	if c.cfg.Overview == nil {
+		return c.tablets(ctx)
+	}
+	all, err := c.cfg.Overview.Leaders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if out := chain(all); out != nil {
+		return out, nil
+	}
+	return c.tablets(ctx)
+}
+
+// chain puts the tablets' leaders into range order; nil if they do not cover everything, each place once.
+func chain(all []*pb.StatusResponse) (out []*pb.StatusResponse) {
+	for _, s := range all {
+		if end, bounded := wire.EndOf(s.GetTablet()); s.GetLeader() && (!bounded || first.Less(end)) {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b *pb.StatusResponse) int {
+		if wire.StartOf(a.Tablet).Less(wire.StartOf(b.Tablet)) {
+			return -1
+		}
+		return 1
+	})
+	at, bounded := first, true
+	for i, s := range out {
+		if !bounded || wire.StartOf(s.Tablet) != at && (i > 0 || !wire.Holds(s.Tablet, at)) {
+			return nil
+		}
+		at, bounded = wire.EndOf(s.Tablet)
+	}
+	if bounded {
+		return nil
+	}
+	return out
 }
 
 // tablets is the status of all tablets, in range order.

@@ -26,6 +26,13 @@ type Meta interface {
 	SplitAt(ctx context.Context, table mvcc.TableID, row string) error
 }
 
+// Overview is what tablets say of themselves.
+type Overview interface {
+	// Leaders is what the tablets' leaders have said lately, of those that could be asked; the others are looked at later.
+	// The splitter does not change the messages.
+	Leaders(ctx context.Context) ([]*pb.StatusResponse, error)
+}
+
 // Defaults of Config.
 const (
 	DefaultMaxBytes   = 96 << 20
@@ -40,6 +47,8 @@ type Config struct {
 	Name   string // of the actor; default "splitter"
 	Client Client
 	Meta   Meta
+	// Overview tells which tablets are worth a question of their own; nil: each is asked.
+	Overview Overview
 
 	MaxBytes   uint64        // a larger tablet is split where its size halves
 	MaxLoad    uint64        // operations per second; a busier tablet is split where its load halves

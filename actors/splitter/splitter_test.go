@@ -178,3 +178,32 @@ func TestSpawn(t *testing.T) {
 		t.Error("a splitter without a client was started")
 	}
 }
+
+// Leaders implements Overview, if all is known to it.
+func (w *world) Leaders(context.Context) ([]*pb.StatusResponse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tablets, nil
+}
+
+// TestOverview: with an overview only tablets that are large or busy are asked, and split as without.
+func TestOverview(t *testing.T) {
+	const large, busy = DefaultMaxBytes, DefaultMaxLoad
+	w := &world{asked: make(chan uint64, 100)}
+	w.add("", 1, 1, "a", "a")
+	w.add("b", large, 1, "c", "")
+	w.add("d", 1, busy, "e", "f")
+	w.add("g", large/2, 1, "h", "i") // is to measure itself
+	w.add("m", large/2-1, busy-1, "n", "n")
+	newTest(t, w, Config{Overview: w}).turn(t.Context(), time.Now())
+	if got, want := w.take(), "16/c 16/f"; got != want {
+		t.Errorf("split at %s, want %s", got, want)
+	}
+	if n := len(w.asked); n != 3 {
+		t.Errorf("%d tablets were asked", n)
+	}
+	newTest(t, w, Config{Overview: w, MaxTablets: 6}).turn(t.Context(), time.Now())
+	if got, want := w.take(), "16/c"; got != want {
+		t.Errorf("with room for one more, split at %s, want %s", got, want)
+	}
+}

@@ -13,7 +13,7 @@ import (
 // turn looks at all tablets once and splits those that call for it, each at most once: what is still too large afterwards
 // is split in a later turn.
 func (w *work) turn(ctx context.Context, now time.Time) {
-	tablets, err := w.tablets(ctx)
+	tablets, there, err := w.candidates(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.cfg.Logger.Warn("tablets could not be looked at for splits", "error", err)
@@ -25,7 +25,7 @@ func (w *work) turn(ctx context.Context, now time.Time) {
 			delete(w.cooling, at)
 		}
 	}
-	room := w.cfg.MaxTablets - len(tablets)
+	room := w.cfg.MaxTablets - there
 	for _, s := range tablets {
 		if room <= 0 || ctx.Err() != nil {
 			return
@@ -79,21 +79,60 @@ func (w *work) split(ctx context.Context, s *pb.StatusResponse, row string) bool
 	return true
 }
 
-// tablets is the status of all tablets of user tables, in range order. Those that may be half as large as the limit are
-// asked to measure themselves, so that they know where to be split by the time that they have reached it.
+// candidates is the status of the tablets that may have to be split, and how many there are in all. With an overview those are
+// asked that it has as large or as busy; without, every one is.
+func (w *work) candidates(ctx context.Context) (out []*pb.StatusResponse, there int, err error) {
+	if w.cfg.Overview == nil {
+		out, err = w.tablets(ctx)
+		return out, len(out), err
+	}
+	all, err := w.cfg.Overview.Leaders(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, s := range all {
+		at := wire.StartOf(s.GetTablet())
+		if !s.GetLeader() || at.Table < mvcc.FirstUserTable {
+			continue
+		}
+		there++
+		if s.SizeBytes < w.measureAbove() && s.Load < w.cfg.MaxLoad {
+			continue
+		}
+		if s, err = w.tablet(ctx, at); err != nil {
+			return nil, 0, err
+		}
+		out = append(out, s)
+	}
+	return out, there, nil
+}
+
+// measureAbove is how large a tablet must be to measure itself: it is to know where to be split by the time it is twice that.
+func (w *work) measureAbove() uint64 { return max(w.cfg.MaxBytes/2, 1) }
+
+// tablet is the status of the tablet that holds the position.
+func (w *work) tablet(ctx context.Context, at wire.Position) (*pb.StatusResponse, error) {
+	asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	defer cancel()
+	req := &pb.StatusRequest{MeasureAbove: w.measureAbove()}
+	resp, d, err := w.cfg.Client.Send(asked, at, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: req}})
+	if err != nil {
+		return nil, err
+	}
+	s := resp.GetStatus()
+	if s == nil || !wire.Holds(s.Tablet, at) {
+		return nil, fmt.Errorf("splitter: tablet %d has just split", d.GetTabletId())
+	}
+	return s, nil
+}
+
+// tablets is the status of all tablets of user tables, in range order.
 func (w *work) tablets(ctx context.Context) ([]*pb.StatusResponse, error) {
 	var out []*pb.StatusResponse
-	req := &pb.StatusRequest{MeasureAbove: max(w.cfg.MaxBytes/2, 1)}
 	for at := (wire.Position{Table: mvcc.FirstUserTable}); ; {
-		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
-		resp, d, err := w.cfg.Client.Send(asked, at, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: req}})
-		cancel()
+		s, err := w.tablet(ctx, at)
 		if err != nil {
 			return nil, err
-		}
-		s := resp.GetStatus()
-		if s == nil || !wire.Holds(s.Tablet, at) {
-			return nil, fmt.Errorf("splitter: tablet %d has just split", d.GetTabletId())
 		}
 		out = append(out, s)
 		end, bounded := wire.EndOf(s.Tablet)

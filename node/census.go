@@ -1,0 +1,104 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/percolator-go/percolator/actors/splitter"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// census is what the tablets' leaders say of themselves, on all nodes. The jobs of meta's leader look at it in turn: one
+// question to each node, however many tablets there are, serves those that come soon after. Safe for concurrent use.
+type census struct {
+	n *Node
+
+	mu    sync.Mutex
+	taken time.Time // when asking began; zero: never
+	last  []*pb.StatusResponse
+}
+
+// get is what leaders have said no longer ago than age, of those that have answered in time: the tablets of the others are
+// missing. The messages are shared, not to be changed. Errors: ctx's.
+func (o *census) get(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error) {
+	o.mu.Lock()
+	taken, last := o.taken, o.last
+	o.mu.Unlock()
+	if !taken.IsZero() && time.Since(taken) < age {
+		return last, nil
+	}
+	return o.take(ctx, true, func(uint64, int64, time.Time, time.Time) {})
+}
+
+// take asks all nodes now; leading: see NodeStatusRequest. saw is told what each one's clock has shown, on any goroutine, and between which times of this
+// node's.
+func (o *census) take(ctx context.Context, leading bool, saw func(node uint64, unixMs int64, began, ended time.Time)) ([]*pb.StatusResponse, error) {
+	now := time.Now()
+	all := o.ask(ctx, leading, saw)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now.After(o.taken) {
+		o.taken, o.last = now, all
+	}
+	return all, nil
+}
+
+// lately is the census as some jobs see it, which do not mind that it is so old.
+type lately struct {
+	*census
+	age time.Duration
+}
+
+// Leaders implements splitter.Overview and collector.Overview.
+func (l lately) Leaders(ctx context.Context) ([]*pb.StatusResponse, error) { return l.get(ctx, l.age) }
+
+// ask puts one question to each node, all at once.
+func (o *census) ask(ctx context.Context, leading bool, saw func(uint64, int64, time.Time, time.Time)) []*pb.StatusResponse {
+	var (
+		mu   sync.Mutex
+		out  []*pb.StatusResponse
+		runs sync.WaitGroup
+	)
+	for _, m := range o.n.members.Alive() {
+		runs.Go(func() {
+			began := o.n.now()
+			s, err := o.n.statusOf(ctx, m.NodeID, leading)
+			if err != nil {
+				return // its tablets are left as they are, or have other leaders
+			}
+			saw(m.NodeID, s.GetUnixMs(), began, o.n.now())
+			mu.Lock()
+			defer mu.Unlock()
+			out = append(out, s.GetTablets()...)
+		})
+	}
+	runs.Wait()
+	return out
+}
+
+// tabletStatus is what this node's replica of a tablet says of itself; nil if there is none, or it does not answer. One that
+// sleeps is not disturbed: a node with a thousand of them is asked for all of them every few seconds.
+func (n *Node) tabletStatus(ctx context.Context, id uint64) *pb.StatusResponse {
+	port := n.router.Port(id)
+	if port == nil {
+		return nil
+	}
+	if s := n.ticker.Said(id); s != nil {
+		return s
+	}
+	// A tablet that may be half as large as one is split at measures itself: it is to know where by then.
+	most := n.cfg.Splits.MaxBytes
+	if most == 0 {
+		most = splitter.DefaultMaxBytes
+	}
+	req := &pb.StatusRequest{MeasureAbove: max(most/2, 1)}
+	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: req}}, true)
+	if err != nil {
+		return nil
+	}
+	return r.GetStatus()
+}
