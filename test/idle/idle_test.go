@@ -1,0 +1,154 @@
+package idle_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/test/cluster"
+)
+
+const (
+	// limit is what all processes together may take of one core, in percent.
+	limit = 5.0
+	// settling is how long the tablets may take until all have their replicas and none does anything, calm how long
+	// nothing must have changed.
+	settling = 10 * time.Minute
+	calm     = 20 * time.Second
+	pollRest = 5 * time.Second
+	// splitsAtOnce is how many boundaries are made by one order.
+	splitsAtOnce = 50
+)
+
+// TestIdle: a cluster without a request costs at most limit, without tablets and with TABLETS (1,000) of them, as measured
+// over DURATION (60s). NODES=1 is one node by itself. PROFILES names a folder for profiles of each process, which are taken
+// after the measurement.
+func TestIdle(t *testing.T) {
+	if os.Getenv("IDLE") == "" {
+		t.Skip("minutes, and it means nothing on a busy machine; make idle runs it")
+	}
+	nodes, tablets := number(t, "NODES", 3), number(t, "TABLETS", 1000)
+	during, err := time.ParseDuration(or("DURATION", "60s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := os.Getenv("PROFILES")
+	c := start(t, nodes, folder)
+	for _, count := range []int{0, tablets} {
+		if count > 0 {
+			makeTablets(t, c, count)
+		}
+		atRest(t, c, count)
+		total := measure(t, c, count, during)
+		if total > limit {
+			t.Errorf("%d idle tablets on %d nodes: %.2f%% of a core in all, and %.0f%% is the limit", count, nodes, total, limit)
+		}
+		if folder != "" {
+			takeProfiles(t, c, during)
+		}
+	}
+}
+
+func or(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+func number(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	n, err := strconv.Atoi(or(name, strconv.Itoa(otherwise)))
+	if err != nil || n < 0 {
+		t.Fatalf("%s is no number: %v", name, err)
+	}
+	return n
+}
+
+func start(t *testing.T, nodes int, folder string) *cluster.Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cfg := cluster.Config{Nodes: nodes, Dir: t.TempDir(), TLS: true}
+	if folder != "" {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Env = []string{profiles + "=" + folder}
+	}
+	c, err := cluster.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// makeTablets makes a table of so many tablets. The client is gone afterwards.
+func makeTablets(t *testing.T, c *cluster.Cluster, count int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), settling)
+	defer cancel()
+	db, err := c.Dial(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	began := time.Now()
+	spec := percolator.TableSpec{Name: "t"}
+	for i := 1; i <= count; i++ {
+		if i < count {
+			spec.SplitKeys = append(spec.SplitKeys, fmt.Sprintf("%06d", i))
+		}
+		if len(spec.SplitKeys) < splitsAtOnce && i < count {
+			continue
+		}
+		// A client waits for some seconds; what is half done is gone on with.
+		for err := db.CreateTable(ctx, spec); err != nil; err = db.CreateTable(ctx, spec) {
+			if ctx.Err() != nil {
+				t.Fatal(err)
+			}
+		}
+		spec.SplitKeys = nil
+	}
+	t.Logf("%d tablets made in %v", count, time.Since(began).Round(100*time.Millisecond))
+}
+
+// atRest waits until every tablet has a replica on each node, one of them a leader, none of them is ticked, and nothing of
+// that has changed for a while.
+func atRest(t *testing.T, c *cluster.Cluster, tablets int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), settling)
+	defer cancel()
+	tick := time.NewTicker(pollRest)
+	defer tick.Stop()
+	var before standing
+	began := time.Now()
+	for since := began; ; {
+		now, err := stand(ctx, c)
+		switch {
+		case err != nil || now != before || !now.still(tablets, len(c.Nodes())):
+			since = time.Now()
+		case time.Since(since) >= calm:
+			t.Logf("at rest after %v: %+v", time.Since(began).Round(time.Second), now)
+			return
+		}
+		before = now
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%d tablets are not at rest: %+v, %v", tablets, now, err)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package idle_test
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/pprof"
+	"syscall"
+	"testing"
+
+	"github.com/percolator-go/percolator/test/cluster"
+)
+
+// profiles is the folder that a node writes its profiles into, in the node's environment.
+const profiles = "PERCOLATOR_TEST_IDLE_PROFILES"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(profiles); dir != "" {
+		_ = os.Unsetenv(profiles) // a node refuses settings that it does not know
+		profile(dir)
+	}
+	cluster.Main(nil)
+	os.Exit(m.Run())
+}
+
+// profile has this process, a node, write a profile of its processor time from SIGUSR1 to SIGUSR2, and then one of its heap
+// and its goroutines. Waiting for signals costs nothing.
+func profile(dir string) {
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGUSR1, syscall.SIGUSR2)
+	go func() { // ends with the process
+		var cpu *os.File
+		for s := range heard {
+			switch {
+			case s == syscall.SIGUSR1 && cpu == nil:
+				if cpu = create(dir, "cpu"); pprof.StartCPUProfile(cpu) != nil {
+					cpu = nil
+				}
+			case s == syscall.SIGUSR2 && cpu != nil:
+				pprof.StopCPUProfile()
+				_ = cpu.Close()
+				cpu = nil
+				for _, kind := range []string{"heap", "goroutine"} {
+					f := create(dir, kind)
+					_ = pprof.Lookup(kind).WriteTo(f, 0)
+					_ = f.Close()
+				}
+			}
+		}
+	}()
+}
+
+// create makes the file of a profile, named after the process, anew.
+func create(dir, kind string) *os.File {
+	f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d.pprof", kind, os.Getpid())))
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
