@@ -21,8 +21,9 @@ import (
 // may block and must not do so on a tablet's goroutine. Reports have an actor of their own: they wait for meta, and meta
 // may wait to be started.
 type host struct {
-	n            *Node
-	pid, reports *actor.PID
+	n       *Node
+	pid     *actor.PID
+	reports *reports
 
 	mu       sync.Mutex
 	starting map[uint64]bool   // tablets of the start that do not lead yet
@@ -42,14 +43,13 @@ type failedTablet struct {
 	id  uint64
 	err error
 }
-type reportTablet struct{ descriptor *pb.TabletDescriptor }
 
 func newHost(n *Node) *host {
 	h := &host{
 		n: n, starting: map[uint64]bool{}, failed: map[uint64]error{}, reopens: map[uint64]int{}, all: make(chan struct{}),
 	}
 	h.pid = n.system.Root.Spawn(actor.PropsFromFunc(h.receive))
-	h.reports = n.system.Root.Spawn(actor.PropsFromFunc(h.report))
+	h.reports = newReports(n.system.Root, h.report)
 	return h
 }
 
@@ -67,17 +67,12 @@ func (h *host) start(id uint64) {
 	h.n.replicas.SplitApplied(id)
 }
 
-// report is the actor that writes into meta what tablets say of themselves.
-func (h *host) report(c actor.Context) {
-	m, ok := c.Message().(*reportTablet)
-	if !ok {
-		return
-	}
+// report writes into meta what a tablet says of itself.
+func (h *host) report(d *pb.TabletDescriptor) {
 	ctx, cancel := context.WithTimeout(h.n.life, reportTimeout)
 	defer cancel()
-	if err := h.n.meta.Report(ctx, m.descriptor); err != nil && h.n.life.Err() == nil {
-		h.n.cfg.Logger.Warn("a tablet could not be reported to meta; its next start repeats it",
-			"tablet", m.descriptor.TabletId, "error", err)
+	if err := h.n.meta.Report(ctx, d); err != nil && h.n.life.Err() == nil {
+		h.n.cfg.Logger.Warn("a tablet could not be reported to meta; its next start repeats it", "tablet", d.TabletId, "error", err)
 	}
 }
 
@@ -125,7 +120,7 @@ func (h *host) SplitApplied(left, right *pb.TabletDescriptor) {
 	h.n.router.Update(left)
 	h.n.router.Update(right)
 	h.n.replicas.SplitApplied(right.TabletId)
-	h.n.system.Root.Send(h.reports, &reportTablet{left})
+	h.reports.add(left)
 }
 
 // Leading implements tablet.Host.
@@ -135,7 +130,7 @@ func (h *host) Leading(d *pb.TabletDescriptor) {
 	if d.TabletId == cluster.MetaTablet {
 		h.n.changes.wake()
 	}
-	h.n.system.Root.Send(h.reports, &reportTablet{d})
+	h.reports.add(d)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.failed, d.TabletId)
@@ -162,7 +157,7 @@ func (h *host) Following(id, node uint64) {
 func (h *host) Changed(d *pb.TabletDescriptor) {
 	h.n.router.Update(d)
 	if h.n.router.Leader(d.TabletId) == h.n.identity.NodeID {
-		h.n.system.Root.Send(h.reports, &reportTablet{d})
+		h.reports.add(d)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/gossip"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -218,10 +219,11 @@ func (e *entrance) serveEarly() {
 	if e.listen == nil {
 		return
 	}
-	opts := []grpc.ServerOption{grpc.MaxConcurrentStreams(64), grpc.MaxRecvMsgSize(1 << 20), grpc.WaitForHandlers(true)}
+	cfg := rpc.ServerConfig{MaxStreams: 64, Logger: e.cfg.Logger}
 	if e.files != nil {
-		opts = append(opts, grpc.Creds(credentials.NewTLS(e.files.Server(certs.Node))))
+		cfg.TLS = e.files.Server(certs.Node)
 	}
+	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20))
 	e.early, e.earlyServed = grpc.NewServer(opts...), make(chan error, 1)
 	pb.RegisterMembershipServer(e.early, e.door)
 	l := e.listen.view()

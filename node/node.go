@@ -281,7 +281,7 @@ func (n *Node) stop() error {
 	}
 	if n.host != nil {
 		add(n.system.Root.StopFuture(n.host.pid).Wait())
-		add(n.system.Root.StopFuture(n.host.reports).Wait())
+		add(n.host.reports.stop())
 	}
 	if n.replicas != nil {
 		n.replicas.Close()
