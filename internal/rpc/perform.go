@@ -52,7 +52,7 @@ func (o *operations) expects(req *pb.TabletRequest) int {
 
 // firstWindow is how many operations are under way at once on a stream that is new, or has just had one refused. Each answer
 // makes it one more, so that it doubles in the time that one takes.
-const firstWindow = 32
+const firstWindow = 4
 
 // learn notes what an answer takes, and whether that was expected.
 func (o *operations) learn(k kind, bytes int, expected bool) {
