@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -226,9 +227,12 @@ func (e *entrance) serveEarly() {
 	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20))
 	e.early, e.earlyServed = grpc.NewServer(opts...), make(chan error, 1)
 	pb.RegisterMembershipServer(e.early, e.door)
-	l := e.listen.view()
+	l := netutil.LimitListener(e.listen.view(), maxEarlyConns)
 	go func() { e.earlyServed <- e.early.Serve(l) }() // joined by takeOver
 }
+
+// maxEarlyConns bounds the connections to a node that does not serve yet.
+const maxEarlyConns = 256
 
 // takeOver ends the early server; the listener is that of the server that follows, which must register the door. nil: there
 // is no address.
