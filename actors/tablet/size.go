@@ -19,6 +19,7 @@ import (
 // in pieces.
 type sizing struct {
 	churn  uint64 // bytes put and deleted since the last measurement
+	grown  int64  // bytes put less bytes deleted, whatever was measured meanwhile
 	value  uint64 // bytes of a value, on average, for deletions
 	halved bool   // half is known
 	half   string // the row that halves the measured size; empty: there is none
@@ -30,7 +31,7 @@ type measuring struct {
 	place   store.WeighPlace
 	weights []store.Weight
 	step    uint64 // bytes a weight
-	began   uint64 // what was counted then
+	began   int64  // grown when it began
 }
 
 const (
@@ -50,10 +51,12 @@ func (t *Tablet) countBytes(f *wire.Effect) {
 	s, key, value := &t.sizing, uint64(len(f.Key)), uint64(len(f.Value))
 	if f.Delete {
 		t.bytes -= min(t.bytes, key)
+		s.grown -= int64(key)
 		s.churn += key + s.value
 		return
 	}
 	t.bytes += key + value
+	s.grown += int64(key + value)
 	s.churn += key + value
 	s.value += (value - min(value, s.value)) / valueShare
 	s.value -= (s.value - min(value, s.value)) / valueShare
@@ -67,7 +70,7 @@ func (t *Tablet) size(above uint64) uint64 {
 	s := &t.sizing
 	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) || above != 0 && t.bytes >= above && !s.halved
 	if due && t.leading && t.failed == nil && s.run == nil {
-		s.run = &measuring{step: weighStep, began: t.bytes}
+		s.run = &measuring{step: weighStep, began: s.grown}
 		t.reader.submit(&weighJob{tablet: t, of: s.run, span: tableSpans(t.descriptor)[0], step: weighStep})
 	}
 	return t.bytes
@@ -134,7 +137,7 @@ func (t *Tablet) onWeighed(m *weighed) {
 		return
 	}
 	p := t.newProposal()
-	p.command.Sized = &wire.Sized{Bytes: total + t.bytes - min(t.bytes, r.began) + t.waitingBytes()}
+	p.command.Sized = &wire.Sized{Bytes: uint64(max(int64(total)+s.grown-r.began, 0)) + t.waitingBytes()}
 	t.propose(p)
 	t.ready()
 }
