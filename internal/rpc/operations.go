@@ -31,8 +31,8 @@ type operations struct {
 	later  []task        // refused for want of memory: done once there is as much as they need
 	serves bool          // a worker sees to later
 	wake   chan struct{} // capacity 1: there is something in ready
-	flying int           // operations under way
-	window int           // and at most so many: what turns out to need more memory is done in vain first
+	flying int           // reads under way
+	window int           // and at most so many: see firstWindow
 	calm   chan struct{} // capacity 1: later, or flying, is less than it was
 }
 
@@ -115,7 +115,7 @@ func (o *operations) read() {
 			if op == nil || op.Request == nil {
 				continue
 			}
-			if !o.calmed() {
+			if !o.calmed(kindOf(op.Request)) {
 				return
 			}
 			hold, ok := o.share.wait(o.taking, o.expects(op.Request))

@@ -50,19 +50,25 @@ func (o *operations) expects(req *pb.TabletRequest) int {
 	return o.expect[kindOf(req)]
 }
 
-// firstWindow is how many operations are under way at once on a stream that is new, or has just had one refused. Each answer
-// makes it one more, so that it doubles in the time that one takes.
-const firstWindow = 4
+// firstWindow is how many reads are under way at once on a stream that is new, or has just had one refused: what turns out to
+// need more memory is done in vain first. Each answer makes it one more, so that it doubles in the time that one takes. Reads
+// that wait for something of their own must not hold up the others for long: after overdue, one more goes on.
+const (
+	firstWindow = 32
+	overdue     = 20 * time.Millisecond
+)
 
 // learn notes what an answer takes, and whether that was expected.
 func (o *operations) learn(k kind, bytes int, expected bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.flying--
-	if o.window++; !expected {
-		o.window = firstWindow
+	if k != mutations {
+		o.flying--
+		if o.window++; !expected {
+			o.window = firstWindow
+		}
+		signal(o.calm)
 	}
-	signal(o.calm)
 	e := o.expect[k]
 	o.expect[k] = min(max(bytes, e-e/answersDecay, firstAnswer[k]), o.share.largest())
 }
@@ -99,11 +105,15 @@ func (o *operations) perform(t task) {
 // maxLater is how many postponed operations a stream may have and still be read: those that are under way then may follow.
 const maxLater = 64
 
-// calmed waits until one more operation may be under way; false when no more work is taken.
-func (o *operations) calmed() bool {
-	for {
+// calmed waits until one more operation of the kind may be under way; false when no more work is taken.
+func (o *operations) calmed(k kind) bool {
+	if k == mutations { // what they answer is small: none is done in vain
+		return o.taking.Err() == nil
+	}
+	var late <-chan time.Time
+	for patient := true; ; {
 		o.mu.Lock()
-		may := len(o.later) < maxLater && o.flying < o.window
+		may := len(o.later) < maxLater && (o.flying < o.window || !patient)
 		if may {
 			o.flying++
 		}
@@ -111,8 +121,15 @@ func (o *operations) calmed() bool {
 		if may {
 			return true
 		}
+		if late == nil {
+			timer := time.NewTimer(overdue)
+			defer timer.Stop()
+			late = timer.C
+		}
 		select {
 		case <-o.calm:
+		case <-late:
+			patient = false
 		case <-o.taking.Done():
 			return false
 		}
@@ -140,7 +157,9 @@ func (o *operations) serveLater() {
 		o.serves = true
 		t := o.later[0]
 		o.later = o.later[1:]
-		o.flying++
+		if kindOf(t.Request) != mutations {
+			o.flying++
+		}
 		o.mu.Unlock()
 		signal(o.calm)
 		hold, ok := o.share.wait(o.taking, t.needs)
