@@ -234,6 +234,7 @@ func (t *Tablet) lead() {
 		return
 	}
 	t.leading = true
+	t.rollbacks = rollbacks{}
 	t.collection = newCollection()
 	t.beginPass()
 	t.servedTerm.Store(t.term)

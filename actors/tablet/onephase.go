@@ -159,6 +159,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 		e.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changed its leader in between; try again", e.id))
 		return
 	}
+	e.rollbacks.took(commitTS)
 	result, muts, err := mvcc.OnePhaseCommit(e.view, o.request, commitTS, e.cfg.Limits)
 	if err != nil {
 		if answer := invalid(err); answer != nil {

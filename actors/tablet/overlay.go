@@ -169,6 +169,9 @@ func (v evalView) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
 	if m, ok := v.tablet.overlay.get(mvcc.GroupRollback, c, start); ok {
 		return !m.Delete, nil
 	}
+	if v.tablet.rollbacks.none(start) {
+		return false, nil
+	}
 	return v.Snap.RolledBack(c, start)
 }
 

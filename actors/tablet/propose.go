@@ -101,6 +101,7 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 			return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id, err)
 		}
 		e.overlay.add(p.number, muts[i:i+1])
+		e.rollbacks.evaluated(&muts[i])
 	}
 	p.muts = append(p.muts, muts...)
 	p.command.Effects = append(p.command.Effects, f.wires...)

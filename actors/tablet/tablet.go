@@ -140,6 +140,7 @@ type Tablet struct {
 	locks   *lockTable
 	overlay *overlay
 	notify  *notifyIndex
+	rollbacks
 	scratch []mvcc.Garbage // noteGarbage's
 	// collection is what this leader deletes of history.
 	collection collection
