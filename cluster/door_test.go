@@ -367,7 +367,9 @@ func (s *street) burn(h *house) {
 	}
 	for _, other := range s.houses {
 		other.life.RLock()
+		other.self.mu.Lock() // it may be giving a promise
 		waits := other.self.record.Promised == own.NodeID
+		other.self.mu.Unlock()
 		other.life.RUnlock()
 		if waits {
 			return

@@ -110,7 +110,7 @@ func (o *operations) calmed(k kind) bool {
 	if k == mutations { // what they answer is small: none is done in vain
 		return o.taking.Err() == nil
 	}
-	var late <-chan time.Time
+	var late *time.Timer // made when something is waited for
 	for patient := true; ; {
 		o.mu.Lock()
 		may := len(o.later) < maxLater && (o.flying < o.window || !patient)
@@ -122,13 +122,11 @@ func (o *operations) calmed(k kind) bool {
 			return true
 		}
 		if late == nil {
-			timer := time.NewTimer(overdue)
-			defer timer.Stop()
-			late = timer.C
+			late = time.NewTimer(overdue) // not stopped: there is nothing to free
 		}
 		select {
 		case <-o.calm:
-		case <-late:
+		case <-late.C:
 			patient = false
 		case <-o.taking.Done():
 			return false
