@@ -292,7 +292,7 @@ func (c *Cluster) compare(ctx context.Context) (n int, err error) {
 		if len(d.Replicas) < 2 {
 			continue
 		}
-		if err := c.compareOne(ctx, d.TabletId); err != nil {
+		if err := c.compareOne(ctx, d); err != nil {
 			errs = append(errs, fmt.Errorf("simtest: tablet %d: %w", d.TabletId, err))
 		}
 		n++
@@ -301,7 +301,7 @@ func (c *Cluster) compare(ctx context.Context) (n int, err error) {
 }
 
 // compareOne asks until an answer is about all replicas: one may have been away.
-func (c *Cluster) compareOne(ctx context.Context, tablet uint64) error {
+func (c *Cluster) compareOne(ctx context.Context, d *pb.TabletDescriptor) error {
 	var last error
 	for {
 		for _, m := range c.list() {
@@ -309,7 +309,7 @@ func (c *Cluster) compareOne(ctx context.Context, tablet uint64) error {
 			if l == nil {
 				continue
 			}
-			r, err := l.transport.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
+			r, err := l.transport.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId})
 			whole := err == nil
 			for _, replica := range r.GetReplicas() {
 				whole = whole && replica.Error == ""
@@ -318,7 +318,7 @@ func (c *Cluster) compareOne(ctx context.Context, tablet uint64) error {
 			case whole && r.Equal:
 				return nil
 			case whole:
-				return fmt.Errorf("its replicas differ: %v", r.Replicas)
+				return fmt.Errorf("its replicas differ: %v%s", r.Replicas, c.differences(ctx, d))
 			}
 			if last = err; err == nil {
 				last = fmt.Errorf("not all replicas could be compared: %v", r.Replicas)
