@@ -51,7 +51,9 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		err = t.applyConfChange(a, e)
 	case len(e.Data) > 0:
 		err = t.applyCommand(batch, a, e)
-	case a.term == t.term && t.matched < len(t.inflight): // raft has put this in the place of a change that it refused
+	case a.term == t.term && t.matched < len(t.inflight) && t.inflight[t.matched].conf != nil:
+		// Raft has put this in the place of a change that it refused. It puts nothing in the place of other proposals: the entry
+		// with which a leadership begins is no answer to the first of them.
 		a.proposal, a.dropped = t.inflight[t.matched], true
 		t.matched++
 	}

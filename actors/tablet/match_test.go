@@ -1,0 +1,65 @@
+package tablet
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// TestEmptyEntryIsNoProposal: an empty entry of the own term takes the place of a refused change of the replicas, and of
+// nothing else. Each entry that follows is that of its own proposal: were they counted one off, this replica would write what
+// another entry says, and differ from the others.
+func TestEmptyEntryIsNoProposal(t *testing.T) {
+	const id, term = 9, 7
+	r := newRig(t, store.Options{InMemory: true})
+	b := &store.Batch{}
+	Bootstrap(b, &pb.TabletDescriptor{TabletId: id, Epoch: 1, StartTable: 16, EndTable: 16}, 1)
+	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
+		t.Fatal(err)
+	}
+	leader := newTablet(r.system, r.store, r.logs, r.readers, id, r, Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)})
+	if err := leader.open(); err != nil {
+		t.Fatal(err)
+	}
+	leader.term, leader.self = term, r.system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
+	index := uint64(store.InitialIndex)
+	apply := func(command *wire.Command) *applied {
+		t.Helper()
+		index++
+		e := &raftpb.Entry{Index: &index, Term: proto.Uint64(term)}
+		if command != nil {
+			var err error
+			if e.Data, err = proto.Marshal(command); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := &applied{index: index, term: term}
+		if err := leader.applyEntry(a, e); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	first, change, last := leader.newProposal(), leader.newProposal(), leader.newProposal()
+	change.conf = &raftpb.ConfChangeV2{}
+	leader.inflight = []*proposal{first, change, last}
+	if a := apply(nil); a.proposal != nil || a.dropped {
+		t.Errorf("the first entry of a leadership passes for proposal %d, dropped", a.proposal.number)
+	}
+	if a := apply(first.command); a.proposal != first || a.dropped {
+		t.Errorf("the entry of proposal 1 passes for %+v", a.proposal)
+	}
+	if a := apply(nil); a.proposal != change || !a.dropped {
+		t.Errorf("in the place of a refused change: %+v, dropped: %v", a.proposal, a.dropped)
+	}
+	if a := apply(last.command); a.proposal != last || a.dropped {
+		t.Errorf("the entry of proposal 3 passes for %+v", a.proposal)
+	}
+}
