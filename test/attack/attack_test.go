@@ -13,6 +13,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/test/cluster"
+	"github.com/percolator-go/percolator/test/cluster/clustertest"
 )
 
 const (
@@ -69,18 +70,7 @@ func start(t *testing.T) *target {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	c, err := cluster.New(cluster.Config{Nodes: 3, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := c.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	c := clustertest.Start(ctx, t, cluster.Config{Nodes: 3})
 	db, err := c.Dial(ctx)
 	if err != nil {
 		t.Fatal(err)

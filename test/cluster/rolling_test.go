@@ -10,6 +10,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/test/cluster"
+	"github.com/percolator-go/percolator/test/cluster/clustertest"
 )
 
 // TestTerminatedInTurn: three processes under writes; each gets SIGTERM in turn, ends with exit code 0 within 30 s, and is
@@ -17,18 +18,7 @@ import (
 func TestTerminatedInTurn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	c, err := cluster.New(cluster.Config{Nodes: 3, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := c.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	c := clustertest.Start(ctx, t, cluster.Config{Nodes: 3})
 	db, err := c.Dial(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/test/cluster"
+	"github.com/percolator-go/percolator/test/cluster/clustertest"
 )
 
 const (
@@ -69,19 +70,7 @@ func start(ctx context.Context, t *testing.T, cfg cluster.Config) (*cluster.Clus
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cfg.Dir = t.TempDir()
-	c, err := cluster.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := c.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	c := clustertest.Start(ctx, t, cfg)
 	addrs := []string{c.Node(0).Listen, c.Node(1).Listen, c.Node(2).Listen}
 	db, err := percolator.Dial(ctx, addrs, c.ClientConfig())
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/test/cluster"
+	"github.com/percolator-go/percolator/test/cluster/clustertest"
 )
 
 const (
@@ -73,26 +74,14 @@ func start(t *testing.T, nodes int, folder string) *cluster.Cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cfg := cluster.Config{Nodes: nodes, Dir: t.TempDir(), TLS: true}
+	cfg := cluster.Config{Nodes: nodes, TLS: true}
 	if folder != "" {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		cfg.Env = []string{profiles + "=" + folder}
 	}
-	c, err := cluster.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := c.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return clustertest.Start(ctx, t, cfg)
 }
 
 // makeTablets makes a table of so many tablets. The client is gone afterwards.
