@@ -31,8 +31,8 @@ func (o *census) get(ctx context.Context, age time.Duration) ([]*pb.StatusRespon
 	return o.take(ctx, true, func(uint64, int64, time.Time, time.Time) {})
 }
 
-// take asks all nodes now; leading: see NodeStatusRequest. saw is told what each one's clock has shown, on any goroutine, and between which times of this
-// node's.
+// take asks all nodes now; leading: see NodeStatusRequest. saw is told, on any goroutine, what each one's clock has shown, and
+// between which times of this node's.
 func (o *census) take(ctx context.Context, leading bool, saw func(node uint64, unixMs int64, began, ended time.Time)) ([]*pb.StatusResponse, error) {
 	now := time.Now()
 	all := o.ask(ctx, leading, saw)
