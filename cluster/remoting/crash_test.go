@@ -101,20 +101,11 @@ func changed(t *testing.T, change func(*remote.MessageBatch)) *remote.RemoteMess
 	return batch(b)
 }
 
-// What is known to end a process that uses the library as it is, and what would harm a node, is refused and counted. The
-// process lives on and serves a proper node.
-func TestHostileNode(t *testing.T) {
-	dir := folder(t)
-	a, b := pair(t, dir)
-	a.asks(2)
-	files, err := certs.Open(certs.NodeSource(dir), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := attack(t, b.addr, files.Peer())
-	pid := &actor.PID{Address: b.addr, Id: "peers"}
+// hostile are streams that are to be refused, by what is wrong with them.
+func hostile(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
+	t.Helper()
 	first := proper(t).Envelopes[0]
-	streams := map[string][]*remote.RemoteMessage{
+	return map[string][]*remote.RemoteMessage{
 		"unknown type":          {connect(), changed(t, func(m *remote.MessageBatch) { m.TypeNames[0] = "no.such.Type" })},
 		"type of another use":   {connect(), batch(to(t, "peers", &remote.ActorPidRequest{Name: "x", Kind: "y"}))},
 		"type index too high":   {connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].TypeId = 7 })},
@@ -150,8 +141,22 @@ func TestHostileNode(t *testing.T) {
 		"disconnect":            {connect(), {MessageType: &remote.RemoteMessage_DisconnectRequest{DisconnectRequest: &remote.DisconnectRequest{}}}},
 		"nothing":               {{}},
 	}
+}
+
+// What is known to end a process that uses the library as it is, and what would harm a node, is refused and counted. The
+// process lives on and serves a proper node.
+func TestHostileNode(t *testing.T) {
+	dir := folder(t)
+	a, b := pair(t, dir)
+	a.asks(2)
+	files, err := certs.Open(certs.NodeSource(dir), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := attack(t, b.addr, files.Peer())
+	pid := &actor.PID{Address: b.addr, Id: "peers"}
 	refused := b.stats().Refused
-	for name, messages := range streams {
+	for name, messages := range hostile(t, pid) {
 		if err := x.sends(messages...); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "refused") {
 			t.Fatalf("HOSTILE: %s: %v", name, err)
 		}
