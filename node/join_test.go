@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
 	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/ports"
 )
 
 // joiner opens nodes that join by the real door and gossip; only what nodes send each other later goes through memory.
@@ -251,12 +251,11 @@ func TestWaitingNode(t *testing.T) {
 // freeAddr is an address that nobody had a moment ago.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := ports.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return addr
 }
 
 func get(t *testing.T, url string) string {

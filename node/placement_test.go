@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
@@ -296,11 +297,34 @@ func TestReplacesALostNode(t *testing.T) {
 		return err == nil && r.layout().tablets[id].GetNodeId() == to
 	})
 	r.add()
-	from := s.NodeId
+	r.ordersMove(ctx, operator, id)
+}
+
+// ordersMove orders a replica of a tablet from one of its nodes to one that has none, and waits until that is so. Balance
+// may have been faster with another replica: then the order is refused, and another is given.
+func (r *rig) ordersMove(ctx context.Context, operator txn.Transport, id uint64) {
+	r.t.Helper()
+	order := &pb.MoveTabletRequest{TabletId: id}
 	r.until(ctx, "the ordered move is made", func() bool {
-		_, err := operator.MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: id, FromNode: from, ToNode: r.id(4)})
 		have := r.layout().tablets[id].GetTablet()
-		return err != nil && wire.ReplicaOn(have, r.id(4)) != nil && wire.ReplicaOn(have, from) == nil
+		if order.ToNode != 0 {
+			if wire.ReplicaOn(have, order.ToNode) != nil && wire.ReplicaOn(have, order.FromNode) == nil {
+				return true
+			}
+			if _, err := operator.MoveTablet(ctx, order); err == nil {
+				return false
+			}
+		}
+		if len(have.GetReplicas()) != 3 { // a move is under way
+			return false
+		}
+		order = &pb.MoveTabletRequest{TabletId: id, FromNode: have.Replicas[0].NodeId}
+		for i, n := range r.nodes {
+			if n != nil && wire.ReplicaOn(have, r.id(i)) == nil {
+				order.ToNode = r.id(i)
+			}
+		}
+		return false
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -14,6 +13,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/test/disk"
+	"github.com/percolator-go/percolator/test/ports"
 )
 
 // Config is what a cluster is made with.
@@ -56,7 +56,7 @@ func (c *Cluster) prepare() (err error) {
 		if c.hosts, err = NewHosts(count); err != nil {
 			return err
 		}
-	} else if c.base, err = freePorts(count); err != nil {
+	} else if c.base, err = ports.Run(count * portsEach); err != nil {
 		return err
 	}
 	for i := range count {
@@ -86,27 +86,6 @@ func (c *Cluster) addr(i, offset int) string {
 		host, port = c.hosts.Addr(i), 7800+offset
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port))
-}
-
-// freePorts finds a run of ports that are free now, below the range that the kernel hands out by itself.
-func freePorts(nodes int) (base int, err error) {
-	for base = 20000 + os.Getpid()%200*40; base < 32000; base += nodes * portsEach {
-		if err = free(base, nodes*portsEach); err == nil {
-			return base, nil
-		}
-	}
-	return 0, fmt.Errorf("cluster: no free ports: %w", err)
-}
-
-func free(base, count int) error {
-	for port := base; port < base+count; port++ {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			return err
-		}
-		_ = l.Close()
-	}
-	return nil
 }
 
 // args is a node's command line.

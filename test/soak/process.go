@@ -57,11 +57,21 @@ func spawn(o order, log *os.File) (*process, error) {
 	}()
 	line, err := p.hear(startTimeout)
 	if err != nil {
-		return nil, errors.Join(err, p.kill())
+		return nil, errors.Join(err, lastWords(log.Name()), p.kill())
 	}
 	p.took = time.Since(began)
 	p.http = strings.TrimPrefix(line, "ready ")
 	return p, nil
+}
+
+// lastWords are the last lines of a log, as an error.
+func lastWords(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	const enough = 2000 // bytes
+	return fmt.Errorf("%s ends with: %s", file, text[max(0, len(text)-enough):])
 }
 
 // hear returns the child's next line.

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/test/ports"
 )
 
 // options say how a run goes.
@@ -86,12 +86,7 @@ func begin(ctx context.Context, o options) (*soak, error) {
 		return nil, err
 	}
 	// One address for all lives of the node: clients find it again.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	s.listen = l.Addr().String()
-	if err := l.Close(); err != nil {
+	if s.listen, err = ports.Addr(); err != nil {
 		return nil, err
 	}
 	if err := s.start(); err != nil {
