@@ -1,0 +1,108 @@
+package oracle
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/leaktest"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// fakeMeta is a meta tablet: a mark and a term, and a gate that holds its answers back.
+type fakeMeta struct {
+	mu        sync.Mutex
+	term      uint64
+	mark      uint64
+	asked     int
+	alone     bool // the only voter
+	confirmed int
+	err       error
+	gate      chan struct{} // nil: answers at once
+}
+
+func (f *fakeMeta) Mark(raiseTo uint64, then func(term, mark uint64, err error)) {
+	f.mu.Lock()
+	f.asked++
+	f.mark = max(f.mark, raiseTo)
+	term, mark, err, gate := f.term, f.mark, f.err, f.gate
+	f.mu.Unlock()
+	if gate == nil {
+		then(term, mark, err)
+		return
+	}
+	go func() {
+		<-gate
+		then(term, mark, err)
+	}()
+}
+
+// Confirmed confirms at once if alone is set: a meta tablet with one voter.
+func (f *fakeMeta) Confirmed() (term, mark uint64, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.confirmed++
+	return f.term, f.mark, f.alone
+}
+
+func (f *fakeMeta) change(fn func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fn()
+}
+
+// clock is a wall clock that a test moves, also back.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func start(t *testing.T, meta *fakeMeta, c *clock) *Oracle {
+	t.Helper()
+	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
+	o, err := Spawn(system, meta, Config{Clock: c.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := o.Stop(); err != nil {
+			t.Error(err)
+		}
+		system.Shutdown()
+	})
+	return o
+}
+
+func take(t *testing.T, o *Oracle, n uint32) mvcc.Timestamp {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	r, err := o.Port().Ask(ctx, &pb.TimestampsRequest{Count: n}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Count != n {
+		t.Fatalf("%d timestamps of %d", r.Count, n)
+	}
+	return mvcc.Timestamp(r.First)
+}
+
+func at(year int) *clock { return &clock{now: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)} }

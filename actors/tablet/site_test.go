@@ -1,0 +1,265 @@
+package tablet
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// site is a store with its log actor, without tablets.
+type site struct {
+	t      *testing.T
+	dir    string
+	store  *store.Store
+	system *actor.ActorSystem
+	logs   *LogActor
+	free   uint64 // the store's watermark; 0: a low one
+}
+
+func newSite(t *testing.T, dir string) *site {
+	t.Helper()
+	s := &site{t: t, dir: dir}
+	s.open()
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *site) open() {
+	s.t.Helper()
+	var err error
+	s.store, err = store.Open(store.Options{Dir: s.dir, InMemory: s.dir == "", MinFreeBytes: max(s.free, 1<<20), MemTableSize: 16 << 20, ReclaimInterval: -1})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.system = actorkit.NewSystem(slog.New(slog.DiscardHandler))
+	s.logs = SpawnLog(s.system, s.store.LogWriter(), actorkit.BatchConfig{}, slog.New(slog.DiscardHandler))
+}
+
+func (s *site) close() {
+	if err := s.logs.Stop(); err != nil {
+		s.t.Error(err)
+	}
+	if err := s.store.Close(); err != nil {
+		s.t.Error(err)
+	}
+	s.system.Shutdown()
+}
+
+// reopen is what a crash and a restart are for what was committed.
+func (s *site) reopen() {
+	s.t.Helper()
+	s.close()
+	s.open()
+}
+
+func (s *site) commit(fill func(b *store.Batch)) {
+	s.t.Helper()
+	b := &store.Batch{}
+	fill(b)
+	if err := s.logs.commit(b); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// contents are all entries of the rows.
+func (s *site) contents(d *pb.TabletDescriptor) (out []string) {
+	s.t.Helper()
+	snap := s.store.Snap()
+	defer snap.Close()
+	err := snap.Cursor(rowsOf(d)).Each(func(key, value []byte) bool {
+		out = append(out, fmt.Sprintf("%q=%q", key, value[:min(len(value), 16)]))
+		return true
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+const (
+	sentTablet  = 7
+	sentReplica = 2
+	hereNode    = 20
+)
+
+func sentDescriptor() *pb.TabletDescriptor {
+	return &pb.TabletDescriptor{
+		TabletId: sentTablet, Epoch: 4, StartTable: 16, StartRow: []byte("b"), EndTable: 17, EndRow: []byte("n"),
+		Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 10}, {ReplicaId: sentReplica, NodeId: hereNode, Learner: true}}, NextReplicaId: 3,
+	}
+}
+
+// groupEntry is an entry of the group, whatever it means: snapshots do not look inside.
+func groupEntry(g mvcc.Group, table mvcc.TableID, row, value string) store.Entry {
+	c := mvcc.Cell{Table: table, Row: row, Column: "c"}
+	return store.Entry{Key: store.AppendKey(nil, g, c, 9), Value: []byte(value)}
+}
+
+var allGroups = []mvcc.Group{
+	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupRollback, mvcc.GroupNotify, mvcc.GroupIntent, mvcc.GroupRaw,
+}
+
+// newSource is a store with a leader's replica: entries of every group inside its range, and some outside.
+func newSource(t *testing.T, d *pb.TabletDescriptor) *site {
+	s := newSite(t, "")
+	conf, err := proto.Marshal(&raftpb.ConfState{Voters: []uint64{1}, Learners: []uint64{sentReplica}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := proto.Marshal(&wire.TabletState{
+		Tablet: d, Bound: 5, Safepoint: 4, Catalogue: &pb.Catalogue{Version: 3}, ReplicaId: 1, ConfState: conf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.commit(func(b *store.Batch) {
+		b.PutTabletState(sentTablet, state)
+		b.PutApplied(sentTablet, store.Applied{Index: 40, Term: 6, Epoch: d.Epoch, Bytes: 4711})
+		for _, g := range allGroups {
+			for _, row := range []string{"a", "b", "m", "n", "z"} {
+				for table := mvcc.TableID(16); table < 18; table++ {
+					e := groupEntry(g, table, row, fmt.Sprintf("%c.%d.%s", g, table, row))
+					b.Put(e.Key, e.Value)
+				}
+			}
+		}
+		long := groupEntry(mvcc.GroupData, 16, "long", string(bytes.Repeat([]byte("x"), 2<<20)))
+		b.Put(long.Key, long.Value)
+	})
+	return s
+}
+
+// job is a snapshot's sending, with its end.
+func (s *site) job() (*snapshotJob, chan error) {
+	end := make(chan error, 1)
+	m := &raftpb.Message{
+		Type: raftpb.MsgSnap.Enum(), From: proto.Uint64(1), To: proto.Uint64(sentReplica), Term: proto.Uint64(6),
+		Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: proto.Uint64(38), Term: proto.Uint64(6)}},
+	}
+	return &snapshotJob{
+		store: s.store, id: sentTablet, to: sentReplica, node: hereNode, message: m, index: 38, done: func(err error) { end <- err },
+	}, end
+}
+
+// pieces are those of a snapshot.
+func (s *site) pieces(bytes int) (out []*wire.SnapshotChunk) {
+	s.t.Helper()
+	sender := NewSnapshotSender(func(_ uint64, _ time.Time, c *wire.SnapshotChunk, then func(*wire.SnapshotAnswer, error)) {
+		out = append(out, proto.CloneOf(c))
+		then(&wire.SnapshotAnswer{Next: c.Sequence + 1, Installed: c.Last}, nil)
+	}, SnapshotConfig{PieceBytes: bytes})
+	defer sender.Close()
+	job, end := s.job()
+	if !sender.send(job) {
+		s.t.Fatal("not taken on")
+	}
+	if err := <-end; err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// arrive stages the pieces.
+func (s *site) arrive(pieces []*wire.SnapshotChunk) (*Arrival, error) {
+	a, err := NewArrival(s.store, s.logs, hereNode, pieces[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pieces {
+		done := make(chan error, 1)
+		if err := a.Take(p, func(err error) { done <- err }); err != nil {
+			return nil, err
+		}
+		if err := <-done; err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// old makes this store's replica one that has fallen behind: it has voted, holds what is gone meanwhile, and rows that a
+// split has taken from the tablet since.
+func (s *site) old() *pb.TabletDescriptor {
+	d := sentDescriptor()
+	d.Epoch, d.EndRow = 3, []byte("zz")
+	state, err := proto.Marshal(&wire.TabletState{Tablet: d, Catalogue: &pb.Catalogue{}, ReplicaId: sentReplica})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.commit(func(b *store.Batch) {
+		b.PutTabletState(sentTablet, state)
+		b.PutApplied(sentTablet, store.Applied{Index: 12, Term: 5, Epoch: 3})
+		store.InitialLog(b, sentTablet, store.InitialIndex, store.InitialTerm)
+		for _, g := range allGroups {
+			for _, row := range []string{"bold", "m", "x", "zzz"} {
+				e := groupEntry(g, 17, row, "old")
+				b.Put(e.Key, e.Value)
+			}
+		}
+	})
+	log, err := s.store.OpenLog(sentTablet)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var entries []*raftpb.Entry
+	for i := uint64(store.InitialIndex + 1); i < 30; i++ {
+		entries = append(entries, &raftpb.Entry{Index: proto.Uint64(i), Term: proto.Uint64(5), Data: []byte("e")})
+	}
+	s.commit(func(b *store.Batch) {
+		log.Append(b, entries, &raftpb.HardState{Term: proto.Uint64(9), Vote: proto.Uint64(1), Commit: proto.Uint64(12)})
+	})
+	return d
+}
+
+// checkInstalled compares the replica with what the snapshot was of.
+func (s *site) checkInstalled(want []string) {
+	s.t.Helper()
+	whole := &pb.TabletDescriptor{EndUnbounded: true}
+	inside := s.contents(sentDescriptor())
+	if !slices.Equal(inside, want) {
+		s.t.Fatalf("%d entries in the range, want %d", len(inside), len(want))
+	}
+	for _, e := range s.contents(whole) {
+		if !slices.Contains(want, e) && !bytes.Contains([]byte(e), []byte("zzz")) {
+			s.t.Fatalf("left outside of the range: %s", e)
+		}
+	}
+	c, err := captureSnapshot(s.store, sentTablet)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.snap.Close()
+	if c.applied != (store.Applied{Index: 40, Term: 6, Epoch: 4, Bytes: 4711}) || c.state.ReplicaId != sentReplica || c.state.Bound != 5 ||
+		c.state.Catalogue.GetVersion() != 3 || !slices.Equal(c.conf.Learners, []uint64{sentReplica}) {
+		s.t.Fatalf("installed %v at %v", c.state, c.applied)
+	}
+	if _, ok, _ := c.snap.Installing(sentTablet); ok {
+		s.t.Fatal("the marker is still there")
+	}
+	if ids, err := c.snap.StagedTablets(); len(ids) > 0 || err != nil {
+		s.t.Fatalf("staged entries of %v are left: %v", ids, err)
+	}
+	log, err := s.store.OpenLog(sentTablet)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	first, _ := log.FirstIndex()
+	last, _ := log.LastIndex()
+	hs, _, _ := log.InitialState()
+	if first != 41 || last != 40 || hs.GetCommit() != 40 || hs.GetTerm() != 9 || hs.GetVote() != 1 {
+		s.t.Fatalf("log (%d, %d] with %v", first-1, last, hs)
+	}
+}
