@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
