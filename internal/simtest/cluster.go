@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
@@ -51,6 +52,7 @@ type Cluster struct {
 	done    chan struct{}
 	running sync.WaitGroup
 	events  sync.WaitGroup // those of the schedule
+	over    atomic.Bool    // no process begins any more
 
 	mu       sync.Mutex
 	clients  []*Client

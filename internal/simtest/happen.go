@@ -219,12 +219,3 @@ func (c *Cluster) killUser(ctx context.Context, e Event) {
 		c.fail(err)
 	}
 }
-
-// heal waits for the events to end, starts all nodes, and returns when they serve.
-func (c *Cluster) heal() {
-	c.events.Wait()
-	c.network.heal()
-	for _, m := range c.list() {
-		c.fail(m.start())
-	}
-}

@@ -60,10 +60,10 @@ func (m *machine) up() *life {
 	return l
 }
 
-// start begins a process, unless one runs, and returns when it serves or has died.
+// start begins a process, unless one runs or the simulation is over, and returns when it serves or has died.
 func (m *machine) start() error {
 	m.turn <- struct{}{}
-	if m.life.Load() != nil {
+	if m.life.Load() != nil || m.c.over.Load() {
 		<-m.turn
 		return nil
 	}

@@ -163,7 +163,9 @@ func (s *simulation) run(r *Report) error {
 	var errs []error
 	loads := s.load(ctx, r)
 	s.c.play(ctx, s.o.Schedule)
-	s.c.heal()
+	if err := s.c.heal(); err != nil {
+		return errors.Join(err, loads())
+	}
 	s.c.say("the faults are over")
 	errs = append(errs, loads())
 	ending, cancel := context.WithTimeout(ctx, endPatience)

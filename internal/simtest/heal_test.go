@@ -1,0 +1,42 @@
+package simtest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/percolator-go/percolator/store"
+)
+
+// TestNotHealed: a cluster that has lost two of its three nodes' disks for good does not recover: healing it ends in time, says
+// which nodes are missing, and leaves nothing behind. It once waited for ever.
+func TestNotHealed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Config{Seed: 1, Nodes: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for !c.replicated(t.Context(), 3) {
+			sleep(t.Context(), 100*time.Millisecond)
+		}
+		lost := c.list()[1:]
+		for _, m := range lost {
+			if err := errors.Join(m.crash(), m.store.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, m := range lost {
+			if m.store, err = store.Open(store.Options{InMemory: true, MemTableSize: memTable}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.heal(); !errors.Is(err, errNotHealed) || !strings.Contains(err.Error(), "nodes [1 2] of 3 do not serve") {
+			t.Errorf("it healed: %v", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
