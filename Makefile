@@ -106,8 +106,8 @@ torture: ## all workloads against a cluster of processes under one fault after t
 simtest: ## SEEDS simulated clusters under faults, from SEED on, in virtual time; NODES=5 has five nodes each
 	$(GO) test ./internal/simtest -run '^TestSimulations$$' -timeout 0 -seeds $(SEEDS) -seed $(SEED) -nodes $(or $(NODES),0) $(ARGS)
 
-simtest-broken: ## each deliberately broken build that a simulation can notice must fail one within ten minutes
-	./scripts/simtest-broken $(ARGS)
+simtest-broken: ## each deliberately broken build that a simulation can notice must fail one within ten minutes; SOUND=12: the control, of the sound build
+	SEED=$(SEED) ./scripts/simtest-broken $(ARGS)
 
 webindex-torture: ## the web index on three nodes, which are killed and to which two are added during the load; verified; needs root
 	$(GO) run ./test/torture -faults webindex -duration 60s -seed $(SEED) $(ARGS)
