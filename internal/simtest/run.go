@@ -67,8 +67,9 @@ func (r Report) String() string {
 const (
 	tablets        = 4
 	startPatience  = 2 * time.Minute
-	endPatience    = 2 * time.Minute
-	afterFaults    = 3 * time.Second // for how long the load goes on
+	endPatience    = 2 * time.Minute                                                              // for the ends of the workloads, and for each of what is checked then
+	wholePatience  = startPatience + afterFaults + eventsPatience + servePatience + 5*endPatience // with the time of the faults: for everything
+	afterFaults    = 3 * time.Second                                                              // for how long the load goes on
 	workloadPause  = 60 * time.Millisecond
 	defaultFaults  = 15 * time.Second
 	defaultGap     = 4 * time.Second
@@ -153,7 +154,7 @@ type simulation struct {
 }
 
 func (s *simulation) run(r *Report) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startPatience+s.o.Faults+afterFaults+2*endPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Faults+wholePatience)
 	defer cancel()
 	_, db := s.c.Client(0)
 	if err := s.prepare(ctx, db); err != nil {
@@ -168,16 +169,25 @@ func (s *simulation) run(r *Report) error {
 	}
 	s.c.say("the faults are over")
 	errs = append(errs, loads())
-	ending, cancel := context.WithTimeout(ctx, endPatience)
-	defer cancel()
-	errs = append(errs, named("bank", patient(ending, func() error { return workload.CheckBank(ending, db) })))
-	if !s.o.NoObservers {
-		errs = append(errs, named("counting", patient(ending, func() error { return s.counting.Check(ending, db) })))
+	check := func(name string, holds func(context.Context) error) { // in time of its own: one that waits in vain takes none from the next
+		ctx, cancel := context.WithTimeout(ctx, endPatience)
+		defer cancel()
+		errs = append(errs, named(name, holds(ctx)))
 	}
-	errs = append(errs, named("locks", s.c.released(ending)))
-	n, err := s.c.compare(ending)
-	r.Compared = n
-	return errors.Join(append(errs, err)...)
+	check("bank", func(ctx context.Context) error {
+		return patient(ctx, func() error { return workload.CheckBank(ctx, db) })
+	})
+	if !s.o.NoObservers {
+		check("counting", func(ctx context.Context) error {
+			return patient(ctx, func() error { return s.counting.Check(ctx, db) })
+		})
+	}
+	check("locks", s.c.released)
+	check("replicas", func(ctx context.Context) (err error) {
+		r.Compared, err = s.c.compare(ctx)
+		return err
+	})
+	return errors.Join(errs...)
 }
 
 func named(name string, err error) error {
@@ -295,7 +305,7 @@ func (c *Cluster) compare(ctx context.Context) (n int, err error) {
 			continue
 		}
 		if err := c.compareOne(ctx, d); err != nil {
-			errs = append(errs, fmt.Errorf("simtest: tablet %d: %w", d.TabletId, err))
+			errs = append(errs, fmt.Errorf("tablet %d: %w", d.TabletId, err))
 		}
 		n++
 	}
