@@ -90,7 +90,7 @@ func mayBeLong(key []byte) bool {
 type chunkDrops map[string]struct{}
 
 // find adds the chunks from..n of whatever the key holds now, in the database or in txn itself.
-func (d chunkDrops) find(txn *badger.Txn, key []byte, from int) error {
+func (d chunkDrops) find(txn transaction, key []byte, from int) error {
 	for i := from; ; i++ {
 		chunk := appendChunkKey(nil, key, i)
 		switch _, err := txn.Get(chunk); {

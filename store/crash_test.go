@@ -36,7 +36,7 @@ const (
 	crashTablet = 3
 	crashKeys   = 60
 	bigEvery    = 4       // every so many rounds write a value of several chunks
-	bigBytes    = 280_000 // two chunks
+	bigBytes    = 600_000 // three chunks, which with the smallest memtable take as many transactions
 )
 
 func crashOptions(dir string) store.Options {

@@ -9,9 +9,10 @@
 //
 // # Invariants
 //
-//  1. A Batch is visible as a whole or not at all, and survives as a whole or not at all, also kill -9 and power loss: all
-//     its entries are in one Badger Txn, with one version. WriteBatch, which splits silently, and mixed versions, which drop
-//     the commit markers, are never used.
+//  1. A Batch is visible as a whole or not at all, and survives as a whole or not at all, also kill -9 and power loss:
+//     its entries are in one Badger Txn, with one version, or in several under a marker, and then the next Open undoes them
+//     unless the last is there (docs/adr/0015). WriteBatch, which splits silently, and mixed versions, which drop the commit
+//     markers, are never used.
 //  2. Commit returns after the sync unless all its batches are lazy. What it acknowledged is never lost (§2.2 relies on it
 //     for every lock and write record). What survives is a prefix of all batches ever committed, lazy ones included, so
 //     what is visible when a batch is made is there whenever that batch is (docs/adr/0002).
@@ -33,14 +34,14 @@
 //
 // # What a crash does
 //
-// Nothing needs repair: Badger replays its logs at Open and drops a Txn whose end is missing; empty log files that a
-// kill can leave behind (Badger issue 2207) are removed; an Open that never finished making a new store is begun anew. The
-// sequence goes on from Badger's highest version. Lazy batches since the last sync may be gone: their tablet applies the
+// Open repairs all there is: Badger replays its logs and drops a Txn whose end is missing; a large Batch of which not all Txns
+// are there is undone (large.go); empty log files that a kill can leave behind (Badger issue 2207) are removed; an Open that
+// never finished making a new store is begun anew. The sequence goes on from Badger's highest version. Lazy batches since the last sync may be gone: their tablet applies the
 // entries of its log again.
 //
 // # Limits
 //
-// A batch is bounded by Store.MaxBatchBytes (with the default memtable 10,066,265 bytes of keys, values and overhead)
-// and MaxBatchLen. Badger writes through memory maps, where a full disk is a SIGBUS: Store.WriteBlocked says when to stop
+// A batch is bounded by Store.MaxBatchBytes (10 MiB of keys, values and overhead) and MaxBatchLen, whatever the memtable: of
+// which 15 % is what goes in one Txn, and so at the least cost. Badger writes through memory maps, where a full disk is a SIGBUS: Store.WriteBlocked says when to stop
 // taking writes, and Commit itself refuses before the last reserve is gone.
 package store

@@ -66,3 +66,12 @@ func LogFile(s *Store) int { return s.state.durable.fid }
 
 // ShrinkHotCells leaves the state so many slots for cells in memory. Before anything is read or written.
 func ShrinkHotCells(s *Store, slots int) { s.state.hot = newHotCells(slots) }
+
+// BeforeTxn has f called before every Txn, which fails with its error.
+func BeforeTxn(o *Options, f func() error) { o.beforeTxn = f }
+
+// TxnBytes is the greatest Batch.Size that goes in one Txn.
+func TxnBytes(s *Store) int {
+	n, _ := s.state.writer.txnLimits()
+	return n
+}

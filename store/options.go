@@ -13,9 +13,9 @@ const DiskFormat = 1
 
 // Defaults of Options, in bytes unless said otherwise.
 const (
-	// DefaultMemTableSize makes Badger's largest transaction (15 % of it: 10,066,329 bytes) hold any batch that the
-	// limits of design section 2 allow: 8 MiB of cells in one Raft entry, or as effects.
-	DefaultMemTableSize = 64 << 20
+	// DefaultMemTableSize is what costs least: of every memtable the memory is new, and a large one's is the kernel's to hand
+	// out and to take back (docs/adr/0015). What does not fit into Badger's largest transaction, 15 % of it, goes in several.
+	DefaultMemTableSize = 16 << 20
 	// DefaultMinFreeBytes is room for all unflushed memtables and one compaction.
 	DefaultMinFreeBytes = 512 << 20
 
@@ -28,11 +28,13 @@ const (
 	numCompactors    = 2
 
 	// What is dead is let go of when tables meet in a compaction: the sooner, the less of it there is. Level 0 is compacted
-	// at two memtables and waits at six; a store below half a gigabyte has one level below it.
-	levelZeroTables      = 2
-	levelZeroTablesStall = 6
-	baseLevelSize        = 512 << 20
-	baseTableSize        = 8 << 20
+	// at as much as Commit's reserve of the disk holds beside a memtable, so that there is room for it, and at eight tables, which
+	// a lookup has to ask one by one, at the latest: with the defaults at seven, 112 MiB. Writes wait at three times that. A store below half a gigabyte has one level below.
+	levelZeroLeast  = 2
+	levelZeroMost   = 8
+	levelZeroStalls = 3
+	baseLevelSize   = 512 << 20
+	baseTableSize   = 8 << 20
 
 	// reserveDivisor: Commit itself refuses below MinFreeBytes/reserveDivisor; between the two, what finishes and cleans
 	// up may still write.
@@ -46,13 +48,15 @@ type Options struct {
 	SeparateLog bool   // Raft logs and state in two Badger databases instead of one: see docs/adr/0002
 	Logger      *slog.Logger
 
-	MemTableSize int64  // bytes; DefaultMemTableSize, at least 2 MiB. MaxBatchBytes is 15 % of it.
+	MemTableSize int64  // bytes; DefaultMemTableSize, at least 2 MiB
 	MinFreeBytes uint64 // bytes; DefaultMinFreeBytes. Below it WriteBlocked refuses; below a quarter of it, Commit.
 
 	ReclaimInterval time.Duration // between passes of Reclaim, and how long writes must pause before one compacts; default 1 min, < 0: never
 
 	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
 	NoSync    bool          // never sync. Loses acknowledged writes; for the tests of the tests.
+
+	beforeTxn func() error // of tests: called before every Txn, which fails with its error
 }
 
 func (o Options) withDefaults() Options {
@@ -72,6 +76,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// levelZeroTables is the number of memtables in level 0 that are compacted together.
+func (o Options) levelZeroTables() int {
+	bytes := int64(min(o.MinFreeBytes/reserveDivisor, 1<<40)) - o.MemTableSize
+	return int(min(max(bytes/o.MemTableSize, levelZeroLeast), levelZeroMost))
+}
+
 // badgerOptions says how one database is opened in dir. Memory: one memtable, up to numMemtables more while they wait to be
 // flushed, each MemTableSize and 30 % on top, touched as they fill; and the indices and bloom filters of all tables, about
 // 1 % of the data. Tables and log files are mapped: the page cache's, not the process's.
@@ -83,8 +93,8 @@ func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b.MemTableSize = o.MemTableSize
 	b.NumMemtables = numMemtables
 	b.NumCompactors = numCompactors
-	b.NumLevelZeroTables = levelZeroTables
-	b.NumLevelZeroTablesStall = levelZeroTablesStall
+	b.NumLevelZeroTables = o.levelZeroTables()
+	b.NumLevelZeroTablesStall = levelZeroStalls * b.NumLevelZeroTables
 	b.BaseLevelSize = baseLevelSize
 	b.BaseTableSize = min(baseTableSize, o.MemTableSize)
 	b.ValueThreshold = min(valueThreshold, o.MemTableSize*15/100)

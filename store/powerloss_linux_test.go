@@ -111,9 +111,9 @@ func TestDiskFull(t *testing.T) {
 	s := open(t, dir, options)
 	blocked, n := uint64(0), uint64(1)
 	var err error
-	for ; err == nil && n < size/bigBytes*2; n++ {
+	for ; err == nil && n < size/280_000*2; n++ {
 		b := round(n, crashKeys)
-		b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: cell(fmt.Sprint(n), "c"), Value: bigValue(n)})
+		b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: cell(fmt.Sprint(n), "c"), Value: bigValue(n)[:280_000]})
 		err = s.StateWriter().Commit([]*store.Batch{b})
 		if s.WriteBlocked() != nil && blocked == 0 {
 			blocked = n

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"time"
-
-	"github.com/dgraph-io/badger/v4"
 )
 
 // Badger gives space back by compaction only, and compacts what is written, not what is deleted: a tombstone is some bytes,
@@ -16,13 +14,12 @@ import (
 // spaceInterval is how often the free space is looked at when nothing is written.
 const spaceInterval = time.Second
 
-// When Reclaim compacts: there are at least so many dead bytes, and as many as a part of the tables; fewer bytes than a part
-// of a memtable were written since the last pass, for Badger's own compactors stand still meanwhile; and the tables are no
+// When Reclaim compacts: there are at least so many dead bytes, and as many as a part of the tables; less than a memtable
+// was written since the last pass, for Badger's own compactors stand still meanwhile; and the tables are no
 // more than what is rewritten within a minute or two, for Close waits for it.
 const (
 	deadShare     = 3
-	deadMemtables = 4
-	quietShare    = 4
+	deadMemtables = 16
 	compactLimit  = 8 << 30
 )
 
@@ -83,7 +80,7 @@ func (d *database) discard() {
 // worthwhile decides whether Reclaim compacts.
 func (s *Store) worthwhile(d *database) bool {
 	written := d.count.bytes.Load()
-	quiet := int64(written-d.looked) < s.opts.MemTableSize/quietShare
+	quiet := int64(written-d.looked) < s.opts.MemTableSize
 	d.looked = written
 	dead, size := d.dead.Load(), d.tableBytes()
 	if !quiet || dead < deadMemtables*s.opts.MemTableSize || dead < size/deadShare || size > compactLimit {
@@ -174,7 +171,7 @@ func (s *Store) awaitFlush(d *database, fid int) error {
 
 // deadBy estimates how many bytes of tables an operation makes superfluous, now or soon: it is only to tell when a compaction
 // is worth its while.
-func deadBy(txn *badger.Txn, o *op) int64 {
+func deadBy(txn transaction, o *op) int64 {
 	size := int64(len(o.key) + len(o.value) + entryOverhead)
 	if !o.del {
 		switch o.key[0] {

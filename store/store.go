@@ -109,7 +109,11 @@ func (s *Store) openDatabase(name string) (*database, error) {
 	}
 	d.seq.assigned = db.MaxVersion()
 	d.seq.visible = d.seq.assigned
-	d.writer = &Writer{store: s, d: d, chunks: hasChunks(db, d.seq.visible), drops: chunkDrops{}}
+	d.writer = &Writer{store: s, d: d, drops: chunkDrops{}}
+	if err := d.writer.rollBack(); err != nil {
+		return nil, errors.Join(fmt.Errorf("store: undo a batch that was cut short: %w", err), db.Close(), d.durable.close())
+	}
+	d.writer.chunks = hasChunks(db, d.seq.visible)
 	return d, nil
 }
 
@@ -138,10 +142,10 @@ func openBadger(b badger.Options, noSync bool) (*badger.DB, error) {
 }
 
 // MaxBatchBytes is the greatest Batch.Size that Commit takes.
-func (s *Store) MaxBatchBytes() int { return int(s.state.db.MaxBatchSize()) - txnOverhead }
+func (s *Store) MaxBatchBytes() int { return maxBatchBytes }
 
 // MaxBatchLen is the greatest Batch.Len that Commit takes.
-func (s *Store) MaxBatchLen() int { return int(s.state.db.MaxBatchCount()) - txnEntries }
+func (s *Store) MaxBatchLen() int { return maxBatchLen }
 
 // LogWriter returns the writer of the Raft logs.
 func (s *Store) LogWriter() *Writer { return s.log.writer }

@@ -28,8 +28,8 @@ type Writer struct {
 }
 
 // Commit makes the batches visible, in their order, and durable unless all of them are lazy, and returns when they are:
-// one Badger Txn for all of them, or as few as Badger's limit on a Txn allows, and one sync. A Batch is never split. What
-// survives a power loss is a prefix of the batches that were ever committed, never less than up to the last sync.
+// one Badger Txn for all of them, or as few as Badger's limit on a Txn allows, and one sync. A Batch that is larger than
+// a Txn goes in several (large.go), and is one all the same. What survives a power loss is a prefix of the batches that were ever committed, never less than up to the last sync.
 //
 // On an error none, or only the first batches, may have been committed: ErrBatchTooLarge and ErrDiskFull come before
 // anything is written; after any other the writer fails for good with ErrFailed, because a later commit would bring what
@@ -89,7 +89,7 @@ func (w *Writer) write(batches []*Batch) error {
 			lazy = lazy && (b.lazy || b.Len() == 0)
 		}
 		if ops > 0 {
-			seq, err := w.commitTxn(batches[:n], ops)
+			seq, err := w.commit(batches[:n], ops)
 			if err != nil {
 				return err
 			}
@@ -111,20 +111,49 @@ func (w *Writer) write(batches []*Batch) error {
 
 // admit refuses what could not be written whole.
 func (w *Writer) admit(batches []*Batch) error {
-	maxBytes, maxLen, total := w.store.MaxBatchBytes(), w.store.MaxBatchLen(), 0
+	total := 0
 	for _, b := range batches {
-		if b.Size() > maxBytes || b.entries > maxLen {
+		if b.Size() > maxBatchBytes || b.entries > maxBatchLen {
 			return fmt.Errorf("%w: %d bytes in %d entries, the limits are %d and %d",
-				ErrBatchTooLarge, b.Size(), b.entries, maxBytes, maxLen)
+				ErrBatchTooLarge, b.Size(), b.entries, maxBatchBytes, maxBatchLen)
+		}
+		if w.large(b) {
+			if err := w.divisible(b); err != nil {
+				return err
+			}
 		}
 		total += b.Size()
 	}
 	return w.store.checkReserve(w, total)
 }
 
+// txnLimits are the bytes and entries of batches that one Txn takes.
+func (w *Writer) txnLimits() (bytes, entries int) {
+	return int(w.d.db.MaxBatchSize()) - txnOverhead, int(w.d.db.MaxBatchCount()) - txnEntries
+}
+
+// large reports whether the Batch needs more than one Txn.
+func (w *Writer) large(b *Batch) bool {
+	maxBytes, maxLen := w.txnLimits()
+	return b.Size() > maxBytes || b.entries > maxLen
+}
+
+// divisible refuses a Batch of which one entry alone is more than a Txn takes: with chunks of chunkBytes, only its key can be
+// that long, and only with the smallest memtables.
+func (w *Writer) divisible(b *Batch) error {
+	const spare = 64 // what Badger counts for an entry, and the varint of a chunk's head
+	maxBytes, _ := w.txnLimits()
+	for i := range b.ops {
+		if n := len(b.ops[i].key) + min(len(b.ops[i].value), chunkBytes) + spare; n > maxBytes {
+			return fmt.Errorf("%w: an entry of %d bytes, the limit is %d", ErrBatchTooLarge, n, maxBytes)
+		}
+	}
+	return nil
+}
+
 // group returns how many of the batches fit into one Txn, at least one, and their entries and bytes.
 func (w *Writer) group(batches []*Batch) (n, entries, size int) {
-	maxBytes, maxLen := w.store.MaxBatchBytes(), w.store.MaxBatchLen()
+	maxBytes, maxLen := w.txnLimits()
 	for _, b := range batches {
 		if n > 0 && (size+b.Size() > maxBytes || entries+b.entries > maxLen) {
 			break
@@ -136,13 +165,31 @@ func (w *Writer) group(batches []*Batch) (n, entries, size int) {
 	return n, entries, size
 }
 
-// commitTxn writes the batches, with so many entries, in one Txn at the next number. Chunks that they leave behind and
-// that it cannot take as well go in Txns of their own: nothing refers to them any more.
-func (w *Writer) commitTxn(batches []*Batch, entries int) (seq uint64, err error) {
+// commit writes a group of batches. Chunks that they leave behind and that its Txns cannot take as well go in Txns of their
+// own: nothing refers to them any more.
+func (w *Writer) commit(group []*Batch, entries int) (seq uint64, err error) {
+	if w.large(group[0]) {
+		seq, err = w.commitLarge(group[0])
+	} else {
+		seq, err = w.commitTxn(group, entries)
+	}
+	for err == nil && len(w.drops) > 0 {
+		seq, err = w.transact(w.drops.add)
+	}
+	return seq, err
+}
+
+// reserve makes room for so many entries: a Txn refers to them where they are.
+func (w *Writer) reserve(entries int) {
 	if cap(w.entries) < entries {
 		w.entries = make([]badger.Entry, 0, entries+entries/2)
 	}
 	w.entries = w.entries[:0]
+}
+
+// commitTxn writes the batches, with so many entries, in one Txn at the next number, and deletes as many left chunks as fit.
+func (w *Writer) commitTxn(batches []*Batch, entries int) (seq uint64, err error) {
+	w.reserve(entries)
 	defer func() { clear(w.entries) }()
 	seq, err = w.transact(func(txn *badger.Txn) (int, int, error) {
 		bytes := 0
@@ -160,9 +207,6 @@ func (w *Writer) commitTxn(batches []*Batch, entries int) (seq uint64, err error
 	if err == nil {
 		w.heat(batches, seq)
 	}
-	for err == nil && len(w.drops) > 0 {
-		seq, err = w.transact(w.drops.add)
-	}
 	return seq, err
 }
 
@@ -179,11 +223,10 @@ func (w *Writer) heat(batches []*Batch, seq uint64) {
 
 // transact runs one Txn at the next number. fill adds its entries and returns their number and bytes.
 func (w *Writer) transact(fill func(txn *badger.Txn) (entries, bytes int, err error)) (uint64, error) {
-	if err := w.d.durable.before(); err != nil {
+	seq, txn, err := w.begin()
+	if err != nil {
 		return 0, err
 	}
-	seq := w.d.seq.begin()
-	txn := w.d.db.NewTransactionAt(seq, true)
 	defer txn.Discard()
 	entries, bytes, err := fill(txn)
 	if err != nil {
@@ -195,8 +238,22 @@ func (w *Writer) transact(fill func(txn *badger.Txn) (entries, bytes int, err er
 	return seq, w.d.durable.after(usage(entries, bytes))
 }
 
+// begin opens a Txn at the next number.
+func (w *Writer) begin() (uint64, *badger.Txn, error) {
+	if w.store.opts.beforeTxn != nil {
+		if err := w.store.opts.beforeTxn(); err != nil {
+			return 0, nil, err
+		}
+	}
+	if err := w.d.durable.before(); err != nil {
+		return 0, nil, err
+	}
+	seq := w.d.seq.begin()
+	return seq, w.d.db.NewTransactionAt(seq, true), nil
+}
+
 // add adds one put or delete to the Txn, with the chunks of a long value, and notes those of the value that it replaces.
-func (w *Writer) add(txn *badger.Txn, o *op) error {
+func (w *Writer) add(txn transaction, o *op) error {
 	n := chunksOf(len(o.value))
 	w.chunks = w.chunks || n > 1
 	w.d.dead.Add(deadBy(txn, o))
@@ -227,7 +284,7 @@ func (w *Writer) add(txn *badger.Txn, o *op) error {
 	return nil
 }
 
-func (w *Writer) set(txn *badger.Txn, key, value []byte, meta byte) error {
+func (w *Writer) set(txn transaction, key, value []byte, meta byte) error {
 	w.entries = append(w.entries, badger.Entry{Key: key, Value: value, UserMeta: meta})
 	return txn.SetEntry(&w.entries[len(w.entries)-1])
 }

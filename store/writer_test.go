@@ -25,7 +25,7 @@ func TestCommitGroups(t *testing.T) {
 	if got.Batches-before.Batches != 100 || got.Syncs-before.Syncs != 1 || got.Bytes == before.Bytes {
 		t.Errorf("figures: %+v after %+v", got, before)
 	}
-	third := s.MaxBatchBytes()/3 - 100
+	third := store.TxnBytes(s)/3 - 100
 	var large []*store.Batch
 	for i := range 5 {
 		b := new(store.Batch)

@@ -167,7 +167,7 @@ type Notifications struct {
 type Store struct {
 	// InMemory keeps nothing on disk; for tests.
 	InMemory bool
-	// MemTableSize is Badger's memtable in bytes; the largest transaction is 15% of it. 0: the store's default.
+	// MemTableSize is Badger's memtable in bytes. 0: the store's default, 16 MiB.
 	MemTableSize int64
 	// MinFreeBytes is the watermark of free disk space below which the node stops taking writes. 0: the store's default.
 	MinFreeBytes uint64

@@ -19,6 +19,7 @@ var properties = []property{
 	{tag: "confirm_reserved", pkg: "actors/tablet", test: "^TestConfirmWaitsForReservations$", assertion: "CONFIRM-RESERVED: .*"},
 	{tag: "torn_seq", pkg: "store", test: "^TestSnapNeverTorn$", assertion: "torn batch: at sequence"},
 	{tag: "stale_hot", pkg: "store", test: "^TestOldSnapLeavesNothingBehind$", assertion: "STALE-CELL: .*"},
+	{tag: "unmarked_batch", pkg: "store", test: "^TestLargeBatchCutShort$", assertion: "TORN-BATCH: .*"},
 	{tag: "forget_rollback", pkg: "actors/tablet", test: "^TestRolledBackStaysSo$", assertion: "ROLLED-BACK: .*"},
 	{tag: "secondary_first", pkg: "internal/txn", test: "^TestSecondaryNeverFirst$", assertion: "secondary-never-first: all-or-nothing is broken"},
 	{tag: "early_answer", pkg: "actors/tablet", test: "^TestAnswersWaitUntilApplied$", assertion: "ANSWER-BEFORE-APPLY: .*"},
