@@ -6,15 +6,19 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of leases on history: how many processes hold one, their names in bytes, and how long one lasts.
+// Bounds of leases on history: how many processes hold one, how many of one origin (a host), their names in bytes, and how
+// long one lasts.
 const (
-	maxLeases   = 1024
-	maxHolder   = 128
-	maxLeaseTTL = time.Minute
+	maxLeases     = 1024
+	maxLeasesEach = 128
+	maxHolder     = 128
+	maxOrigin     = 128
+	maxLeaseTTL   = time.Minute
 )
 
 // Collection reads how far the collection of history has come, and the leases on it. Neither is nil.
@@ -81,8 +85,9 @@ func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection, se
 // oracle time, so that they outlive a restart and no clock but the oracle's matters. The answer's bound is exact: what is
 // at or above it stays readable as long as the lease is in force.
 func (m *Meta) HoldHistory(ctx context.Context, now mvcc.Timestamp, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	if req.Holder == "" || len(req.Holder) > maxHolder {
-		return nil, refuse(pb.Error_CODE_INVALID, "a holder's name has 1 to %d bytes, not %d", maxHolder, len(req.Holder))
+	name, origin := wire.Origin(req.Holder)
+	if name == "" || len(name) > maxHolder || len(origin) > maxOrigin {
+		return nil, refuse(pb.Error_CODE_INVALID, "a holder's name has 1 to %d bytes, not %d", maxHolder, len(name))
 	}
 	ttl := min(time.Duration(req.TtlMs)*time.Millisecond, maxLeaseTTL)
 	lease := &wire.Lease{Holder: req.Holder, Oldest: min(req.Oldest, uint64(now)), Expires: uint64(mvcc.TimestampAt(now.Millis() + ttl.Milliseconds()))}
@@ -102,6 +107,9 @@ func (m *Meta) HoldHistory(ctx context.Context, now mvcc.Timestamp, req *pb.Hold
 		if lease.Oldest != 0 && ttl > 0 {
 			leases.Leases = append(leases.Leases, lease)
 		}
+		if n := ofOrigin(leases, origin); origin != "" && n > maxLeasesEach && !broken.UnsharedLeases {
+			return false, refuse(pb.Error_CODE_OVERLOADED, "%d processes of %s hold history; at most %d: give leases back, or wait for their end", n-1, origin, maxLeasesEach)
+		}
 		if len(leases.Leases) > maxLeases {
 			return false, refuse(pb.Error_CODE_OVERLOADED, "%d processes hold history; at most %d", len(leases.Leases)-1, maxLeases)
 		}
@@ -117,4 +125,14 @@ func (m *Meta) HoldHistory(ctx context.Context, now mvcc.Timestamp, req *pb.Hold
 		return nil, err
 	}
 	return &pb.HoldHistoryResponse{Bound: bound, TtlMs: uint32(ttl.Milliseconds())}, nil
+}
+
+// ofOrigin is how many of the leases are of the origin.
+func ofOrigin(leases *wire.Leases, origin string) (n int) {
+	for _, l := range leases.Leases {
+		if _, from := wire.Origin(l.Holder); from == origin {
+			n++
+		}
+	}
+	return n
 }

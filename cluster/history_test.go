@@ -181,3 +181,30 @@ func TestAddToRanges(t *testing.T) {
 		}
 	}
 }
+
+// TestLeasesAreShared: one host's processes can't take all leases, whatever they call themselves; others still get theirs.
+func TestLeasesAreShared(t *testing.T) {
+	_, m := newWorld(t)
+	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
+	hold := func(holder string) error {
+		_, err := m.HoldHistory(ctx, now, &pb.HoldHistoryRequest{Holder: holder, Oldest: 5, TtlMs: 60_000})
+		return err
+	}
+	greedy := func(i int) string { return wire.WithOrigin(fmt.Sprintf("%d from 10.0.0.%d", i, i), "192.0.2.1") }
+	for i := range maxLeasesEach {
+		if err := hold(greedy(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := hold(greedy(maxLeasesEach)); err == nil {
+		t.Errorf("UNSHARED-LEASES: one host has more than %d", maxLeasesEach)
+	}
+	if err := hold(greedy(0)); err != nil {
+		t.Errorf("it can't renew: %v", err)
+	}
+	for _, holder := range []string{wire.WithOrigin("a", "192.0.2.2"), "node 1, start 2"} {
+		if err := hold(holder); err != nil {
+			t.Errorf("%s: %v", holder, err)
+		}
+	}
+}

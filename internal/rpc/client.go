@@ -171,6 +171,9 @@ func (c *Client) soon() time.Duration {
 	return unaryTimeout
 }
 
+// maxCallPause bounds the pause, before jitter, until a call is made again that there was no room for.
+const maxCallPause = time.Second
+
 // askWithin is ask with another bound.
 func askWithin[Q, A any](ctx context.Context, c *Client, bound time.Duration, call func(pb.PercolatorClient, context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
@@ -179,6 +182,18 @@ func askWithin[Q, A any](ctx context.Context, c *Client, bound time.Duration, ca
 	resp, err := call(l.rpc, ctx, req)
 	err = fromStatus(err)
 	var refusal *txn.ServerError
+	for wait := time.Duration(0); errors.As(err, &refusal) && refusal.RetryAfter > 0; { // there was no room for the answer
+		wait = min(max(2*wait, refusal.RetryAfter), maxCallPause)
+		timer := time.NewTimer(wait/2 + rand.N(wait))
+		select {
+		case <-timer.C:
+			resp, err = call(l.rpc, ctx, req)
+			err = fromStatus(err)
+		case <-ctx.Done():
+			timer.Stop()
+			return resp, err
+		}
+	}
 	if errors.Is(err, txn.ErrUnavailable) || (errors.As(err, &refusal) && turnedAway(&pb.Error{Code: refusal.Code})) {
 		c.avoid(l)
 	}

@@ -26,6 +26,7 @@ const (
 
 	streamWindow     = 1 << 20
 	connectionWindow = 4 << 20
+	maxHeaders       = 16 << 10 // of one call
 	maxLocate        = 1024
 	maxTimestamps    = 1 << 16
 )
@@ -109,8 +110,8 @@ type ServerConfig struct {
 	// MaxConnections bounds connections at once; default 1024. Those beyond it wait to be accepted: were there no bound,
 	// whoever opens very many would leave the store without file descriptors, and the process ends then.
 	MaxConnections int
-	// AnswerMemory is how much memory the answers to all clients may take together, in bytes; default 256 MiB, at least
-	// 128 MiB. A stream may hold an eighth of it; clients that want more wait.
+	// AnswerMemory is how much memory the answers to all clients may take together, in bytes; default 160 MiB, at least
+	// 128 MiB. A stream may hold a fifth of it; clients that want more wait.
 	AnswerMemory int64
 	// AnswerPatience is for how long a client may take nothing of its answers while others wait for the memory; default 3 s.
 	// Then its stream is ended, and its connection.
@@ -140,7 +141,7 @@ func (c ServerConfig) withDefaults() ServerConfig {
 		c.MaxConnections = 1024
 	}
 	if c.AnswerMemory <= 0 {
-		c.AnswerMemory = 256 << 20
+		c.AnswerMemory = 160 << 20
 	}
 	c.AnswerMemory = max(c.AnswerMemory, leastAnswerMemory)
 	if c.AnswerPatience <= 0 {

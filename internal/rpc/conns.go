@@ -11,7 +11,10 @@ import (
 
 // conns is a listener whose connections can be closed by those that serve a stream on them: gRPC has no way to do so, and
 // what it has taken to write to a client that does not read goes with the connection only.
-type conns struct{ net.Listener }
+type conns struct {
+	net.Listener
+	gone func(*clientConn) // is called when one is closed
+}
 
 // Accept implements net.Listener.
 func (l conns) Accept() (net.Conn, error) {
@@ -19,13 +22,22 @@ func (l conns) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &clientConn{Conn: c}, nil
+	return &clientConn{Conn: c, gone: l.gone}, nil
 }
 
 // clientConn is one connection. Its remote address, which gRPC hands to handlers, leads back to it.
 type clientConn struct {
 	net.Conn
 	streams atomic.Int32 // Operations that it carries
+	gone    func(*clientConn)
+	hanging atomic.Bool // it is closed soon, for what it does not read of single calls
+}
+
+// Close implements net.Conn.
+func (c *clientConn) Close() error {
+	err := c.Conn.Close()
+	c.gone(c)
+	return err
 }
 
 // RemoteAddr implements net.Conn.
@@ -72,12 +84,21 @@ func (c *clientConn) hangUp(after func()) {
 		return
 	}
 	time.AfterFunc(hangUpAfter, func() {
-		_ = c.Conn.Close()
+		_ = c.Close()
 		after()
 	})
 }
 
 const hangUpAfter = time.Second
+
+// origin is the host that the call comes from.
+func origin(ctx context.Context) string {
+	addr := from(ctx)
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	return addr
+}
 
 // from is where the call comes from, for the log.
 func from(ctx context.Context) string {

@@ -7,9 +7,12 @@
 //  2. Everything is bounded: unanswered operations per client and per stream, bytes per message, time to connect.
 //     A message is as large as the largest operation (design section 2) and what protobuf adds. The answers to all clients
 //     together take no more memory than ServerConfig.AnswerMemory: room for an answer is taken before its operation is done,
-//     and a read that turns out to need more is refused where it is evaluated, and done again when there is as much. Beyond
-//     the budget there is one message of a stream that is being encoded or written, and answers to mutations that met more
-//     locks than there was room for, until they are cut. A stream whose client reads nothing while others wait is ended.
+//     and a read that turns out to need more is refused where it is evaluated, and done again when there is as much. It covers
+//     what gRPC has and has not written; a message's answers are let go when it is encoded, four large ones at once. Beyond it
+//     there are answers to mutations that met more locks than there was room for, until they are cut. A stream whose client
+//     reads nothing while others wait is ended.
+//     Single calls are bounded in number and by what their answers take (calls); one too many is refused, to be made again.
+//     While much is held, package heap bounds the garbage beside it.
 //  3. Nothing that arrives on the port ends the process: handlers recover, sizes are limited, and a remote client can
 //     change user tables only.
 //  4. Operations of many callers share messages by natural batching: whatever waits when the sender comes round.

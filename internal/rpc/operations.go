@@ -99,7 +99,7 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch, 
 func newOperations(ctx context.Context, s *service, stream grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults], share *share) *operations {
 	return &operations{
 		s: s, stream: stream, ctx: ctx, taking: ctx, share: share, work: make(chan task),
-		room: make(chan struct{}, s.cfg.MaxInFlight), wake: make(chan struct{}, 1), calm: make(chan struct{}, 1), expect: firstAnswer, window: firstWindow,
+		room: make(chan struct{}, s.cfg.MaxInFlight), wake: make(chan struct{}, 1), calm: make(chan struct{}, 1), expect: firstAnswer, window: s.budget.startWindow(),
 	}
 }
 
@@ -217,7 +217,7 @@ func (o *operations) writeAll(ready []answered) error {
 		}
 		clear(ready[:len(batch.Results)])
 		ready = ready[len(batch.Results):]
-		if err := o.send(batch); err != nil {
+		if err := o.send(&outgoing{batch, holds.total()}); err != nil {
 			return err
 		}
 		o.share.give(under)
@@ -225,7 +225,7 @@ func (o *operations) writeAll(ready []answered) error {
 	}
 	// Send returns when all messages before have been written, but for writeQuota. One without answers shows that of the last.
 	if under.total() > writeQuota {
-		if err := o.send(&pb.OperationResults{}); err != nil {
+		if err := o.send(&outgoing{answers: &pb.OperationResults{}}); err != nil {
 			return err
 		}
 	}
@@ -237,8 +237,8 @@ func (o *operations) writeAll(ready []answered) error {
 const writeQuota = 64 << 10
 
 // send sends a message; meanwhile it can be seen since when the client takes nothing.
-func (o *operations) send(m *pb.OperationResults) error {
+func (o *operations) send(m *outgoing) error {
 	o.share.sending.Store(time.Now().UnixNano())
 	defer o.share.sending.Store(0)
-	return o.stream.Send(m)
+	return o.stream.SendMsg(m)
 }

@@ -42,6 +42,8 @@ func (w *wall) Recv() (*pb.OperationBatch, error) {
 	}
 }
 
+func (w *wall) SendMsg(m any) error { return w.Send(m.(*outgoing).answers) }
+
 func (w *wall) Send(m *pb.OperationResults) error {
 	select {
 	case <-w.reading:

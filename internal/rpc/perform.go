@@ -58,6 +58,15 @@ const (
 	overdue     = 20 * time.Millisecond
 )
 
+// startWindow is the firstWindow of a stream now. Where much of the budget is held already, nothing is done in vain but one:
+// streams that come again and again, for what there is no room for, would keep the node busy with that.
+func (b *budget) startWindow() int {
+	if b.held.Load() >= b.size/crowdedAt {
+		return 1
+	}
+	return firstWindow
+}
+
 // learn notes what an answer takes, and whether that was expected.
 func (o *operations) learn(k kind, bytes int, expected bool) {
 	o.mu.Lock()
@@ -65,7 +74,7 @@ func (o *operations) learn(k kind, bytes int, expected bool) {
 	if k != mutations {
 		o.flying--
 		if o.window++; !expected {
-			o.window = firstWindow
+			o.window = o.s.budget.startWindow()
 		}
 		signal(o.calm)
 	}

@@ -32,17 +32,19 @@ type Server struct {
 // NewServer returns a server over the transport, which stays the caller's.
 func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	cfg = cfg.withDefaults()
+	calls := newCalls(cfg.AnswerPatience)
 	// gRPC's defaults are for other uses: 4 MiB per message would refuse the largest values, and 64 KiB of window would
 	// let a batch wait for several round trips.
 	opts := append(Guards(cfg),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
+		grpc.ForceServerCodecV2(newCodec()), grpc.MaxHeaderListSize(maxHeaders), grpc.ChainUnaryInterceptor(calls.unary),
 	)
 	s := &Server{
 		grpc: grpc.NewServer(opts...),
 		service: &service{
 			transport: transport, cfg: cfg, tables: newTableIDs(transport), draining: make(chan struct{}),
-			budget: newBudget(cfg.AnswerMemory, cfg.AnswerPatience),
+			budget: newBudget(cfg.AnswerMemory, cfg.AnswerPatience), calls: calls,
 		},
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
@@ -73,7 +75,7 @@ func Guards(cfg ServerConfig) []grpc.ServerOption {
 
 // Serve answers on the listener until Stop or Shutdown; it then returns nil. It may be called for several listeners.
 func (s *Server) Serve(lis net.Listener) error {
-	limited := conns{netutil.LimitListener(lis, s.service.cfg.MaxConnections)}
+	limited := conns{netutil.LimitListener(lis, s.service.cfg.MaxConnections), s.service.calls.gone}
 	if err := s.grpc.Serve(limited); !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}
@@ -131,6 +133,7 @@ type service struct {
 	cfg       ServerConfig
 	tables    *tableIDs
 	budget    *budget
+	calls     *calls
 	draining  chan struct{} // closed by Shutdown
 }
 
@@ -216,9 +219,14 @@ func (s *service) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Ba
 	return &pb.BackfillResponse{Backfill: b}, toStatus(err)
 }
 
-// HoldHistory keeps history from being collected, for a while.
+// HoldHistory keeps history from being collected, for a while. The holder's name gets where the call comes from: leases are
+// shared out by that.
 func (s *service) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	resp, err := s.transport.HoldHistory(ctx, req)
+	held := &pb.HoldHistoryRequest{Oldest: req.Oldest, TtlMs: req.TtlMs}
+	if req.Holder != "" {
+		held.Holder = wire.WithOrigin(req.Holder, origin(ctx))
+	}
+	resp, err := s.transport.HoldHistory(ctx, held)
 	return resp, toStatus(err)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -34,7 +35,7 @@ func toStatus(err error) error {
 	var refusal *txn.ServerError
 	switch {
 	case errors.As(err, &refusal):
-		e.Code, e.Message = refusal.Code, refusal.Message
+		e.Code, e.Message, e.RetryAfterMs = refusal.Code, refusal.Message, uint32(refusal.RetryAfter.Milliseconds())
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	}
@@ -58,7 +59,7 @@ func fromStatus(err error) error {
 	st := status.Convert(err)
 	for _, d := range st.Details() {
 		if e, ok := d.(*pb.Error); ok {
-			return &txn.ServerError{Code: e.Code, Message: e.Message}
+			return &txn.ServerError{Code: e.Code, Message: e.Message, RetryAfter: time.Duration(e.RetryAfterMs) * time.Millisecond}
 		}
 	}
 	// Without details it comes from gRPC, or from something that is no node at all.

@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"errors"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -105,8 +106,9 @@ func (NoAdmin) VerifyTablet(context.Context, *pb.VerifyTabletRequest) (*pb.Verif
 // ServerError is what a Transport's administrative methods return when the node refused. (Send returns a pb.Error in
 // its response instead.)
 type ServerError struct {
-	Code    pb.Error_Code
-	Message string
+	Code       pb.Error_Code
+	Message    string
+	RetryAfter time.Duration // nothing was done for want of room: when to ask again; 0: it is not known whether that helps
 }
 
 // Error is the node's message. Its code is for programs: Run, and what errors.Is finds, go by it.

@@ -54,6 +54,9 @@ var properties = []property{
 	{tag: "load_gap", pkg: "internal/cli", test: "^TestProgressHasNoGaps$", assertion: "LOAD-GAP: .*"},
 	{tag: "any_role", pkg: "internal/certs", test: "^TestRoles$", assertion: "ROLES: client to the remoting: server <nil>"},
 	{tag: "unguarded", pkg: "cluster/remoting", test: "^TestHostileNode$", assertion: "HOSTILE: .*|the process has ended"},
+	{tag: "keep_answers", pkg: "internal/rpc", test: "^TestAnswersGoWhenEncoded$", assertion: "KEPT-ANSWERS: .*"},
+	{tag: "uncounted_calls", pkg: "internal/rpc", test: "^TestCallsAreBounded$", assertion: "UNCOUNTED-CALLS: .*"},
+	{tag: "unshared_leases", pkg: "cluster", test: "^TestLeasesAreShared$", assertion: "UNSHARED-LEASES: .*"},
 	{tag: "lost_not_sent", pkg: "cluster/peer", test: "^TestFailureSaysHowFar$", assertion: "LOST-NOT-SENT: .*"},
 	{tag: "no_sync", pkg: "test/crash", test: "^TestPowerLossLosesNothingAcknowledged$", assertion: "acknowledged cells of [0-9]+ transactions are gone|no such table|node did not come up|bank: the accounts hold"},
 }

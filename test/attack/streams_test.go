@@ -1,0 +1,149 @@
+package attack_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+const (
+	// most memory that clients who do not read may add to a node, in bytes: the budgets for answers and requests, and what
+	// the garbage collector needs beside them.
+	mostUnread = 400 << 20
+	// near is how much larger than before a node may still be once they have gone. The one that they have attacked gives all
+	// back; one that has read for it collects garbage at its own pace.
+	near = 160 << 20
+
+	rudeConnections = 6
+	rudeStreams     = 16 // of each
+)
+
+// largeRead writes a cell of four MiB and returns a read of it, again and again the same.
+func largeRead(ctx context.Context, t *testing.T, c *target) *pb.TabletRequest {
+	t.Helper()
+	err := c.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set("large", cell, make([]byte, 4<<20))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.db.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	table := tableID(ctx, t, c)
+	where, err := c.db.Client().Transport().Locate(ctx, table, "large", 1)
+	if err != nil || len(where) != 1 {
+		t.Fatal(where, err)
+	}
+	return &pb.TabletRequest{
+		TabletId: where[0].TabletId, Epoch: where[0].Epoch,
+		Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: uint64(s.Timestamp()), Cells: []*pb.Cell{
+			{Table: uint32(table), Row: wire.Bytes("large"), Column: wire.Bytes(cell.Name)},
+		}}},
+	}
+}
+
+// manyNeverRead: many streams of several connections ask for four MiB all the time, take nothing of it, and come again when
+// they are cut off.
+func manyNeverRead(t *testing.T, c *target) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	read := largeRead(ctx, t, c)
+	for range 5 { // what any use takes, be it by the first clients
+		c.served(t)
+	}
+	before := c.memory(t)
+	peak := c.peaks(t)
+	var (
+		wg   sync.WaitGroup
+		sent atomic.Int64
+		cuts atomic.Int64
+	)
+	attack, end := context.WithCancel(ctx)
+	for range rudeConnections {
+		client := pb.NewPercolatorClient(dial(t, c.Addrs()[0]))
+		for range rudeStreams {
+			wg.Go(func() {
+				for attack.Err() == nil {
+					sent.Add(ask(attack, client, read))
+					cuts.Add(1)
+				}
+			})
+		}
+	}
+	for range 10 {
+		c.servedByOthers(t)
+		c.served(t)
+	}
+	end()
+	wg.Wait()
+	most := peak()
+	t.Logf("%d reads were sent, %d streams ended; resident, MiB: before %v, at most %v", sent.Load(), cuts.Load(), mib(before), mib(most))
+	for i := range most {
+		if most[i]-before[i] > mostUnread {
+			t.Errorf("node %d became %d MiB larger", i, (most[i]-before[i])>>20)
+		}
+	}
+	c.shrinks(t, before)
+}
+
+// ask opens a stream and sends reads on it until it ends, and says how many. What is asked for is far more than a node has;
+// after that it is less often: the test and the nodes share the processors.
+func ask(ctx context.Context, client pb.PercolatorClient, read *pb.TabletRequest) (sent int64) {
+	stream, err := client.Operations(ctx, grpc.WaitForReady(true))
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for ; err == nil; sent++ {
+		if sent >= 2000 {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return sent
+			}
+		}
+		err = stream.Send(&pb.OperationBatch{Operations: []*pb.Operation{{Id: uint64(sent), Request: read}}})
+	}
+	return sent
+}
+
+// peaks watches the nodes' memory until the function is called, which returns the largest of each.
+func (c *target) peaks(t *testing.T) func() []int64 {
+	var wg sync.WaitGroup
+	done, largest := make(chan struct{}), c.memory(t)
+	wg.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+			for i, now := range c.memory(t) {
+				largest[i] = max(largest[i], now)
+			}
+		}
+	})
+	return func() []int64 {
+		close(done)
+		wg.Wait()
+		return largest
+	}
+}
+
+// shrinks: within idle every node is about as large as before.
+func (c *target) shrinks(t *testing.T, before []int64) {
+	t.Helper()
+	c.atMost(t, before, near)
+}
