@@ -91,12 +91,16 @@ func measure(ctx context.Context, o options, k kind, callers int) (figure, error
 	return f, errors.Join(err, stop(), s.close())
 }
 
-// load has the callers repeat the operation for a while, after a short warm-up.
+// longest bounds how long one measurement waits for its first operation, should none end within the time asked for.
+const longest = time.Minute
+
+// load has the callers repeat the operation for a while, after a short warm-up, and longer where nothing was done by then.
 func load(ctx context.Context, s subject, callers int, d time.Duration) (figure, error) {
 	var (
 		wg       sync.WaitGroup
 		counting atomic.Bool
 		stop     atomic.Bool
+		done     atomic.Bool // an operation has ended while it counted, or has failed
 		total    atomic.Int64
 		mu       sync.Mutex
 		failed   error
@@ -112,11 +116,15 @@ func load(ctx context.Context, s subject, callers int, d time.Duration) (figure,
 					mu.Lock()
 					failed = errors.Join(failed, err)
 					mu.Unlock()
+					done.Store(true)
 					return
 				}
 				if counting.Load() {
 					n++
 					own = append(own, time.Since(begin))
+					if n == 1 {
+						done.Store(true)
+					}
 				}
 			}
 			total.Add(n)
@@ -128,7 +136,9 @@ func load(ctx context.Context, s subject, callers int, d time.Duration) (figure,
 	time.Sleep(d / 5)
 	cpu, begin := cpuTime(), time.Now()
 	counting.Store(true)
-	time.Sleep(d)
+	for time.Sleep(d); !done.Load() && time.Since(begin) < longest; {
+		time.Sleep(d)
+	}
 	counting.Store(false)
 	took, used := time.Since(begin), cpuTime()-cpu
 	stop.Store(true)

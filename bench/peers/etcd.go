@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+
+	"github.com/percolator-go/percolator/test/ports"
 )
 
 // inEtcd is an etcd of one member in this process, with its default configuration (every commit is synced); the client
@@ -23,14 +24,11 @@ type inEtcd struct {
 func openEtcd(ctx context.Context, dir string, serializable bool) (subject, error) {
 	cfg := embed.NewConfig()
 	cfg.Dir, cfg.LogLevel = dir, "fatal" // it reports its own listeners' ends as errors
-	peer, err := freeURL(ctx)
+	port, err := ports.Run(2)
 	if err != nil {
 		return nil, err
 	}
-	client, err := freeURL(ctx)
-	if err != nil {
-		return nil, err
-	}
+	peer, client := url.URL{Scheme: "http", Host: ports.Local(port)}, url.URL{Scheme: "http", Host: ports.Local(port + 1)}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
@@ -51,16 +49,6 @@ func openEtcd(ctx context.Context, dir string, serializable bool) (subject, erro
 		s.get = append(s.get, clientv3.WithSerializable())
 	}
 	return s, nil
-}
-
-// freeURL is an address of this machine that nobody listens on. Somebody else may take it before etcd does; then etcd
-// does not start.
-func freeURL(ctx context.Context) (url.URL, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return url.URL{}, err
-	}
-	return url.URL{Scheme: "http", Host: l.Addr().String()}, l.Close()
 }
 
 var errChanged = errors.New("a key that belongs to one caller has changed")
