@@ -28,7 +28,6 @@ type rig struct {
 	stores  []*store.Store
 	nodes   []*node.Node // nil: it is down
 	cluster string
-	listen  map[int]string        // where a node is to listen again; else anywhere
 	ahead   map[int]time.Duration // of the clocks of nodes
 }
 
@@ -87,9 +86,6 @@ func (r *rig) start(i int) *node.Node {
 	cfg := node.DefaultConfig()
 	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "127.0.0.1:0", "", true, true
 	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("node", i)
-	if addr := r.listen[i]; addr != "" {
-		cfg.Listen = addr
-	}
 	if r.change != nil {
 		r.change(i, &cfg)
 	}

@@ -24,6 +24,9 @@ import (
 // The library starts once in a process, and what crashes it ends the process: nodes are processes here, made of the test
 // binary. The test tells them what to do over a pipe, a line at a time, and reads an answer for each line.
 
+// patience is for what must come, sooner or later.
+const patience = 30 * time.Second
+
 const childVariable = "PERCOLATOR_REMOTING_CHILD"
 
 // childConfig is what a node is told when it starts.
@@ -133,7 +136,7 @@ func askMany(p *peer.Peers, node uint64, count, callers int) string {
 	for c := range callers {
 		wg.Go(func() {
 			for i := c; i < count; i += callers {
-				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				r, err := p.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{Version: uint64(i)}}})
 				cancel()
 				if err == nil && r.GetHonour().GetVersion() != uint64(i) {
@@ -158,7 +161,7 @@ func askMany(p *peer.Peers, node uint64, count, callers int) string {
 // askLarge sends so many bytes.
 func askLarge(p *peer.Peers, node uint64, size int) string {
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	chunk := &wire.SnapshotChunk{Header: &wire.SnapshotHeader{State: make([]byte, size)}}
 	r, err := p.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}})
@@ -256,11 +259,32 @@ func (c *child) tell(format string, args ...any) string {
 // knows introduces nodes by number.
 func (c *child) knows(node uint64, addr string) { c.t.Helper(); c.tell("know %d %s", node, addr) }
 
-// asks expects a question to be answered.
+// asks expects a question to be answered. One that found no connection in time may be asked again: nobody has heard it.
 func (c *child) asks(node uint64) {
 	c.t.Helper()
-	if got := c.tell("ask %d 1 1", node); !strings.HasPrefix(got, "ok") {
-		c.t.Errorf("a proper node is not served: %s", got)
+	for begin := time.Now(); ; {
+		got := c.tell("ask %d 1 1", node)
+		if strings.HasPrefix(got, "ok") {
+			return
+		}
+		if !strings.Contains(got, "request not sent") || time.Since(begin) > patience {
+			c.t.Errorf("a proper node is not served: %s", got)
+			return
+		}
+	}
+}
+
+// asksAgain asks a node that has been away until it answers.
+func (c *child) asksAgain(node uint64) {
+	c.t.Helper()
+	for begin := time.Now(); ; {
+		got := c.tell("ask %d 1 1", node)
+		if strings.HasPrefix(got, "ok") {
+			return
+		}
+		if time.Since(begin) > patience {
+			c.t.Fatalf("the node is not found again: %s", got)
+		}
 	}
 }
 

@@ -9,31 +9,52 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 )
 
 // The kernel hands out ports from 32768 on by itself (ip(7), ip_local_port_range); below it only those who ask for a port by
-// its number take it.
+// its number take it. Tests of many packages run at once and start nodes later than they choose their ports: a block of ports
+// belongs to the process that listens on the first of them.
 const (
 	lowest = 20000
-	end    = 32000
+	blocks = 187
+	block  = 64
 	tries  = 100
 )
 
 // ErrNone: no run of ports that long was free in many tries.
 var ErrNone = errors.New("ports: no free ports")
 
-// Run finds count adjacent ports of 127.0.0.1 that are free now, and returns the first of them.
+// mine are the blocks of this process. They are never given back: they end with it.
+var mine struct {
+	sync.Mutex
+	claims    []net.Listener // on the first ports of the blocks
+	next, end int            // what is left of the last block
+}
+
+// Run finds count adjacent ports, at most 63, of 127.0.0.1, that are free now and that this function gives to nobody else on
+// the machine as long as the process lives. It returns the first of them.
 func Run(count int) (base int, err error) {
+	if count >= block {
+		return 0, fmt.Errorf("%w: %d adjacent ones are too many", ErrNone, count)
+	}
+	mine.Lock()
+	defer mine.Unlock()
 	for range tries {
-		base = lowest + rand.IntN(end-lowest-count)
+		if mine.next+count > mine.end {
+			if err = claim(); err != nil {
+				continue
+			}
+		}
+		base, mine.next = mine.next, mine.next+count
 		if err = free(base, count); err == nil {
 			return base, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %d adjacent ones from %d to %d: %w", ErrNone, count, lowest, end, err)
+	return 0, fmt.Errorf("%w: %d adjacent ones from %d to %d: %w", ErrNone, count, lowest, lowest+blocks*block, err)
 }
 
-// Addr is an address of 127.0.0.1 that is free now.
+// Addr is an address of 127.0.0.1 that is free as those of Run are.
 func Addr() (string, error) {
 	port, err := Run(1)
 	return Local(port), err
@@ -42,6 +63,19 @@ func Addr() (string, error) {
 // Local is the address of a port of 127.0.0.1.
 func Local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
+// claim takes a block that belongs to nobody.
+func claim() error {
+	first := lowest + rand.IntN(blocks)*block
+	l, err := net.Listen("tcp", Local(first))
+	if err != nil {
+		return err
+	}
+	mine.claims = append(mine.claims, l)
+	mine.next, mine.end = first+1, first+block
+	return nil
+}
+
+// free tells whether nobody has the ports, for TCP and, as gossip needs it, for UDP.
 func free(base, count int) error {
 	for port := base; port < base+count; port++ {
 		l, err := net.Listen("tcp", Local(port))
@@ -49,6 +83,13 @@ func free(base, count int) error {
 			return err
 		}
 		if err := l.Close(); err != nil {
+			return err
+		}
+		p, err := net.ListenPacket("udp", Local(port))
+		if err != nil {
+			return err
+		}
+		if err := p.Close(); err != nil {
 			return err
 		}
 	}
