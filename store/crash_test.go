@@ -340,7 +340,7 @@ func (m *model) checkLog(s *store.Store) error {
 // startWriter starts the writer process on dir. wait collects it and returns what it said on standard error.
 func startWriter(t *testing.T, dir string, env ...string) (out io.Reader, kill func(), wait func() string, pid int) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestCrashWriter$", "-test.timeout=60s")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestCrashWriter$", "-test.timeout=10m")
 	cmd.Env = append(append(os.Environ(), crashDirEnv+"="+dir), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -171,6 +172,7 @@ func TestOneOwnerAtATime(t *testing.T) {
 				if inside[k].Add(1) != 1 {
 					t.Errorf("key %d has two owners", k)
 				}
+				runtime.Gosched() // also on one processor, others come while it is held
 				inside[k].Add(-1)
 				l.Unlock(owner, fmt.Sprint(k))
 			}

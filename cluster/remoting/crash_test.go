@@ -68,7 +68,7 @@ func to(t *testing.T, target string, m proto.Message) *remote.MessageBatch {
 // sends sends messages on a stream of its own, and returns how the stream ends; nil if it has not after long.
 func (a *attacker) sends(messages ...*remote.RemoteMessage) error {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	s, err := remote.NewRemotingClient(a.conn).Receive(ctx)
 	if err != nil {
