@@ -6,6 +6,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/lockd"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
@@ -43,7 +44,7 @@ func TestNodeWithoutReplicas(t *testing.T) {
 	if err := set(ctx, r.nodes[0].DB(), "r", o.column, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if row := o.await(t, 10*time.Second); row != "r" {
+	if row := o.await(t); row != "r" {
 		t.Errorf("the observer ran for row %q", row)
 	}
 	if err := r.nodes[0].DB().WaitIdle(ctx); err != nil {
@@ -90,7 +91,7 @@ func TestPauseHoldsOnAllNodes(t *testing.T) {
 }
 
 // TestDeadWorkersWork: a node dies while one of its observers runs. The advisory lock that it holds at the leader of the
-// row's tablet goes with it, and another node takes the work over within two seconds.
+// row's tablet goes with it, and another node takes the work over before the lock's lease is over.
 func TestDeadWorkersWork(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -131,7 +132,7 @@ func TestDeadWorkersWork(t *testing.T) {
 	r.crash(1)
 	select {
 	case at := <-done:
-		if took := at.Sub(died); took > 2*time.Second {
+		if took := at.Sub(died); took > lockd.DefaultLease*4/5 {
 			t.Errorf("the dead node's work was picked up after %v", took)
 		}
 	case <-ctx.Done():

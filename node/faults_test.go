@@ -94,13 +94,13 @@ func (o observed) register(r *percolator.Registry) {
 	})
 }
 
-func (o observed) await(t *testing.T, within time.Duration) string {
+func (o observed) await(t *testing.T) string {
 	t.Helper()
 	select {
 	case row := <-o.rows:
 		return row
-	case <-time.After(within):
-		t.Fatalf("the observer did not run within %v", within)
+	case <-time.After(time.Minute):
+		t.Fatal("the observer did not run within a minute")
 		return ""
 	}
 }
@@ -151,7 +151,7 @@ func TestSecondaryOfDeadCoordinator(t *testing.T) {
 	must(primary, &pb.TabletRequest{Op: &pb.TabletRequest_Commit{Commit: &pb.CommitRequest{
 		StartTs: uint64(start), CommitTs: uint64(commit), Cells: []*pb.Cell{wire.CellPB(primary)},
 	}}})
-	if row := o.await(t, 15*time.Second); row != "row" {
+	if row := o.await(t); row != "row" {
 		t.Errorf("the observer ran for %q", row)
 	}
 }
@@ -163,7 +163,7 @@ func TestOneDirtyRowAmongMany(t *testing.T) {
 	if testing.Short() {
 		rows = 50_000
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	defer cancel()
 	dir, o := t.TempDir(), watch()
 	fill := open(t, dir, nil)
@@ -199,7 +199,7 @@ func TestOneDirtyRowAmongMany(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if row := o.await(t, 30*time.Second); row != "7/0123457" {
+	if row := o.await(t); row != "7/0123457" {
 		t.Errorf("the observer ran for %q", row)
 	}
 	t.Logf("found among %d rows after %v", rows, time.Since(begin).Round(time.Millisecond))

@@ -153,7 +153,7 @@ func TestBadObserversHarmNobody(t *testing.T) {
 	close(stop)
 	load.Wait()
 	t.Logf("wait for the good observer, 99th of a hundred: %v alone, %v beside bad ones", before, during)
-	if during > 5*time.Second { // their CPU is shared; what must not happen is that it waits for one of them to return
+	if during > 15*time.Second { // their CPU is shared; what must not happen is that it waits for one of them to return
 		t.Errorf("the good observer waits %v beside bad ones, %v alone", during, before)
 	}
 	var mem runtime.MemStats

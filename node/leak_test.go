@@ -20,6 +20,6 @@ func TestCloseJoinsEverything(t *testing.T) {
 		if err := set(ctx, dial(t, n), "r", o.column, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		o.await(t, 15*time.Second)
+		o.await(t)
 	})
 }

@@ -98,6 +98,11 @@ func stateOf(t testing.TB, n *node.Node, name string) *pb.ObserverState {
 // counted waits until the observer's runs are counted as wanted: a run is counted a moment after what it has done is there.
 func counted(t testing.TB, n *node.Node, name string, want func(*pb.ObserverState) bool) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: %v", name, stateOf(t, n, name))
+		}
+	}()
 	eventually(t, fmt.Sprintf("the counts of %s are what they should be", name), func() bool {
 		s := stateOf(t, n, name)
 		return s.Status != nil && want(s)

@@ -80,7 +80,7 @@ func TestTableMadeAnewIsObservedByAll(t *testing.T) {
 		if err := set(ctx, db, "r", o.column, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		if row := o.await(t, 10*time.Second); row != "r" {
+		if row := o.await(t); row != "r" {
 			t.Errorf("the observer ran for row %q", row)
 		}
 		if err := db.WaitIdle(ctx); err != nil {

@@ -40,12 +40,12 @@ func (n *Node) panics(id uint64) {
 // until polls a condition for less time than a report to a meta tablet that does not serve takes.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(reportTimeout / 3); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(reportTimeout * 2 / 3); time.Now().Before(deadline); {
 		if ok() {
 			return
 		}
 	}
-	t.Fatalf("not within %v: %s", reportTimeout/3, what)
+	t.Fatalf("not within %v: %s", reportTimeout*2/3, what)
 }
 
 func (n *Node) serves(ctx context.Context, id uint64) bool {

@@ -99,10 +99,11 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// TestStartsQuickly: the best of some starts takes milliseconds, so that a test is not shy of one.
+// TestStartsQuickly: a start takes milliseconds, so that a test is not shy of one. On a machine that has other things to do,
+// one of some must show it.
 func TestStartsQuickly(t *testing.T) {
 	best := time.Hour
-	for range 10 {
+	for n := 0; n < 5 || n < 100 && best > 100*time.Millisecond; n++ {
 		t.Run("start", func(t *testing.T) {
 			runtime.GC()
 			began := time.Now()

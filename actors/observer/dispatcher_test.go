@@ -116,7 +116,7 @@ func offer(t *testing.T, d *Dispatcher, row string, n *mvcc.Notify, done func())
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	tick, end := time.NewTicker(time.Millisecond), time.After(10*time.Second)
+	tick, end := time.NewTicker(time.Millisecond), time.After(30*time.Second)
 	defer tick.Stop()
 	for !ok() {
 		select {

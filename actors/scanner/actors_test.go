@@ -34,7 +34,7 @@ func spawn(t *testing.T, cfg Config) *Scanners {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	end := time.After(10 * time.Second)
+	end := time.After(30 * time.Second)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

@@ -19,7 +19,7 @@ func answered(t *testing.T, what string, answer <-chan result) result {
 	select {
 	case a := <-answer:
 		return a
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Errorf("%s was never answered", what)
 		return result{}
 	}

@@ -152,7 +152,7 @@ func (r *rig) awaitLeader() *pb.TabletDescriptor {
 	case d := <-r.leading:
 		r.spawns.Wait() // it may lead before its port is known
 		return d
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		r.tb.Fatal("no leader within 10 s")
 		return nil
 	}

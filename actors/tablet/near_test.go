@@ -107,7 +107,7 @@ func TestNothingToApplyWakes(t *testing.T) {
 			if got := a.Value.GetMutation().GetStatus(); got != pb.Status_STATUS_COMMIT_TS_TOO_LOW {
 				t.Errorf("answered %v, %v", a.Value, a.Err)
 			}
-		case <-time.After(5 * time.Second): // MaxWait is ten
+		case <-time.After(8 * time.Second): // MaxWait is ten
 			t.Fatal("a commit waits for one that is over")
 		}
 	}

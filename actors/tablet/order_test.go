@@ -48,7 +48,7 @@ func (r *rig) start(tablet uint64, req *pb.TabletRequest) <-chan result {
 // until waits for a condition on the tablet's status.
 func (r *rig) until(tablet uint64, what string, ok func(*pb.StatusResponse) bool) {
 	r.tb.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 		if ok(r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus()) {
 			return
 		}
@@ -64,7 +64,7 @@ func await(t *testing.T, answer <-chan result) *pb.TabletResponse {
 			t.Fatalf("answered %v, %v", a.Value, a.Err)
 		}
 		return a.Value
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("no answer within 10 s")
 		return nil
 	}
@@ -257,7 +257,7 @@ func TestLostGrantReleases(t *testing.T) {
 		if a.Value.GetError().GetCode() != pb.Error_CODE_NOT_PROPOSED {
 			t.Fatalf("without a commit timestamp: %v, %v", a.Value, a.Err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("it waits for ever")
 	}
 	r.mu.Lock()

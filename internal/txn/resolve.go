@@ -147,14 +147,18 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round 
 	if !known {
 		dead := l.Lock.Worker != r.c.worker && r.c.transport.WorkerDead(ctx, l.Lock.Worker)
 		// Most locks that are met belong to commits that end within a millisecond or so. An expired lock, or one of a dead
-		// worker, is not worth waiting for.
-		if f.key.wait && !dead && r.c.oracle.estimate() <= l.Lock.Expiry {
-			b := backoff{base: lockWaitBase, max: lockWaitMax, n: min(round, 16)}
+		// worker, is not worth waiting for, unless it lives all the same: heartbeats move the expiry of the primary only.
+		b := backoff{base: lockWaitBase, max: lockWaitMax, n: min(round, 16)}
+		first := f.key.wait && !dead && r.c.oracle.estimate() <= l.Lock.Expiry
+		if first {
 			if err := sleep(ctx, b.next()); err != nil {
 				return true, err
 			}
 		}
 		commitTS, live, err = r.ask(ctx, l, dead)
+		if err == nil && live && f.key.wait && !first {
+			err = sleep(ctx, b.next())
+		}
 		if err != nil || live {
 			return live, err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -169,26 +170,40 @@ func TestWriterGivesUp(t *testing.T) {
 	}
 }
 
-// Heartbeats keep a long commit alive while oracle time passes its first expiry.
+// Heartbeats keep a long commit alive while oracle time passes its first expiry, and who waits for it asks now and then. In
+// virtual time no heartbeat is late.
 func TestHeartbeat(t *testing.T) {
-	w := newWorld(t)
-	release := w.hold(txn.Config{LockTTL: 400 * time.Millisecond}, threeRows...)
-	c, _ := w.client(txn.Config{})
-	s, err := c.Snapshot(w.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	short, cancel := context.WithTimeout(w.ctx, 1500*time.Millisecond)
-	defer cancel()
-	if _, _, err := s.Get(short, key("z")); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("not waited for: %v", err)
-	}
-	if err := release(); err != nil {
-		t.Errorf("a commit with heartbeats: %v", err)
-	}
-	if got := w.get(c, "z"); got != "held" {
-		t.Errorf("%q", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		release := w.hold(txn.Config{LockTTL: 400 * time.Millisecond}, threeRows...)
+		c, p := w.client(txn.Config{})
+		s, err := c.Snapshot(w.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		short, cancel := context.WithTimeout(w.ctx, 1500*time.Millisecond)
+		defer cancel()
+		checks := 0 // one caller makes them
+		p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+			if req.GetCheckTxnStatus() == nil {
+				return txntest.Fault{}
+			}
+			if checks++; checks == 1500 {
+				t.Errorf("%d questions within %v", checks, 1500*time.Millisecond)
+				cancel() // without a pause between them it would never end
+			}
+			return txntest.Fault{}
+		})
+		if _, _, err := s.Get(short, key("z")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("not waited for: %v", err)
+		}
+		if err := release(); err != nil {
+			t.Errorf("a commit with heartbeats: %v", err)
+		}
+		if got := w.get(c, "z"); got != "held" {
+			t.Errorf("%q", got)
+		}
+	})
 }
 
 // A positive death event makes locks resolvable before they expire.
