@@ -283,7 +283,8 @@ func TestParkedAreReplayed(t *testing.T) {
 		if s.Parked != rows || s.Notifications != 0 {
 			t.Errorf("%v", s)
 		}
-		counted(t, n, name, func(s *pb.ObserverState) bool { return s.Status.Failures == uint64(attempts)*rows })
+		// A run more than that is possible: a scanner's page may be older than the parking.
+		counted(t, n, name, func(s *pb.ObserverState) bool { return s.Status.Failures >= uint64(attempts)*rows })
 		for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), mvcc.GroupNotify, mvcc.TableID(s.Info.Table), string(s.Info.Column)) {
 			if err != nil {
 				t.Fatal(err)

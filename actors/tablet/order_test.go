@@ -53,7 +53,7 @@ func (r *rig) until(tablet uint64, what string, ok func(*pb.StatusResponse) bool
 			return
 		}
 	}
-	r.tb.Fatalf("not within 10 s: %s", what)
+	r.tb.Fatalf("not within 30 s: %s", what)
 }
 
 func await(t *testing.T, answer <-chan result) *pb.TabletResponse {
