@@ -41,3 +41,25 @@ func TestMetaKeepsOffAheadClocks(t *testing.T) {
 		t.Errorf("node %d is %v, meta is led by node %d", drains, w.records[drains].State, meta.leader)
 	}
 }
+
+// TestCalmNeedsNoTime: timestamps, each of which may be a write to meta, are for nodes that are away, and for those alone.
+func TestCalmNeedsNoTime(t *testing.T) {
+	w := newWorld(t, 4)
+	w.add(1, 2, 3)
+	p := newTest(t, w)
+	w.turns(p)
+	for _, away := range []bool{false, true, false} {
+		w.silent[4] = away
+		w.turns(p) // it is recorded
+		before := w.stamps
+		for range 10 {
+			p.turn(t.Context(), start)
+		}
+		if asked := w.stamps - before; away != (asked == 10) || !away && asked != 0 {
+			t.Errorf("away=%v: %d timestamps in 10 turns", away, asked)
+		}
+		if since := w.records[4].GoneSince; away != (since != 0) {
+			t.Errorf("away=%v: recorded since %d", away, since)
+		}
+	}
+}

@@ -40,6 +40,7 @@ type world struct {
 	ops, failAt int
 	after       bool
 	sent        []string
+	stamps      int // timestamps given out
 	linger      int // for how many looks a joint configuration lasts
 	slow        int // how many looks a learner takes to catch up
 }
@@ -246,6 +247,7 @@ func (w *world) Timestamp(context.Context) (mvcc.Timestamp, error) {
 		return 0, err
 	}
 	w.now++
+	w.stamps++
 	return mvcc.TimestampAt(w.now), done()
 }
 

@@ -27,9 +27,15 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	ts, err := w.cfg.Cluster.Timestamp(ctx)
-	if err != nil {
-		return nil, err
+	heard := map[uint64]bool{}
+	for _, id := range w.cfg.Cluster.Alive() {
+		heard[id] = true
+	}
+	ts := mvcc.Timestamp(0)
+	if away(records, heard) { // else it would be one write to meta after another, for nothing
+		if ts, err = w.cfg.Cluster.Timestamp(ctx); err != nil {
+			return nil, err
+		}
 	}
 	statuses, err := w.cfg.Cluster.Statuses(ctx)
 	if err != nil {
@@ -43,10 +49,7 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 			return nil, err
 		}
 	}
-	heard := heardOf(s.Tablets)
-	for _, id := range w.cfg.Cluster.Alive() {
-		heard[id] = true
-	}
+	heardOf(s.Tablets, heard)
 	ahead := w.cfg.Cluster.AheadClocks()
 	for _, r := range records {
 		if r, err = w.seen(ctx, r, heard[r.NodeId], ts); err != nil {
@@ -58,6 +61,11 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 		})
 	}
 	return s, nil
+}
+
+// away reports whether the time matters for a node: gossip does not know it, or it has been recorded as away.
+func away(records []*wire.NodeRecord, alive map[uint64]bool) bool {
+	return slices.ContainsFunc(records, func(r *wire.NodeRecord) bool { return r.GoneSince != 0 || !alive[r.NodeId] })
 }
 
 // seen records since when a node has not been heard of, in oracle time (invariant 3).
@@ -76,9 +84,8 @@ func (w *work) seen(ctx context.Context, r *wire.NodeRecord, heard bool, now mvc
 	return r, nil
 }
 
-// heardOf are the nodes that a tablet's leader has heard of lately. One that sleeps does not know.
-func heardOf(tablets []Tablet) map[uint64]bool {
-	heard := map[uint64]bool{}
+// heardOf adds the nodes that a tablet's leader has heard of lately. One that sleeps does not know.
+func heardOf(tablets []Tablet, heard map[uint64]bool) {
 	for _, t := range tablets {
 		if t.Status == nil || t.Status.Quiescent {
 			continue
@@ -90,7 +97,6 @@ func heardOf(tablets []Tablet) map[uint64]bool {
 			}
 		}
 	}
-	return heard
 }
 
 // tablets joins the map with what leaders say, which is newer; meta comes first. Of two that take themselves for the leader

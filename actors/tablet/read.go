@@ -44,7 +44,9 @@ func (t *Tablet) read(calls []*Call) {
 	t.asked++
 	t.node.ReadIndex(binary.BigEndian.AppendUint64(nil, b.id))
 	if !t.single { // the others are asked, and asked again with every heartbeat
-		t.wake()
+		if !t.asleep { // one that rests goes on doing so: see onSweep
+			t.wake()
+		}
 		b.until = time.Now().Add(t.cfg.MaxWait)
 		t.armSweep()
 	}

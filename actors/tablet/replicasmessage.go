@@ -119,7 +119,7 @@ func (t *Tablet) onIncoming(in *incoming) {
 		t.sleep()
 		return
 	}
-	if t.asleep && in.message.GetType() != raftpb.MsgHeartbeatResp { // late, to a heartbeat before the last one
+	if t.asleep && !t.restful(in.message) {
 		t.wake()
 	}
 	t.stepIn(in.message)

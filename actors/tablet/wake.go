@@ -8,9 +8,13 @@ import (
 )
 
 // A group in which nothing happens is not ticked (design section 5). Its leader, once it has nothing under way and all
-// replicas have everything, says so in a last heartbeat and rests; a follower that has everything rests with it. A request, a
+// replicas have everything, says so in a last heartbeat and rests; a follower that has everything rests with it. A mutation, a
 // message, or the suspicion of the leader's node wakes a replica. A follower that has not heard the last heartbeat misses
 // its leader after a while, asks for votes, and so wakes the others.
+//
+// Reads leave a group at rest: the leader's ReadIndex goes out once, and the followers answer it asleep. Only if no quorum
+// has answered by the next sweep the leader wakes, and asks with every heartbeat: meta is read every few seconds, and would
+// else be ticked for half a second each time, on all nodes.
 
 const (
 	// quietTicks is how long a leader has nothing to do before the group rests.
@@ -168,9 +172,15 @@ func (t *Tablet) idle() (whole []uint64, idle bool) {
 	return whole, idle
 }
 
-// mayRest reports whether the leader's last heartbeat finds this follower with everything.
+// mayRest reports whether the leader's heartbeat finds this follower with everything.
 func (t *Tablet) mayRest(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgHeartbeat && !t.elected && m.GetTerm() == t.term && m.GetFrom() == t.leader && m.GetCommit() == t.last
+}
+
+// restful reports whether the message leaves a sleeping replica asleep: the question of a resting leader's read to a follower
+// that has everything, and any answer to a heartbeat.
+func (t *Tablet) restful(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgHeartbeatResp || len(m.GetContext()) > 0 && t.mayRest(m)
 }
 
 // onNodeDown: the node is believed dead. If it led, the first of the other voters asks for votes at once, the rest when

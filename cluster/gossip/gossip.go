@@ -39,7 +39,7 @@ type Config struct {
 type Timing struct {
 	Probe        time.Duration // between two probes by one member; default 200 ms
 	ProbeTimeout time.Duration // after which others are asked to probe; default 100 ms
-	Gossip       time.Duration // between two rounds of gossip, which probes carry as well; default 200 ms
+	Gossip       time.Duration // between two rounds of gossip, which probes carry as well; default 500 ms
 	PushPull     time.Duration // between two exchanges of everything with one member; default 5 s
 	Update       time.Duration // least time between two changes of what this node says of itself; default 1 s
 	Rejoin       time.Duration // between two attempts to reach known nodes that are no members; default 5 s, a tenth of it when alone
@@ -49,7 +49,7 @@ type Timing struct {
 func (t Timing) withDefaults() Timing {
 	return Timing{
 		Probe: cmp.Or(t.Probe, 200*time.Millisecond), ProbeTimeout: cmp.Or(t.ProbeTimeout, 100*time.Millisecond),
-		Gossip: cmp.Or(t.Gossip, 200*time.Millisecond), PushPull: cmp.Or(t.PushPull, 5*time.Second),
+		Gossip: cmp.Or(t.Gossip, 500*time.Millisecond), PushPull: cmp.Or(t.PushPull, 5*time.Second),
 		Update: cmp.Or(t.Update, time.Second), Rejoin: cmp.Or(t.Rejoin, 5*time.Second), Keys: cmp.Or(t.Keys, 5*time.Second),
 	}
 }
