@@ -114,7 +114,7 @@ const (
 	lookInterval = 10 * time.Second
 	quietFor     = time.Minute
 	askAgain     = 5 * time.Minute
-	askAtOnce    = 4
+	askAtOnce    = 256
 	askTimeout   = 5 * time.Second
 )
 
@@ -127,9 +127,7 @@ func (r *replicas) lookForRemoved() {
 		case <-r.life.Done():
 			return
 		case <-tick.C:
-			for tablet, id := range r.quiet(time.Now()) {
-				r.askAbout(tablet, id)
-			}
+			r.askAbout(r.quiet(time.Now()))
 			r.dropIdle(time.Now())
 			r.openClosed()
 		}
@@ -153,17 +151,28 @@ func (r *replicas) quiet(now time.Time) map[uint64]uint64 {
 	return out
 }
 
-// askAbout has a replica destroyed if meta's record of a later epoch does not list it.
-func (r *replicas) askAbout(id, replica uint64) {
-	s, ok, err := tablet.StoredReplica(r.store, id)
-	if !ok || err != nil || s.ReplicaID != replica {
+// askAbout has replicas, by tablet, destroyed if meta's records of later epochs do not list them. Meta is read once for all:
+// replicas that rest are quiet too, and there may be thousands of them.
+func (r *replicas) askAbout(quiet map[uint64]uint64) {
+	if len(quiet) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.life, askTimeout)
 	defer cancel()
-	d, err := r.owner.described(ctx, id)
-	if err != nil || d == nil {
-		return // it is asked again
+	described, err := r.owner.reread(ctx)
+	if err != nil {
+		return // they are asked about again
+	}
+	for id, replica := range quiet {
+		r.judge(id, replica, described(id))
+	}
+}
+
+// judge has the replica destroyed if it is not in d, meta's record of its tablet, and was.
+func (r *replicas) judge(id, replica uint64, d *pb.TabletDescriptor) {
+	s, ok, err := tablet.StoredReplica(r.store, id)
+	if !ok || err != nil || s.ReplicaID != replica || d == nil {
+		return
 	}
 	// A record from before the replica was added does not list it either: then its id has not been given away yet.
 	if d.TabletId == id && d.Epoch > s.Descriptor.GetEpoch() && replica < d.NextReplicaId && replicaNode(d, replica) == 0 {

@@ -34,9 +34,9 @@ func (a replicaActors) deliver(id uint64, m *wire.RaftMessage) {
 	}
 }
 
-func (a replicaActors) described(ctx context.Context, id uint64) (*pb.TabletDescriptor, error) {
+func (a replicaActors) reread(ctx context.Context) (func(uint64) *pb.TabletDescriptor, error) {
 	if err := a.n.router.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	return a.n.router.Descriptor(id), nil
+	return a.n.router.Descriptor, nil
 }

@@ -26,8 +26,8 @@ type replicaOwner interface {
 	destroyed(tablet uint64)
 	// deliver hands a message to the replica's actor.
 	deliver(tablet uint64, m *wire.RaftMessage)
-	// described is the tablet's record in meta, read anew.
-	described(ctx context.Context, tablet uint64) (*pb.TabletDescriptor, error)
+	// reread reads meta's records of all tablets anew; described is a tablet's, nil: there is none.
+	reread(ctx context.Context) (described func(tablet uint64) *pb.TabletDescriptor, err error)
 }
 
 // replicas makes, fills, replaces and removes this node's replicas (design section 5). Its methods may be used concurrently

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -82,14 +83,15 @@ func (o *owner) deliver(id uint64, m *wire.RaftMessage) {
 	o.news.Broadcast()
 }
 
-func (o *owner) described(_ context.Context, id uint64) (*pb.TabletDescriptor, error) {
+func (o *owner) reread(context.Context) (func(uint64) *pb.TabletDescriptor, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.asked++
-	if d := o.meta[id]; d != nil {
-		return d, nil
+	if len(o.meta) == 0 {
+		return nil, errors.New("meta does not answer")
 	}
-	return nil, errors.New("meta does not answer")
+	now := maps.Clone(o.meta)
+	return func(id uint64) *pb.TabletDescriptor { return now[id] }, nil
 }
 
 // replicaRig is the replicas of a node over a store in memory.
@@ -299,64 +301,6 @@ func TestSplitOfRemoved(t *testing.T) {
 	if stored, err := tablet.StoredReplicas(r.store); len(stored) != 1 || err != nil {
 		t.Fatalf("%v %v", stored, err)
 	}
-}
-
-// A replica that has missed its removal is destroyed once meta's record of a later epoch does not list it, and not before.
-func TestMissedRemoval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newReplicaRig(t, of(2, 5, "a", "m", 1), of(3, 5, "m", "z", 1))
-		r.owner.mu.Lock()
-		r.owner.meta[2] = of(2, 5, "a", "m", 7) // of the same epoch: cannot be
-		r.owner.meta[3] = of(3, 6, "m", "z", 1)
-		r.owner.mu.Unlock()
-		<-time.After(2 * quietFor)
-		synctest.Wait()
-		if r.replica(2) != 1 || r.replica(3) != 1 {
-			t.Fatalf("replicas %d and %d", r.replica(2), r.replica(3))
-		}
-		r.owner.mu.Lock()
-		if r.owner.asked == 0 {
-			t.Error("meta was not asked")
-		}
-		r.owner.meta[3] = of(3, 7, "m", "z", 7)
-		r.owner.mu.Unlock()
-		<-time.After(2 * askAgain)
-		synctest.Wait()
-		if r.replica(2) != 1 || r.replica(3) != 0 || !slices.Equal(r.owner.gone, []uint64{3}) {
-			t.Fatalf("replicas %d and %d, destroyed %v", r.replica(2), r.replica(3), r.owner.gone)
-		}
-	})
-}
-
-// TestWaitingIsNotRemoved: a record of meta's from before a replica was added says nothing about it, although a replica that
-// waits for its first snapshot knows of no epoch at all.
-func TestWaitingIsNotRemoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newReplicaRig(t)
-		added := of(3, 5, "m", "z", 100)
-		added.NextReplicaId = 101
-		r.Deliver(message(added, 100))
-		synctest.Wait()
-		r.owner.mu.Lock()
-		r.owner.meta[3] = of(3, 4, "m", "z")
-		r.owner.mu.Unlock()
-		<-time.After(2 * quietFor)
-		synctest.Wait()
-		if r.replica(3) != 100 {
-			t.Error("a replica that was just added is destroyed for good")
-		}
-		r.owner.mu.Lock()
-		asked := r.owner.asked
-		gone := of(3, 6, "m", "z")
-		gone.NextReplicaId = 101
-		r.owner.meta[3] = gone
-		r.owner.mu.Unlock()
-		<-time.After(2 * askAgain)
-		synctest.Wait()
-		if r.replica(3) != 0 || asked == 0 {
-			t.Errorf("replica %d is still here after its removal; meta was asked %d times before", r.replica(3), asked)
-		}
-	})
 }
 
 // TestSlowStop: a replica whose actor takes too long to end, and so ends later, is opened again when it has.
