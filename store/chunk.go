@@ -35,14 +35,23 @@ func chunkHead(value []byte) []byte {
 	return append(head, value[:chunkBytes]...)
 }
 
+// cutHead is the whole length of the value of which head is the first part, and the bytes of it that are there.
+func cutHead(head []byte) (total int, first []byte, err error) {
+	length, n := binary.Uvarint(head)
+	if n <= 0 || length < uint64(len(head)-n) || length > 1<<31 {
+		return 0, nil, fmt.Errorf("%w: head of a long value", ErrBadValue)
+	}
+	return int(length), head[n:], nil
+}
+
 // joinChunks returns the whole value of which head is the first part.
 func joinChunks(txn *badger.Txn, key, head []byte) ([]byte, error) {
-	total, n := binary.Uvarint(head)
-	if n <= 0 || total < uint64(len(head)-n) || total > 1<<31 {
-		return nil, fmt.Errorf("%w: head of a long value", ErrBadValue)
+	total, first, err := cutHead(head)
+	if err != nil {
+		return nil, err
 	}
-	value := append(make([]byte, 0, total), head[n:]...)
-	for i := 1; uint64(len(value)) < total; i++ {
+	value := append(make([]byte, 0, total), first...)
+	for i := 1; len(value) < total; i++ {
 		item, err := txn.Get(appendChunkKey(nil, key, i))
 		if err != nil {
 			return nil, fmt.Errorf("chunk %d of a long value: %w", i, err)
@@ -55,7 +64,7 @@ func joinChunks(txn *badger.Txn, key, head []byte) ([]byte, error) {
 			return nil, fmt.Errorf("chunk %d of a long value: %w", i, err)
 		}
 	}
-	if uint64(len(value)) != total {
+	if len(value) != total {
 		return nil, fmt.Errorf("%w: long value of %d bytes instead of %d", ErrBadValue, len(value), total)
 	}
 	return value, nil

@@ -169,3 +169,25 @@ func TestLogFilesAreFollowed(t *testing.T) {
 		}
 	}
 }
+
+// TestNoRoomForALongValue: of a value that takes more than there is room for only the head is read, and its length is known.
+func TestNoRoomForALongValue(t *testing.T) {
+	const n, start = 1 << 20, mvcc.Timestamp(7)
+	s := open(t, t.TempDir())
+	c := cell("r", "c")
+	b := new(store.Batch)
+	b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupData, Cell: c, TS: start, Value: bytes.Repeat([]byte{'x'}, n)})
+	store.DeleteChunk(b, store.AppendKey(nil, mvcc.GroupData, c, start), 2)
+	commit(t, s, b)
+	snap := s.Snap()
+	defer snap.Close()
+	if v, got, ok, err := snap.DataWithin(c, start, n/2); v != nil || got < n || !ok || err != nil {
+		t.Errorf("without room: %d bytes of %d, %v, %v", len(v), got, ok, err)
+	}
+	if _, _, _, err := snap.DataWithin(c, start, 2*n); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("with room, and a part missing: %v", err)
+	}
+	if _, got, ok, err := snap.DataWithin(c, start+1, 0); got != 0 || ok || err != nil {
+		t.Errorf("of a value that is not there: %d bytes, %v, %v", got, ok, err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -117,7 +118,37 @@ func (s *Snap) Newest(c mvcc.Cell) (w mvcc.Write, ok bool, err error) {
 
 // Data implements mvcc.View.
 func (s *Snap) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
-	return s.plain(mvcc.GroupData, c, start)
+	v, _, ok, err := s.DataWithin(c, start, math.MaxInt)
+	return v, ok, err
+}
+
+// DataWithin is Data for who has room for so many bytes. Of a value in several entries that takes more it tells the length n
+// alone, with v nil: what can't be used is not put together.
+func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp, room int) (v []byte, n int, ok bool, err error) {
+	s.key = AppendKey(s.key[:0], mvcc.GroupData, c, start)
+	item, err := s.txn.Get(s.key)
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return nil, 0, false, nil
+	}
+	if err != nil {
+		return nil, 0, false, fmt.Errorf("store: read: %w", err)
+	}
+	err = item.Value(func(b []byte) (err error) {
+		if item.UserMeta() != chunkedMeta {
+			v, err = decodePlain(b)
+			v = clone(v)
+			n = len(v)
+			return err
+		}
+		if n, _, err = cutHead(b); err != nil || n > room {
+			return err
+		}
+		if b, err = joinChunks(s.txn, s.key, b); err == nil {
+			v, err = decodePlain(b)
+		}
+		return err
+	})
+	return v, n, err == nil, corrupt(s.key, err)
 }
 
 // Raw implements mvcc.View.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/store"
 )
@@ -78,6 +80,34 @@ func TestAnswerBeyondItsRoom(t *testing.T) {
 	get.MaxAnswerBytes = e.NeedsBytes
 	if got := r.do(2, get).GetGet().GetResults(); len(got) != 1 || len(got[0].Value) != 1<<20 {
 		t.Errorf("answered %d results", len(got))
+	}
+}
+
+// TestManyValuesBeyondTheirRoom: a read of many long values is refused a few times, and then has the room that it needs.
+func TestManyValuesBeyondTheirRoom(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	const values = 12
+	get := getOf(r.take(1), "a")
+	for i := range values {
+		row := fmt.Sprint("row", i)
+		r.do(2, onePhaseOf(r.take(1), put(row, strings.Repeat("x", 400<<10))))
+		get.GetGet().Cells = append(get.GetGet().Cells, cellOf(row))
+	}
+	get.GetGet().At = uint64(r.take(1))
+	get.MaxAnswerBytes = 4 << 10
+	for tries := 1; ; tries++ {
+		resp := r.try(2, proto.CloneOf(get))
+		if e := resp.GetError(); e.GetNeedsBytes() > get.MaxAnswerBytes && tries < values {
+			get.MaxAnswerBytes = e.NeedsBytes
+			continue
+		}
+		if got := resp.GetGet().GetResults(); len(got) != values+1 || len(got[values].Value) != 400<<10 {
+			t.Errorf("answered %v, %d results", resp.GetError(), len(got))
+		}
+		if tries > 6 {
+			t.Errorf("%d tries", tries)
+		}
+		return
 	}
 }
 

@@ -2,7 +2,9 @@ package tablet
 
 import (
 	"encoding/binary"
+	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -141,6 +143,7 @@ type capture struct {
 type readView struct {
 	*store.Snap
 	capture
+	room, taken int // for values in the answer to the call under way, and by those that are in it, in bytes
 }
 
 var _ mvcc.View = (*readView)(nil)
@@ -152,5 +155,30 @@ func (v *readView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lo
 func (v *readView) Observed(t mvcc.TableID, column string) mvcc.Observed {
 	return v.catalogue.observed(t, column)
 }
+
+// errNoRoom is the end of a read whose long values do not fit into what the request allows for its answer.
+type errNoRoom struct{ needs int } // bytes of values, so far
+
+func (e *errNoRoom) Error() string { return fmt.Sprintf("the answer has values of %d bytes", e.needs) }
+
+// forCall begins the answer to a call.
+func (v *readView) forCall(req *pb.TabletRequest) {
+	v.room, v.taken = math.MaxInt, 0
+	if most := req.GetMaxAnswerBytes(); most > 0 {
+		v.room = int(most)
+	}
+}
+
+// Data implements mvcc.View. A long value that there is no room for is not read: a client that asks for many at once must
+// not take the workers' time and the node's memory for answers that are thrown away.
+func (v *readView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
+	value, n, ok, err := v.DataWithin(c, start, v.room-v.taken)
+	v.taken += n
+	if err == nil && v.taken > v.room {
+		return nil, false, &errNoRoom{needs: v.taken}
+	}
+	return value, ok, err
+}
+
 func (v *readView) Bound() mvcc.Timestamp     { return v.bound }
 func (v *readView) Safepoint() mvcc.Timestamp { return v.safepoint }

@@ -1,6 +1,7 @@
 package tablet
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -73,10 +74,11 @@ func (j *readJob) run() {
 		if tooLate(call, now) {
 			continue
 		}
+		view.forCall(call.Req)
 		response, met, err := j.answer(view, call)
 		switch {
 		case err != nil:
-			call.Reply(j.failed(err))
+			call.Reply(j.failed(call.Req, err))
 		case met.token != 0:
 			blocked = append(blocked, waiter{call, met})
 		case j.tablet.servedTerm.Load() != j.term:
@@ -91,11 +93,26 @@ func (j *readJob) run() {
 }
 
 // failed is the answer to a read that could not be evaluated.
-func (j *readJob) failed(err error) *pb.TabletResponse {
+func (j *readJob) failed(req *pb.TabletRequest, err error) *pb.TabletResponse {
+	var noRoom *errNoRoom
+	if errors.As(err, &noRoom) {
+		return wire.NoRoom(req, noRoom.needs+j.beside(req))
+	}
 	if r := invalid(err); r != nil {
 		return r
 	}
 	return failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", j.tablet.id, err)
+}
+
+// beside is what an answer may take beside the values for which there was no room: there may be more of them. Each try has
+// at least twice the room of the one before, up to what one answer holds.
+func (j *readJob) beside(req *pb.TabletRequest) int {
+	cells := len(req.GetGet().GetCells())
+	n := cells*wire.ResultMemory + wire.AnswerOverhead
+	if cells != 1 {
+		n += min(int(req.MaxAnswerBytes), j.tablet.cfg.Limits.Batch)
+	}
+	return n
 }
 
 // answer is the function answer, but a panic costs its own read only, not the process.

@@ -10,9 +10,12 @@ import (
 
 // What one entry of an answer takes beside its bytes, about: the message and what it points to.
 const (
-	resultMemory = 128
+	ResultMemory = 128 // of a Get
 	cellMemory   = 256
 	entryMemory  = 512
+
+	// AnswerOverhead is what an answer takes beside its entries, and more.
+	AnswerOverhead = 1 << 10
 )
 
 // AnswerMemory is about how much memory the answer takes, in bytes.
@@ -20,11 +23,11 @@ func AnswerMemory(resp *pb.TabletResponse) int {
 	n := proto.Size(resp)
 	switch r := resp.GetResult().(type) {
 	case *pb.TabletResponse_Get:
-		n += resultMemory * len(r.Get.GetResults())
+		n += ResultMemory * len(r.Get.GetResults())
 	case *pb.TabletResponse_Scan:
 		n += cellMemory * len(r.Scan.GetCells())
 	case *pb.TabletResponse_RawGet:
-		n += resultMemory * len(r.RawGet.GetValues())
+		n += ResultMemory * len(r.RawGet.GetValues())
 	case *pb.TabletResponse_RawScan:
 		n += cellMemory * len(r.RawScan.GetCells())
 	case *pb.TabletResponse_Walk:
@@ -47,9 +50,14 @@ func Capped(req *pb.TabletRequest, resp *pb.TabletResponse) *pb.TabletResponse {
 	if n <= int(req.MaxAnswerBytes) {
 		return resp
 	}
+	return NoRoom(req, n)
+}
+
+// NoRoom is the refusal of a read of which the answer takes so many bytes, or at least so many.
+func NoRoom(req *pb.TabletRequest, n int) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{
 		Code: pb.Error_CODE_OVERLOADED, NeedsBytes: uint32(n), RetryAfterMs: answerRetry,
-		Message: fmt.Sprintf("the answer takes %d bytes, and there is room for %d", n, req.MaxAnswerBytes),
+		Message: fmt.Sprintf("the answer takes %d bytes, and there is room for %d", n, req.GetMaxAnswerBytes()),
 	}}
 }
 

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// most memory that clients who do not read may add to a node, in bytes: the budgets for answers and requests, and what
-	// the garbage collector needs beside them.
-	mostUnread = 400 << 20
+	// mostUnread is what clients who do not read may add to a node, in bytes: the budget for answers (160 MiB), the garbage
+	// beside it (64), some 3,000 goroutines (60), requests that nobody has taken (80), and what gRPC and Badger hold.
+	mostUnread = 600 << 20
 	// near is how much larger than before a node may still be once they have gone. The one that they have attacked gives all
 	// back; one that has read for it collects garbage at its own pace.
 	near = 160 << 20
