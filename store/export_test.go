@@ -1,10 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"os"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 // Compact flushes and compacts the state as far as Badger goes, after telling it what may be discarded.
@@ -74,4 +77,16 @@ func BeforeTxn(o *Options, f func() error) { o.beforeTxn = f }
 func TxnBytes(s *Store) int {
 	n, _ := s.state.writer.txnLimits()
 	return n
+}
+
+// EncodeMutation encodes m behind another, in memory that was meant for m alone.
+func EncodeMutation(m *mvcc.Mutation) (key, value []byte) {
+	e := NewEncoder([]mvcc.Mutation{*m})
+	otherKey, _ := e.Encode(&mvcc.Mutation{Group: mvcc.GroupRollback, TS: 1})
+	before := bytes.Clone(otherKey)
+	key, value = e.Encode(m)
+	if !bytes.Equal(before, otherKey) {
+		panic("what was encoded first has changed")
+	}
+	return key, value
 }

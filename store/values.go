@@ -223,14 +223,32 @@ func decodePlain(b []byte) ([]byte, error) {
 	return b[1:], nil
 }
 
-// EncodeMutation returns the key and value that m stands for in the state store; value is nil for a delete. Both are
-// new slices that belong to the caller.
-func EncodeMutation(m *mvcc.Mutation) (key, value []byte) {
-	key = AppendKey(make([]byte, 0, keyBytes(m.Cell)), m.Group, m.Cell, m.TS)
+// Encoder encodes mutations as they are in the state store, several in memory that they share.
+type Encoder struct{ room []byte }
+
+// NewEncoder returns one with room for these mutations.
+func NewEncoder(muts []mvcc.Mutation) Encoder {
+	n := 0
+	for i := range muts {
+		if n += keyBytes(muts[i].Cell); !muts[i].Delete {
+			n += valueBytes(&muts[i])
+		}
+	}
+	return Encoder{make([]byte, 0, n)}
+}
+
+// Encode returns the key and value that m stands for; value is nil for a delete. Both belong to the caller, and what was
+// returned before stays as it is.
+func (e *Encoder) Encode(m *mvcc.Mutation) (key, value []byte) {
+	begin := len(e.room)
+	e.room = AppendKey(e.room, m.Group, m.Cell, m.TS)
+	end := len(e.room)
+	key = e.room[begin:end:end]
 	if m.Delete {
 		return key, nil
 	}
-	return key, appendValue(make([]byte, 0, valueBytes(m)), m)
+	e.room = appendValue(e.room, m)
+	return key, e.room[end:len(e.room):len(e.room)]
 }
 
 // appendValue appends the value of a put.

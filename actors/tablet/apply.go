@@ -188,7 +188,7 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 		case m.Group == mvcc.GroupLock && m.Delete:
 			t.unlock(m.Cell)
 		case m.Group == mvcc.GroupLock:
-			t.locks.put(m.Cell, *m.Lock)
+			t.locks.put(m.Cell, m.Lock)
 		case m.Group == mvcc.GroupNotify && !m.Delete:
 			t.counters.notifies++
 			if m.Notify.ParkedTS == 0 && m.Notify.Attempts == 0 {
@@ -209,11 +209,7 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 
 // unlock removes a persistent lock: the delete was evaluated against it, and nothing else may have replaced it since but
 // a reservation, which only its own one-phase commit takes away.
-func (t *Tablet) unlock(c mvcc.Cell) {
-	if l, ok := t.locks.get(c); ok && l.Token == 0 {
-		t.locks.remove(c, l.StartTS)
-	}
-}
+func (t *Tablet) unlock(c mvcc.Cell) { t.locks.remove(c, 0) }
 
 // tryLead begins to serve if this replica is elected and an entry of its own term is applied and visible.
 func (t *Tablet) tryLead() {
@@ -257,7 +253,8 @@ func (t *Tablet) loadLocks() error {
 			if err != nil {
 				return err
 			}
-			t.locks.put(l.Cell, l.Lock)
+			lock := l.Lock
+			t.locks.put(l.Cell, &lock)
 		}
 	}
 	return nil

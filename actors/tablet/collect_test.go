@@ -324,7 +324,7 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 			}
 			inside.collection.pass = &pass{safepoint: safepoint, list: due}
 			inside.makeStep(inside.collection.pass)
-			if len(inside.overlay.entries) == 0 {
+			if len(inside.overlay.cells) == 0 {
 				t.Error("the step has deleted nothing")
 			}
 		}

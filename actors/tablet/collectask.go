@@ -95,17 +95,12 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	for start := range e.Tablet.onePhase {
 		settled = settled && (start >= below || broken.ConfirmReserved)
 	}
-	for k, entry := range e.overlay.entries {
-		switch m := entry.mutation; {
-		case k.group == mvcc.GroupLock && !m.Delete && m.Lock.StartTS < below, k.group == mvcc.GroupIntent && k.ts < below:
-			settled = false
-		}
-	}
+	settled = settled && !e.overlay.unsettled(below)
 	var unsettled []*pb.LockInfo
 	e.locks.tree.Scan(func(l lockEntry) bool {
 		if l.lock.StartTS < below && l.lock.Token == 0 {
 			settled = false
-			unsettled = append(unsettled, wire.LockInfoPB(mvcc.LockInfo{Cell: l.cell, Lock: l.lock}))
+			unsettled = append(unsettled, wire.LockInfoPB(mvcc.LockInfo{Cell: l.cell, Lock: *l.lock}))
 		}
 		return len(unsettled) < maxUnsettled
 	})

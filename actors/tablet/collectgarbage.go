@@ -43,8 +43,10 @@ func (g *garbage) remember(m *mvcc.Garbage) {
 		k.start = m.TS
 	}
 	if old, ok := g.known[k]; ok {
-		old.TS, old.From = min(old.TS, m.TS), min(old.From, m.From)
-		g.known[k] = old
+		if m.TS < old.TS || m.From < old.From { // seldom: what comes later goes later
+			old.TS, old.From = min(old.TS, m.TS), min(old.From, m.From)
+			g.known[k] = old
+		}
 		return
 	}
 	size := len(m.Cell.Row) + len(m.Cell.Column)

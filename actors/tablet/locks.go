@@ -15,9 +15,10 @@ type lockTable struct {
 	tree *btree.BTreeG[lockEntry]
 }
 
+// lockEntry is a cell's lock. Every comparison copies two of them, hence the pointer. What it points to does not change.
 type lockEntry struct {
 	cell mvcc.Cell
-	lock mvcc.Lock
+	lock *mvcc.Lock
 }
 
 func lessCell(a, b mvcc.Cell) bool {
@@ -44,23 +45,27 @@ func (t *lockTable) len() int { return t.tree.Len() }
 
 func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 	e, ok := t.tree.Get(lockEntry{cell: c})
-	return e.lock, ok
+	if !ok {
+		return mvcc.Lock{}, false
+	}
+	return *e.lock, true
 }
 
-// put sets the cell's lock. A reservation on the cell stays: its own one-phase commit takes it away.
-func (t *lockTable) put(c mvcc.Cell, l mvcc.Lock) { t.tree.Set(lockEntry{cell: c, lock: l}) }
+// put sets the cell's lock, which may not change any more.
+func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock) { t.tree.Set(lockEntry{cell: c, lock: l}) }
 
-// remove takes the lock away if it is that transaction's (never by cell alone, design section 3).
-func (t *lockTable) remove(c mvcc.Cell, start mvcc.Timestamp) {
-	if l, ok := t.get(c); ok && l.StartTS == start {
-		t.tree.Delete(lockEntry{cell: c})
+// remove takes the cell's lock away if it is the one that is meant: never by cell alone (design section 3). A token of 0
+// means a lock that is applied, any other the reservation with that token.
+func (t *lockTable) remove(c mvcc.Cell, token uint64) {
+	if e, ok := t.tree.Get(lockEntry{cell: c}); ok && e.lock.Token == token {
+		t.tree.Delete(e)
 	}
 }
 
 // all iterates the locks with rows in the span.
 func (t *lockTable) all(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
 	return func(yield func(mvcc.Cell, mvcc.Lock) bool) {
-		visit := func(e lockEntry) bool { return yield(e.cell, e.lock) }
+		visit := func(e lockEntry) bool { return yield(e.cell, *e.lock) }
 		if !reverse {
 			t.tree.Ascend(lockEntry{cell: mvcc.Cell{Table: s.Table, Row: s.Start}}, func(e lockEntry) bool {
 				return e.cell.Table == s.Table && s.Contains(e.cell.Row) && visit(e)

@@ -155,13 +155,23 @@ func (e *evaluation) rule(req *pb.TabletRequest) (mvcc.Result, []mvcc.Mutation, 
 // rollback of a transaction whose one-phase commit is under way here waits for its end (design section 5).
 func (e *evaluation) rollback(r mvcc.RollbackRequest) (mvcc.Result, []mvcc.Mutation, error) {
 	if o := e.Tablet.onePhase[r.StartTS]; o != nil {
-		return mvcc.Result{Status: mvcc.StatusLocked, Locks: []mvcc.LockInfo{{Lock: o.lock()}}}, nil, nil
+		return mvcc.Result{Status: mvcc.StatusLocked, Locks: []mvcc.LockInfo{{Lock: *o.lock()}}}, nil, nil
 	}
 	return mvcc.Rollback(e.view, r)
 }
 
+// mutationAnswer is the answer to a mutation in one allocation.
+type mutationAnswer struct {
+	response pb.TabletResponse
+	result   pb.TabletResponse_Mutation
+	mutation pb.MutationResult
+}
+
 func mutationResponse(r mvcc.Result) *pb.TabletResponse {
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: wire.ResultPB(r)}}
+	a := &mutationAnswer{}
+	a.response.Result, a.result.Mutation = &a.result, &a.mutation
+	wire.FillResult(&a.mutation, &r)
+	return &a.response
 }
 
 // boundWait ends the call's wait with MaxWait from when it first had to: however often it has to again.

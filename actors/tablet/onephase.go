@@ -16,13 +16,15 @@ type onePhase struct {
 	term     uint64
 	request  mvcc.OnePhaseRequest
 	calls    []*Call // the first, and the copies that have joined it
+	first    [1]*Call
 	commitTS mvcc.Timestamp
 	proposed bool
 	until    time.Time // the oracle's answer is not waited for any longer
 }
 
-func (o *onePhase) lock() mvcc.Lock {
-	return mvcc.Lock{StartTS: o.request.StartTS, Token: o.token, CommitTS: o.commitTS, Kind: mvcc.KindPut}
+// lock is what the cells are reserved with.
+func (o *onePhase) lock() *mvcc.Lock {
+	return &mvcc.Lock{StartTS: o.request.StartTS, Token: o.token, CommitTS: o.commitTS, Kind: mvcc.KindPut}
 }
 
 // granted is the oracle's answer for the one-phase commits that asked together.
@@ -57,28 +59,32 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	case result.Status != mvcc.StatusOK:
 		e.proposal.answer(call, mutationResponse(result))
 	default:
-		e.grant(e.reserve(call, r))
+		e.grant(call, r)
 	}
 }
 
-// grant gets the reserved commit its timestamp: at once and in this turn if the oracle can be had so, else together with
-// the others of the batch that need one.
-func (e *evaluation) grant(o *onePhase) {
+// grant begins the commit and gets it its timestamp: at once and in this turn if the oracle can be had so, else together
+// with the others of the batch that need one. Between two turns the reservation is in the lock table; within one nobody
+// looks at it, and it is put there only once, with the timestamp.
+func (e *evaluation) grant(call *Call, r mvcc.OnePhaseRequest) {
+	e.tokens++
+	o := &onePhase{token: e.tokens, term: e.term, request: r, first: [1]*Call{call}}
+	o.calls = o.first[:]
+	e.Tablet.onePhase[r.StartTS] = o
 	if commitTS, ok := e.host.TimestampsNow(1); ok {
 		e.continueOnePhase(o, commitTS)
 		return
 	}
+	e.reserve(o)
 	e.granting = append(e.granting, o)
 }
 
-func (t *Tablet) reserve(call *Call, r mvcc.OnePhaseRequest) *onePhase {
-	t.tokens++
-	o := &onePhase{token: t.tokens, term: t.term, request: r, calls: []*Call{call}}
-	t.onePhase[r.StartTS] = o
-	for i := range r.Writes {
-		t.locks.put(r.Writes[i].Cell, o.lock())
+// reserve puts the reservation on the commit's cells, over the one without a commit timestamp.
+func (t *Tablet) reserve(o *onePhase) {
+	lock := o.lock()
+	for i := range o.request.Writes {
+		t.locks.put(o.request.Writes[i].Cell, lock)
 	}
-	return o
 }
 
 // release takes the reservation away. It is called once its effects are visible, or surely never will be.
@@ -88,10 +94,7 @@ func (t *Tablet) release(o *onePhase) {
 	}
 	delete(t.onePhase, o.request.StartTS)
 	for i := range o.request.Writes {
-		c := o.request.Writes[i].Cell
-		if l, ok := t.locks.get(c); ok && l.Token == o.token {
-			t.locks.remove(c, l.StartTS)
-		}
+		t.locks.remove(o.request.Writes[i].Cell, o.token)
 	}
 }
 
@@ -176,9 +179,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	}
 	if result.Status == mvcc.StatusOK {
 		o.commitTS = commitTS
-		for i := range o.request.Writes { // readers below it need not wait any more
-			e.locks.put(o.request.Writes[i].Cell, o.lock())
-		}
+		e.reserve(o) // readers below it need not wait any more
 	}
 	o.proposed = true
 	e.proposal.holds = append(e.proposal.holds, o)

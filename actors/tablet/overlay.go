@@ -11,87 +11,211 @@ import (
 // overlay holds the effects of proposals in flight: evaluated, maybe not yet applied and visible. The latest effect on a
 // key wins; an entry goes when the proposal that made it is visible or lost.
 type overlay struct {
-	entries map[overlayKey]overlayEntry
-	history map[mvcc.Cell]int // how many entries of H a cell has here
+	cells map[mvcc.Cell]*cellEffects
+	// An operation asks several times for the same cell: recent is the last that was asked for, and found what is in flight
+	// for it, nil if nothing is.
+	recent mvcc.Cell
+	found  *cellEffects
+	spare  []*cellEffects // empty, to be used again
 }
 
-type overlayKey struct {
-	group mvcc.Group
-	cell  mvcc.Cell
-	ts    mvcc.Timestamp
+// cellEffects are the effects in flight on one cell; there is at least one. A few are searched one by one, more through
+// an index.
+type cellEffects struct {
+	entries []overlayEntry
+	index   map[entryKey]int // of entries; nil while they are few
+	room    [2]overlayEntry  // what a commit makes: the record and the one that it supersedes
 }
 
 type overlayEntry struct {
+	entryKey
 	proposal uint64
 	mutation *mvcc.Mutation
 }
 
-func newOverlay() *overlay {
-	return &overlay{entries: map[overlayKey]overlayEntry{}, history: map[mvcc.Cell]int{}}
+// entryKey names one of a cell's entries.
+type entryKey struct {
+	group mvcc.Group
+	ts    mvcc.Timestamp
 }
 
-func keyOf(m *mvcc.Mutation) overlayKey {
-	return overlayKey{group: m.Group, cell: m.Cell, ts: m.TS}
+const (
+	fewEffects      = 8   // up to so many are searched one by one
+	maxSpareEffects = 256 // up to so many are kept for use again
+)
+
+func newOverlay() *overlay { return &overlay{cells: map[mvcc.Cell]*cellEffects{}} }
+
+// at is what is in flight for the cell; nil if nothing is.
+func (o *overlay) at(c mvcc.Cell) *cellEffects {
+	if c != o.recent {
+		o.recent, o.found = c, o.cells[c]
+	}
+	return o.found
 }
 
 // add lays the effects of a proposal on top.
 func (o *overlay) add(proposal uint64, muts []mvcc.Mutation) {
 	for i := range muts {
 		m := &muts[i]
-		k := keyOf(m)
-		if _, again := o.entries[k]; m.Group == mvcc.GroupHistory && !again {
-			o.history[m.Cell]++
+		effects := o.at(m.Cell)
+		if effects == nil {
+			effects = o.begin(m.Cell)
 		}
-		o.entries[k] = overlayEntry{proposal: proposal, mutation: m}
+		effects.put(overlayEntry{entryKey{m.Group, m.TS}, proposal, m})
+	}
+}
+
+// begin makes room for the first effect on the cell.
+func (o *overlay) begin(c mvcc.Cell) *cellEffects {
+	var effects *cellEffects
+	if n := len(o.spare); n > 0 {
+		effects, o.spare = o.spare[n-1], o.spare[:n-1]
+	} else {
+		effects = &cellEffects{}
+		effects.entries = effects.room[:0]
+	}
+	o.cells[c] = effects
+	o.recent, o.found = c, effects
+	return effects
+}
+
+// end forgets the cell, which has no effects in flight any more.
+func (o *overlay) end(c mvcc.Cell, effects *cellEffects) {
+	delete(o.cells, c)
+	if o.found == effects {
+		o.found = nil
+	}
+	if effects.index == nil && len(o.spare) < maxSpareEffects {
+		o.spare = append(o.spare, effects)
 	}
 }
 
 // drop takes the proposal's effects away where nothing newer lies on top.
 func (o *overlay) drop(proposal uint64, muts []mvcc.Mutation) {
 	for i := range muts {
-		k := keyOf(&muts[i])
-		if e, ok := o.entries[k]; !ok || e.proposal != proposal {
+		c := muts[i].Cell
+		effects := o.at(c)
+		if effects == nil {
 			continue
 		}
-		delete(o.entries, k)
-		if k.group != mvcc.GroupHistory {
+		at := effects.find(entryKey{muts[i].Group, muts[i].TS})
+		if at < 0 || effects.entries[at].proposal != proposal {
 			continue
 		}
-		if o.history[k.cell]--; o.history[k.cell] == 0 {
-			delete(o.history, k.cell)
+		if effects.remove(at); len(effects.entries) == 0 {
+			o.end(c, effects)
 		}
 	}
 }
 
+// find is the place of an entry; -1 if there is none.
+func (e *cellEffects) find(k entryKey) int {
+	if e.index != nil {
+		if at, ok := e.index[k]; ok {
+			return at
+		}
+		return -1
+	}
+	for i := range e.entries {
+		if e.entries[i].entryKey == k {
+			return i
+		}
+	}
+	return -1
+}
+
+// put adds an entry, or lays it over the one that is there.
+func (e *cellEffects) put(entry overlayEntry) {
+	if at := e.find(entry.entryKey); at >= 0 {
+		e.entries[at] = entry
+		return
+	}
+	e.entries = append(e.entries, entry)
+	if e.index != nil {
+		e.index[entry.entryKey] = len(e.entries) - 1
+	} else if len(e.entries) > fewEffects {
+		e.index = make(map[entryKey]int, 4*fewEffects)
+		for i := range e.entries {
+			e.index[e.entries[i].entryKey] = i
+		}
+	}
+}
+
+// remove takes the entry out; the last one takes its place.
+func (e *cellEffects) remove(at int) {
+	last := len(e.entries) - 1
+	if e.index != nil {
+		delete(e.index, e.entries[at].entryKey)
+		if at != last {
+			e.index[e.entries[last].entryKey] = at
+		}
+	}
+	e.entries[at] = e.entries[last]
+	e.entries[last] = overlayEntry{}
+	e.entries = e.entries[:last]
+}
+
 func (o *overlay) get(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (*mvcc.Mutation, bool) {
-	e, ok := o.entries[overlayKey{group: g, cell: c, ts: ts}]
-	return e.mutation, ok
+	effects := o.at(c)
+	if effects == nil {
+		return nil, false
+	}
+	at := effects.find(entryKey{g, ts})
+	if at < 0 {
+		return nil, false
+	}
+	return effects.entries[at].mutation, true
 }
 
 // touches is the number of a proposal in flight with an effect on the cell's lock, write record, or the transaction's
 // rollback record; 0 if there is none.
 func (o *overlay) touches(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
-	if len(o.entries) == 0 {
+	effects := o.at(c)
+	if effects == nil {
 		return 0
 	}
-	for _, k := range [...]overlayKey{{mvcc.GroupWrite, c, 0}, {mvcc.GroupLock, c, 0}, {mvcc.GroupRollback, c, start}} {
-		if e, ok := o.entries[k]; ok {
-			return e.proposal
+	for _, k := range [...]entryKey{{mvcc.GroupWrite, 0}, {mvcc.GroupLock, 0}, {mvcc.GroupRollback, start}} {
+		if at := effects.find(k); at >= 0 {
+			return effects.entries[at].proposal
 		}
 	}
 	return 0
 }
 
+// unsettled reports whether a lock or an intent in flight began below the timestamp.
+func (o *overlay) unsettled(below mvcc.Timestamp) bool {
+	for _, effects := range o.cells {
+		for i := range effects.entries {
+			switch entry := &effects.entries[i]; entry.group {
+			case mvcc.GroupLock:
+				if m := entry.mutation; !m.Delete && m.Lock.StartTS < below {
+					return true
+				}
+			case mvcc.GroupIntent:
+				if entry.ts < below {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
 // older merges the cell's history entries in flight with those on disk, newest first.
 func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp, disk iter.Seq2[mvcc.Write, error]) iter.Seq2[mvcc.Write, error] {
-	if o.history[c] == 0 {
+	effects := o.at(c)
+	if effects == nil {
 		return disk
 	}
 	var pending []*mvcc.Mutation
-	for k, e := range o.entries {
-		if k.group == mvcc.GroupHistory && k.cell == c && k.ts <= atOrBelow {
-			pending = append(pending, e.mutation)
+	for i := range effects.entries {
+		if entry := &effects.entries[i]; entry.group == mvcc.GroupHistory && entry.ts <= atOrBelow {
+			pending = append(pending, entry.mutation)
 		}
+	}
+	if len(pending) == 0 {
+		return disk
 	}
 	sort.Slice(pending, func(i, j int) bool { return pending[i].TS > pending[j].TS })
 	return func(yield func(mvcc.Write, error) bool) {

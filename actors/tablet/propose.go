@@ -62,9 +62,11 @@ type effects struct {
 
 func encode(muts []mvcc.Mutation) effects {
 	e := effects{muts: muts, wires: make([]*wire.Effect, len(muts))}
+	block, encoder := make([]wire.Effect, len(muts)), store.NewEncoder(muts)
 	for i := range muts {
-		key, value := store.EncodeMutation(&muts[i])
-		e.wires[i] = &wire.Effect{Key: key, Value: value, Delete: muts[i].Delete}
+		key, value := encoder.Encode(&muts[i])
+		e.wires[i] = &block[i]
+		block[i].Key, block[i].Value, block[i].Delete = key, value, muts[i].Delete
 		size, entries := store.Cost(key, value)
 		e.bytes += size + effectOverhead
 		e.entries += entries

@@ -82,14 +82,20 @@ func Result(r *pb.MutationResult) mvcc.Result {
 
 // ResultPB converts a mutation's answer.
 func ResultPB(r mvcc.Result) *pb.MutationResult {
-	out := &pb.MutationResult{Status: pb.Status(r.Status), CommitTs: uint64(r.CommitTS)}
+	out := &pb.MutationResult{}
+	FillResult(out, &r)
+	return out
+}
+
+// FillResult is ResultPB into a message that is there already, and empty.
+func FillResult(out *pb.MutationResult, r *mvcc.Result) {
+	out.Status, out.CommitTs = pb.Status(r.Status), uint64(r.CommitTS)
 	for _, l := range r.Locks {
 		out.Locks = append(out.Locks, LockInfoPB(l))
 	}
 	if r.ConflictAt != (mvcc.Cell{}) {
 		out.ConflictAt = CellPB(r.ConflictAt)
 	}
-	return out
 }
 
 // ReadResultPB converts the answer for one cell.
