@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"slices"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -31,6 +32,9 @@ type op struct {
 	key, value []byte
 	del        bool
 }
+
+// Grow makes room for that many more puts and deletes, and one beside them.
+func (b *Batch) Grow(n int) { b.ops = slices.Grow(b.ops, n+1) }
 
 // Put adds a put. The batch keeps key and value; neither may change until its Commit has returned, or Reset.
 func (b *Batch) Put(key, value []byte) {

@@ -43,9 +43,10 @@ func newHotCells(slots int) *hotCells {
 	return &hotCells{seed: maphash.MakeSeed(), slots: make([]hotSlot, slots)}
 }
 
-// isHot reports whether the group is kept: where the one key of a cell is written again and again.
+// isHot reports whether the group is kept: where the one key of a cell is written again and again. So is what a tablet has
+// applied, which every batch of reads looks up.
 func isHot(key []byte) bool {
-	return len(key) > 0 && (key[0] == byte(mvcc.GroupWrite) || key[0] == byte(mvcc.GroupRaw))
+	return len(key) > 0 && (key[0] == byte(mvcc.GroupWrite) || key[0] == byte(mvcc.GroupRaw) || key[0] == appliedPrefix)
 }
 
 func (h *hotCells) slot(key []byte) *hotSlot {

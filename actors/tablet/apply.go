@@ -99,6 +99,7 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 		a.dropped = true
 		return nil
 	}
+	batch.Grow(len(command.Effects))
 	for _, f := range command.Effects {
 		if f.Delete {
 			batch.Delete(f.Key)

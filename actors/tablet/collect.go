@@ -193,7 +193,7 @@ func (t *Tablet) makeStep(p *pass) {
 	begin := time.Now()
 	snap := t.store.Snap()
 	defer snap.Close()
-	e := &evaluation{Tablet: t, view: evalView{Snap: snap, tablet: t}, proposal: t.newProposal()}
+	e := &evaluation{Tablet: t, view: &evalView{Snap: snap, tablet: t}, proposal: t.newProposal()}
 	list := p.list[:min(len(p.list), stepGarbage)]
 	step, done, err := mvcc.CollectCells(e.view, list, mvcc.CollectLimits{Entries: stepEntries, Bytes: stepBytes, Looked: stepLooked})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // evaluation is the handling of one batch of mutations: in order, against the newest visible state and what is in flight.
 type evaluation struct {
 	*Tablet
-	view     evalView
+	view     *evalView
 	proposal *proposal
 	granting []*onePhase // checked and reserved; they need a commit timestamp
 	full     error       // the store takes no new writes
@@ -30,7 +30,7 @@ func (t *Tablet) mutate(calls []*Call) {
 	}
 	snap := t.store.Snap()
 	defer snap.Close()
-	e := &evaluation{Tablet: t, view: evalView{Snap: snap, tablet: t}, proposal: t.newProposal(), full: t.store.WriteBlocked()}
+	e := &evaluation{Tablet: t, view: &evalView{Snap: snap, tablet: t}, proposal: t.newProposal().roomFor(len(calls)), full: t.store.WriteBlocked()}
 	for i, call := range calls {
 		t.counters.mutations++
 		e.one(call)

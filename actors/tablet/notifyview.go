@@ -92,7 +92,7 @@ func (v *readView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[sto
 }
 
 // Notification is the cell's entry in N.
-func (v evalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
+func (v *evalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 	if m, ok := v.tablet.overlay.get(mvcc.GroupNotify, c, 0); ok {
 		if m.Delete {
 			return mvcc.Notify{}, false, nil
@@ -107,7 +107,7 @@ func (v evalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 }
 
 // Intent is the weak intent of transaction start on the cell.
-func (v evalView) Intent(c mvcc.Cell, start mvcc.Timestamp) (mvcc.Intent, bool, error) {
+func (v *evalView) Intent(c mvcc.Cell, start mvcc.Timestamp) (mvcc.Intent, bool, error) {
 	if m, ok := v.tablet.overlay.get(mvcc.GroupIntent, c, start); ok {
 		if m.Delete {
 			return mvcc.Intent{}, false, nil

@@ -149,7 +149,7 @@ func (t *Tablet) onGranted(m *granted) {
 	}
 	snap := t.store.Snap()
 	defer snap.Close()
-	e := &evaluation{Tablet: t, view: evalView{Snap: snap, tablet: t}, proposal: t.newProposal()}
+	e := &evaluation{Tablet: t, view: &evalView{Snap: snap, tablet: t}, proposal: t.newProposal()}
 	for i, o := range m.waiting {
 		e.continueOnePhase(o, m.first+mvcc.Timestamp(i))
 	}

@@ -48,6 +48,13 @@ func (t *Tablet) room() (bytes, entries int) {
 	return t.store.MaxBatchBytes() - entryReserve, t.store.MaxBatchLen() - spareEntries
 }
 
+// roomFor makes room for what that many small operations do: a record each, and the one that it supersedes.
+func (p *proposal) roomFor(operations int) *proposal {
+	p.muts, p.command.Effects = make([]mvcc.Mutation, 0, 2*operations), make([]*wire.Effect, 0, 2*operations)
+	p.replies, p.holds = make([]reply, 0, operations), make([]*onePhase, 0, operations)
+	return p
+}
+
 func (t *Tablet) newProposal() *proposal {
 	t.proposed++
 	return &proposal{number: t.proposed, command: &wire.Command{Proposal: t.proposed, Epoch: t.descriptor.Epoch}}
