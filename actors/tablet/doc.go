@@ -13,8 +13,8 @@
 //  2. A mutation is evaluated and proposed in one actor turn, against applied state plus the effects of every proposal in
 //     flight. An answer waits until all that its evaluation could have read is applied.
 //  3. The applied index is written in the Txn of the effects.
-//  4. A one-phase commit holds its reservation before it asks the oracle (invariant 10 of section 4); the reservation
-//     goes only after its effects are visible.
+//  4. A one-phase commit holds its reservation before it asks the oracle (invariant 10 of section 4), or has both in one
+//     turn, in which no view of the locks is captured; the reservation goes only after its effects are visible.
 //  5. Every call is answered exactly once: on loss of leadership with "unknown" if it may have been proposed.
 //  6. A lock leaves memory only after its removal is visible, by (cell, start_ts).
 //  7. History (invariant 11 of section 4): evaluation honours a bound as soon as it is proposed, the safepoint is never above
