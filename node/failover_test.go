@@ -293,7 +293,11 @@ func TestRollingRestart(t *testing.T) {
 		r.stop(i)
 		t.Logf("node %d ended in %v", i, time.Since(began))
 		more("without the node")
-		t.Logf("all have written on after %v", time.Since(began))
+		pause := time.Since(began)
+		t.Logf("all have written on after %v", pause)
+		if pause > 4*time.Second {
+			t.Errorf("writes were held up for %v by a node that had handed over", pause)
+		}
 		r.start(i)
 		t.Logf("node %d is back after %v", i, time.Since(began))
 		r.spread(ctx, 3)

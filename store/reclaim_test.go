@@ -11,25 +11,27 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
+// oneOfEach is an entry of each group for a row, with a long value in D.
+func oneOfEach(i int, long []byte) []mvcc.Mutation {
+	c := cell("row"+strconv.Itoa(i), "c")
+	ts := mvcc.Timestamp(10 * (i + 1))
+	w := &mvcc.Write{CommitTS: ts + 1, StartTS: ts, Kind: mvcc.KindPut, Long: true}
+	return []mvcc.Mutation{
+		{Group: mvcc.GroupWrite, Cell: c, Write: w},
+		{Group: mvcc.GroupHistory, Cell: c, TS: ts, Write: w},
+		{Group: mvcc.GroupData, Cell: c, TS: ts, Value: long},
+		{Group: mvcc.GroupLock, Cell: c, Lock: &mvcc.Lock{StartTS: ts}},
+		{Group: mvcc.GroupRollback, Cell: c, TS: ts},
+		{Group: mvcc.GroupNotify, Cell: c, Notify: &mvcc.Notify{TS: ts}},
+		{Group: mvcc.GroupIntent, Cell: c, TS: ts, Intent: &mvcc.Intent{}},
+	}
+}
+
 // TestDeletedRowsLeaveNoKey: what was written and deleted again, long values, history, locks, records and a truncated log
 // included, is not in Badger's tables after a compaction, nor on disk, while an open Snap keeps what it sees.
 func TestDeletedRowsLeaveNoKey(t *testing.T) {
 	st := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize, o.ReclaimInterval = 8<<20, -1 })
 	long := bytes.Repeat([]byte("v"), 400<<10)
-	muts := func(i int) []mvcc.Mutation {
-		c := cell("row"+strconv.Itoa(i), "c")
-		ts := mvcc.Timestamp(10 * (i + 1))
-		w := &mvcc.Write{CommitTS: ts + 1, StartTS: ts, Kind: mvcc.KindPut, Long: true}
-		return []mvcc.Mutation{
-			{Group: mvcc.GroupWrite, Cell: c, Write: w},
-			{Group: mvcc.GroupHistory, Cell: c, TS: ts, Write: w},
-			{Group: mvcc.GroupData, Cell: c, TS: ts, Value: long},
-			{Group: mvcc.GroupLock, Cell: c, Lock: &mvcc.Lock{StartTS: ts}},
-			{Group: mvcc.GroupRollback, Cell: c, TS: ts},
-			{Group: mvcc.GroupNotify, Cell: c, Notify: &mvcc.Notify{TS: ts}},
-			{Group: mvcc.GroupIntent, Cell: c, TS: ts, Intent: &mvcc.Intent{}},
-		}
-	}
 	b := &store.Batch{}
 	store.InitialLog(b, 7, store.InitialIndex, store.InitialTerm)
 	commit(t, st, b)
@@ -40,7 +42,7 @@ func TestDeletedRowsLeaveNoKey(t *testing.T) {
 	const n = 30
 	for i := range n {
 		b, index, term := &store.Batch{}, uint64(store.InitialIndex+1+i), uint64(store.InitialTerm)
-		list := muts(i)
+		list := oneOfEach(i, long)
 		for j := range list {
 			b.PutMutation(&list[j])
 		}
@@ -52,7 +54,7 @@ func TestDeletedRowsLeaveNoKey(t *testing.T) {
 	snap := st.Snap()
 	for i := range n {
 		b := &store.Batch{}
-		list := muts(i)
+		list := oneOfEach(i, long)
 		for j := range list {
 			m := mvcc.Mutation{Group: list[j].Group, Cell: list[j].Cell, TS: list[j].TS, Delete: true}
 			b.PutMutation(&m)

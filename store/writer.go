@@ -29,7 +29,8 @@ type Writer struct {
 
 // Commit makes the batches visible, in their order, and durable unless all of them are lazy, and returns when they are:
 // one Badger Txn for all of them, or as few as Badger's limit on a Txn allows, and one sync. A Batch that is larger than
-// a Txn goes in several (large.go), and is one all the same. What survives a power loss is a prefix of the batches that were ever committed, never less than up to the last sync.
+// a Txn goes in several (large.go), and is one all the same. What survives a power loss is a prefix of the batches that were
+// ever committed, never less than up to the last sync.
 //
 // On an error none, or only the first batches, may have been committed: ErrBatchTooLarge and ErrDiskFull come before
 // anything is written; after any other the writer fails for good with ErrFailed, because a later commit would bring what

@@ -2,13 +2,11 @@ package oracle
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -77,18 +75,7 @@ func (c *clock) move(d time.Duration) {
 
 func start(t *testing.T, meta *fakeMeta, c *clock) *Oracle {
 	t.Helper()
-	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
-	o, err := Spawn(system, meta, Config{Clock: c.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := o.Stop(); err != nil {
-			t.Error(err)
-		}
-		system.Shutdown()
-	})
-	return o
+	return spawn(t, meta, Config{Clock: c.Now})
 }
 
 func take(t *testing.T, o *Oracle, n uint32) mvcc.Timestamp {

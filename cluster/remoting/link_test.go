@@ -125,13 +125,19 @@ func TestDownOfASilentNode(t *testing.T) {
 	if got := a.tell("down 2 1"); got != "ok" {
 		t.Error(got)
 	}
+	soonest := patience
 	for begin := time.Now(); a.stats().Failed == 0; { // attempts to connect come and go
+		asked := time.Now()
 		if got := a.tell("ask 2 1 1"); !strings.Contains(got, "request not sent") {
 			t.Fatalf("a silent node: %s", got)
 		}
+		soonest = min(soonest, time.Since(asked))
 		if time.Since(begin) > patience {
 			t.Fatalf("no attempt was made: %+v", a.stats())
 		}
+	}
+	if soonest > 2*time.Second {
+		t.Errorf("it took %v to fail, each time", soonest)
 	}
 	if err := b.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)

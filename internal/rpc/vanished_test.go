@@ -153,8 +153,12 @@ func TestVanishedClient(t *testing.T) {
 	close(line.cut)
 	began := time.Now()
 	wait("the operations are given up", func() bool { return p.ended.Load() == operations })
-	t.Logf("given up after %v; the bound is %v", time.Since(began), silence+answer) // by default, two hours
-	next := connect(lis.Addr().String())                                            // there is one place
+	took := time.Since(began)
+	t.Logf("given up after %v", took)
+	if took > 4*(silence+answer) {
+		t.Errorf("a client that has vanished was kept for %v; the bound is %v", took, silence+answer)
+	}
+	next := connect(lis.Addr().String()) // there is one place
 	if err := next.Close(); err != nil {
 		t.Error(err)
 	}

@@ -236,23 +236,7 @@ func openOne(ctx context.Context, db *percolator.DB, i int) (end func(), err err
 func neverReads(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := c.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
-		tx.Set("large", cell, make([]byte, 4<<20))
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.db.Snapshot(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
-	table := tableID(ctx, t, c)
-	where, err := c.db.Client().Transport().Locate(ctx, table, "large", 1)
-	if err != nil || len(where) != 1 {
-		t.Fatal(where, err)
-	}
+	read := largeRead(ctx, t, c)
 	stream, err := pb.NewPercolatorClient(dial(t, c.Addrs()[0])).Operations(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -261,12 +245,7 @@ func neverReads(t *testing.T, c *target) {
 	go func() { // ends with the stream
 		n := 0
 		for ; n < 20_000; n++ {
-			err := stream.Send(&pb.OperationBatch{Operations: []*pb.Operation{{Id: uint64(n), Request: &pb.TabletRequest{
-				TabletId: where[0].TabletId, Epoch: where[0].Epoch,
-				Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: uint64(s.Timestamp()), Cells: []*pb.Cell{
-					{Table: uint32(table), Row: wire.Bytes("large"), Column: wire.Bytes(cell.Name)},
-				}}},
-			}}}})
+			err := stream.Send(&pb.OperationBatch{Operations: []*pb.Operation{{Id: uint64(n), Request: read}}})
 			if err != nil {
 				break
 			}

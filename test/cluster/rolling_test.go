@@ -37,7 +37,11 @@ func TestTerminatedInTurn(t *testing.T) {
 		}
 		t.Logf("node %d ended in %v", i, time.Since(began).Round(time.Millisecond))
 		w.more(ctx, t)
-		t.Logf("the longest write took %v", time.Duration(w.worst.Swap(0)).Round(time.Millisecond))
+		pause := time.Duration(w.worst.Swap(0)).Round(time.Millisecond)
+		t.Logf("the longest write took %v", pause)
+		if pause > 5*time.Second {
+			t.Errorf("a write took %v while node %d handed over", pause, i)
+		}
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}
