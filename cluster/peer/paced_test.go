@@ -17,6 +17,8 @@ type slowLink struct {
 	mu   sync.Mutex
 	held []held
 	lost func(uint64)
+
+	receive func(*wire.PeerBatch)
 }
 
 type held struct {
@@ -35,10 +37,10 @@ func (l *slowLink) SendThen(_ uint64, b *wire.PeerBatch, then func(error)) error
 	return nil
 }
 
-func (l *slowLink) Lost(fn func(uint64))          { l.lost = fn }
-func (l *slowLink) Receive(func(*wire.PeerBatch)) {}
-func (l *slowLink) Down(uint64, uint64)           {}
-func (l *slowLink) Close() error                  { return nil }
+func (l *slowLink) Lost(fn func(uint64))             { l.lost = fn }
+func (l *slowLink) Receive(fn func(*wire.PeerBatch)) { l.receive = fn }
+func (l *slowLink) Down(uint64, uint64)              {}
+func (l *slowLink) Close() error                     { return nil }
 
 // release lets go of the oldest batch.
 func (l *slowLink) release(err error) *wire.PeerBatch {

@@ -4,6 +4,7 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -83,5 +84,44 @@ func (c *crowds) set(percent int) {
 	if percent != c.now {
 		debug.SetGCPercent(percent)
 		c.now = percent
+	}
+}
+
+// Gauge counts what clients take of a budget, and reports a crowd while that is much.
+type Gauge struct {
+	size  int64
+	taken atomic.Int64
+
+	mu   sync.Mutex
+	over func() // ends the crowd; nil: there is none
+}
+
+// Parts of the budget at which it is crowded, and not any more.
+const (
+	crowdedAt = 4
+	emptyAt   = 8
+)
+
+// NewGauge is the gauge of a budget of so many bytes.
+func NewGauge(size int64) *Gauge { return &Gauge{size: size} }
+
+// Crowded reports whether much is taken.
+func (g *Gauge) Crowded() bool { return g.taken.Load() >= g.size/crowdedAt }
+
+// Add notes that n bytes more are taken, or less.
+func (g *Gauge) Add(n int64) {
+	taken := g.taken.Add(n)
+	before := taken - n
+	if (taken >= g.size/crowdedAt) == (before >= g.size/crowdedAt) && (taken >= g.size/emptyAt) == (before >= g.size/emptyAt) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch taken := g.taken.Load(); {
+	case g.over == nil && taken >= g.size/crowdedAt:
+		g.over = Crowd()
+	case g.over != nil && taken < g.size/emptyAt:
+		g.over()
+		g.over = nil
 	}
 }

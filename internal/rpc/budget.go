@@ -23,13 +23,11 @@ type budget struct {
 	parts    [parts]*semaphore.Weighted
 	own      [parts]int64 // a stream's share of each part
 	patience time.Duration
-	size     int64
-	held     atomic.Int64 // by all streams
+	gauge    *heap.Gauge
 
 	mu      sync.Mutex
 	shares  map[*share]struct{}
 	waiting int         // streams that wait for others' memory
-	crowded func()      // ends what heap.Crowd began; nil: little is held
 	timer   *time.Timer // while there are any: when to look for who is in the way
 }
 
@@ -54,7 +52,7 @@ func (h hold) plus(other hold) hold { return hold{h[small] + other[small], h[lar
 var errNotReading = errors.New("percolator: the client does not read its answers, and others wait for the memory that they take")
 
 func newBudget(bytes int64, patience time.Duration) *budget {
-	b := &budget{patience: patience, size: bytes, shares: map[*share]struct{}{}}
+	b := &budget{patience: patience, gauge: heap.NewGauge(bytes), shares: map[*share]struct{}{}}
 	sizes := [parts]int64{small: bytes / 4, large: bytes - bytes/4}
 	for part, size := range sizes {
 		b.parts[part], b.own[part] = semaphore.NewWeighted(size), size/shareOf
@@ -145,7 +143,7 @@ func (s *share) took(p int, n int64) (hold, bool) {
 	var h hold
 	h[p] = n
 	s.held = s.held.plus(h)
-	s.budget.count(n)
+	s.budget.gauge.Add(n)
 	if s.left {
 		s.release(h)
 		return hold{}, false
@@ -164,7 +162,7 @@ func (s *share) give(h hold) {
 
 // release is give with mu held.
 func (s *share) release(h hold) {
-	defer s.budget.count(-int64(h.total()))
+	defer s.budget.gauge.Add(-int64(h.total()))
 	for p, n := range h {
 		s.held[p] -= n
 		s.own[p].Release(n)
@@ -225,27 +223,4 @@ func (b *budget) clear() {
 		s.end()
 	}
 	b.timer.Reset(b.patience / 4)
-}
-
-// Parts of the budget at which it is crowded, and not any more.
-const (
-	crowdedAt = 4
-	emptyAt   = 8
-)
-
-// count notes that more is held, or less, and tells the heap when that is much.
-func (b *budget) count(n int64) {
-	held := b.held.Add(n)
-	if before := held - n; (held >= b.size/crowdedAt) == (before >= b.size/crowdedAt) && (held >= b.size/emptyAt) == (before >= b.size/emptyAt) {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch held := b.held.Load(); {
-	case b.crowded == nil && held >= b.size/crowdedAt:
-		b.crowded = heap.Crowd()
-	case b.crowded != nil && held < b.size/emptyAt:
-		b.crowded()
-		b.crowded = nil
-	}
 }

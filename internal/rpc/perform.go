@@ -61,7 +61,7 @@ const (
 // startWindow is the firstWindow of a stream now. Where much of the budget is held already, nothing is done in vain but one:
 // streams that come again and again, for what there is no room for, would keep the node busy with that.
 func (b *budget) startWindow() int {
-	if b.held.Load() >= b.size/crowdedAt {
+	if b.gauge.Crowded() {
 		return 1
 	}
 	return firstWindow

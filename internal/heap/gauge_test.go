@@ -1,0 +1,28 @@
+package heap
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestGauge: a quarter of a budget is a crowd, until less than an eighth is taken.
+func TestGauge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGauge(800)
+		crowds := func() int {
+			bound.mu.Lock()
+			defer bound.mu.Unlock()
+			return bound.count
+		}
+		for i, step := range []struct{ add, crowds int }{{199, 0}, {1, 1}, {600, 1}, {-650, 1}, {-51, 0}, {-99, 0}} {
+			if g.Add(int64(step.add)); crowds() != step.crowds {
+				t.Errorf("step %d: %d crowds, want %d", i, crowds(), step.crowds)
+			}
+		}
+		if g.Crowded() {
+			t.Error("nothing is taken")
+		}
+		<-time.After(calm + 2*tick) // until GOGC is as before
+	})
+}
