@@ -13,6 +13,9 @@ import (
 // Compact flushes and compacts the state as far as Badger goes, after telling it what may be discarded.
 func Compact(s *Store) error {
 	s.Reclaim()
+	s.reclaiming.Lock()
+	defer s.reclaiming.Unlock()
+	s.state.rouse()
 	return s.state.db.Flatten(numCompactors)
 }
 
@@ -90,3 +93,15 @@ func EncodeMutation(m *mvcc.Mutation) (key, value []byte) {
 	}
 	return key, value
 }
+
+// Look does one turn of the worker's.
+func Look(s *Store) (resting bool) { return s.look() }
+
+// Resting reports whether the state's compactors are stopped.
+func Resting(s *Store) bool { return s.state.rest.resting() }
+
+// Due reports whether Badger has something to compact in the state.
+func Due(s *Store) bool { return s.state.due() }
+
+// Looks are as many turns without a write as let the store rest.
+const Looks = restAfter + 1

@@ -11,7 +11,7 @@ import (
 // hides a value of any size, and moves down to it only as other writes push it. While the store is written to that is soon
 // enough. What is left when the writes end is taken back here: see docs/adr/0005.
 
-// spaceInterval is how often the free space is looked at when nothing is written.
+// spaceInterval is how often the free space is looked at while the store is awake (rest.go).
 const spaceInterval = time.Second
 
 // When Reclaim compacts: there are at least so many dead bytes, and as many as a part of the tables; less than a memtable
@@ -23,21 +23,32 @@ const (
 	compactLimit  = 8 << 30
 )
 
-// reclaimLoop watches the free space and gives space back until the store closes. It is the store's only background
+// work watches the free space, lets Badger rest, and gives space back, until the store closes. It is the store's only background
 // goroutine besides Badger's own.
-func (s *Store) reclaimLoop() {
+func (s *Store) work() {
 	space := time.NewTicker(spaceInterval)
 	defer space.Stop()
-	collect := time.NewTicker(s.opts.ReclaimInterval)
-	defer collect.Stop()
+	var collect <-chan time.Time
+	if s.opts.ReclaimInterval > 0 && !s.opts.InMemory {
+		t := time.NewTicker(s.opts.ReclaimInterval)
+		defer t.Stop()
+		collect = t.C
+	}
 	for {
 		select {
 		case <-s.stop:
 			return
-		case <-space.C:
-			s.lookAtSpace()
-		case <-collect.C:
+		case <-collect:
 			s.Reclaim()
+			continue
+		case <-s.wake:
+		case <-space.C:
+		}
+		s.lookAtSpace()
+		if s.look() {
+			space.Reset(restInterval)
+		} else {
+			space.Reset(spaceInterval)
 		}
 	}
 }
@@ -48,6 +59,9 @@ func (s *Store) reclaimLoop() {
 func (s *Store) Reclaim() {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
+	if s.closed.Load() {
+		return
+	}
 	for _, d := range s.databases() {
 		d.discard()
 		if s.worthwhile(d) {
@@ -62,6 +76,9 @@ func (s *Store) Reclaim() {
 func (s *Store) Compact() error {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
+	if s.closed.Load() {
+		return ErrClosed
+	}
 	for _, d := range s.databases() {
 		d.discard()
 		if err := s.compact(d); err != nil {
@@ -104,6 +121,7 @@ func (s *Store) compact(d *database) error {
 	if s.closed.Load() {
 		return ErrClosed
 	}
+	d.rouse() // Flatten starts the compactors again when it is done
 	dead := d.dead.Load()
 	if !s.opts.InMemory {
 		if err := s.flushMemtable(d); err != nil {

@@ -23,8 +23,9 @@ type Store struct {
 	stop    chan struct{}
 	workers sync.WaitGroup
 
-	blocked    atomic.Bool // below MinFreeBytes when last looked at
-	reclaiming sync.Mutex  // held while Reclaim or Compact works
+	blocked    atomic.Bool   // below MinFreeBytes when last looked at
+	reclaiming sync.Mutex    // held while Reclaim or Compact works, and while Badger's compactors are started or stopped
+	wake       chan struct{} // of the worker: much was written to a database that rests
 }
 
 // database is one Badger database with its sequence and its writer.
@@ -36,7 +37,8 @@ type database struct {
 	writer  *Writer
 	count   counters
 	dead    atomic.Int64 // bytes, about, that have become superfluous since the last compaction
-	looked  uint64       // bytes written when Reclaim last looked; guarded by reclaiming
+	rest    rest
+	looked  uint64 // bytes written when Reclaim last looked; guarded by reclaiming
 }
 
 // Names inside Options.Dir.
@@ -50,7 +52,7 @@ const (
 // ErrDamaged or *VersionError, wrapped with the path, when the directory is not one that it may use.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
-	s := &Store{opts: o, stop: make(chan struct{})}
+	s := &Store{opts: o, stop: make(chan struct{}), wake: make(chan struct{}, 1)}
 	if o.InMemory {
 		if o.Dir != "" {
 			return nil, errors.New("store: a store in memory has no directory")
@@ -71,7 +73,7 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// openDatabases opens the one or two databases and starts the reclaim worker. On an error nothing is left open.
+// openDatabases opens the one or two databases and starts the worker. On an error nothing is left open.
 func (s *Store) openDatabases() (err error) {
 	name := sharedDir
 	if s.opts.SeparateLog {
@@ -87,9 +89,7 @@ func (s *Store) openDatabases() (err error) {
 		}
 	}
 	s.lookAtSpace()
-	if s.opts.ReclaimInterval > 0 && !s.opts.InMemory {
-		s.workers.Go(s.reclaimLoop)
-	}
+	s.workers.Go(s.work)
 	return nil
 }
 
@@ -104,6 +104,7 @@ func (s *Store) openDatabase(name string) (*database, error) {
 		return nil, err
 	}
 	d := &database{db: db, hot: newHotCells(hotSlots)}
+	d.rest.until.Store(never)
 	if d.durable, err = openDurable(options, s.opts.NoSync || s.opts.InMemory); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -161,6 +162,8 @@ func (s *Store) Close() error {
 	}
 	close(s.stop)
 	s.workers.Wait()
+	s.reclaiming.Lock() // somebody else's Reclaim ends first
+	defer s.reclaiming.Unlock()
 	var errs []error
 	if n := s.state.seq.pinned(); n > 0 {
 		errs = append(errs, fmt.Errorf("store: closed with %d snaps open", n))

@@ -106,6 +106,7 @@ func (w *Writer) write(batches []*Batch) error {
 	}
 	if last > 0 {
 		w.d.seq.finish(last)
+		w.store.wrote(w.d)
 	}
 	return nil
 }

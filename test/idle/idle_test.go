@@ -26,7 +26,8 @@ const (
 )
 
 // TestIdle: a cluster without a request costs at most limit, without tablets and with TABLETS (1,000) of them, as measured
-// over DURATION (60s). NODES=1 is one node by itself. PROFILES names a folder for profiles of each process, which are taken
+// over DURATION (60s). NODES=1 is one node by itself, OBSERVERS=1 has every node
+// run observers of the tablets' table. PROFILES names a folder for profiles of each process, which are taken
 // after the measurement.
 func TestIdle(t *testing.T) {
 	if os.Getenv("IDLE") == "" {
@@ -81,6 +82,9 @@ func start(t *testing.T, nodes int, folder string) *cluster.Cluster {
 		}
 		cfg.Env = []string{profiles + "=" + folder}
 	}
+	if os.Getenv("OBSERVERS") != "" {
+		cfg.Env = append(cfg.Env, observed+"=1")
+	}
 	return clustertest.Start(ctx, t, cfg)
 }
 
@@ -95,7 +99,7 @@ func makeTablets(t *testing.T, c *cluster.Cluster, count int) {
 	}
 	defer func() { _ = db.Close() }()
 	began := time.Now()
-	spec := percolator.TableSpec{Name: "t"}
+	spec := percolator.TableSpec{Name: table}
 	for i := 1; i <= count; i++ {
 		if i < count {
 			spec.SplitKeys = append(spec.SplitKeys, fmt.Sprintf("%06d", i))

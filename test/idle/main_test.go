@@ -1,6 +1,7 @@
 package idle_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/signal"
@@ -9,19 +10,37 @@ import (
 	"syscall"
 	"testing"
 
+	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
 // profiles is the folder that a node writes its profiles into, in the node's environment.
 const profiles = "PERCOLATOR_TEST_IDLE_PROFILES"
 
+// observed, if it is not empty, has a node run observers.
+const observed = "PERCOLATOR_TEST_IDLE_OBSERVED"
+
+// table is what the tablets belong to.
+const table = "t"
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(profiles); dir != "" {
 		_ = os.Unsetenv(profiles) // a node refuses settings that it does not know
 		profile(dir)
 	}
+	if os.Getenv(observed) != "" {
+		_ = os.Unsetenv(observed)
+		cluster.Main(observe)
+	}
 	cluster.Main(nil)
 	os.Exit(m.Run())
+}
+
+// observe registers an observer of the table that the tablets belong to, and a weak one beside it. Nothing is ever written there.
+func observe(r *percolator.Registry) {
+	never := func(context.Context, *percolator.Tx, percolator.Notification) error { return nil }
+	r.Strong("idle", percolator.Column{Table: table, Name: "c"}, never)
+	r.Weak("idle-weak", percolator.Column{Table: table, Name: "w"}, never)
 }
 
 // profile has this process, a node, write a profile of its processor time from SIGUSR1 to SIGUSR2, and then one of its heap
