@@ -6,5 +6,5 @@
 //  1. While somebody reports a crowd, garbage is collected once there is Slack of it, unless GOGC asks for less, or is off.
 //  2. When all crowds have been over for calm, GOGC is as before and what is free goes back to the operating system.
 //
-// Package rpc calls it for the budget of answers. A crash leaves nothing: it is all in memory.
+// Packages rpc and peer call it, by a Gauge, for the budgets of answers and of requests. A crash leaves nothing: it is all in memory.
 package heap

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestGauge: a quarter of a budget is a crowd, until less than an eighth is taken.
+// TestGauge: an eighth of a budget is a crowd, until less than half of that is taken.
 func TestGauge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGauge(800)
@@ -15,7 +15,7 @@ func TestGauge(t *testing.T) {
 			defer bound.mu.Unlock()
 			return bound.count
 		}
-		for i, step := range []struct{ add, crowds int }{{199, 0}, {1, 1}, {600, 1}, {-650, 1}, {-51, 0}, {-99, 0}} {
+		for i, step := range []struct{ add, crowds int }{{99, 0}, {1, 1}, {700, 1}, {-700, 1}, {-50, 1}, {-1, 0}, {-49, 0}} {
 			if g.Add(int64(step.add)); crowds() != step.crowds {
 				t.Errorf("step %d: %d crowds, want %d", i, crowds(), step.crowds)
 			}

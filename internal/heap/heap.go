@@ -1,6 +1,7 @@
 package heap
 
 import (
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
@@ -63,7 +64,10 @@ func (c *crowds) look() {
 	}
 	c.on = false
 	c.set(c.percent)
-	go debug.FreeOSMemory() // a collection, which nobody waits for
+	go func() { // nobody waits for it
+		runtime.GC() // what lies in pools of the library's survives one collection
+		debug.FreeOSMemory()
+	}()
 }
 
 func (c *crowds) adjust() {
@@ -98,8 +102,8 @@ type Gauge struct {
 
 // Parts of the budget at which it is crowded, and not any more.
 const (
-	crowdedAt = 4
-	emptyAt   = 8
+	crowdedAt = 8
+	emptyAt   = 16
 )
 
 // NewGauge is the gauge of a budget of so many bytes.

@@ -32,14 +32,15 @@ func (s *served) bare() pb.PercolatorClient {
 // whole waits until nothing is held of the server's budget.
 func (s *served) whole() {
 	s.t.Helper()
-	b := s.server.service.budget
-	for p, part := range b.parts {
-		size := b.own[p] * shareOf
-		if err := part.Acquire(s.ctx, size); err != nil {
-			s.t.Errorf("part %d of %d bytes is not given back: %v", p, size, err)
-			continue
+	for name, b := range map[string]*budget{"answers": s.server.service.budget, "requests": s.server.service.requests} {
+		for p, part := range b.parts {
+			size := b.own[p] * shareOf
+			if err := part.Acquire(s.ctx, size); err != nil {
+				s.t.Errorf("part %d of %d bytes for %s is not given back: %v", p, size, name, err)
+				continue
+			}
+			part.Release(size)
 		}
-		part.Release(size)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Bounds of single calls: how many are under way, and what their answers take until clients have taken them, of one
-// connection and of all.
+// Bounds of single calls: how many are under way, and what their requests take, and then their answers until
+// clients have taken them, of one connection and of all.
 const (
 	callsEach, callsInAll   = 128, 2048
 	answersEach, answersAll = 8 << 20, 48 << 20
@@ -59,15 +59,15 @@ func newCalls(patience time.Duration) *calls {
 	return &calls{patience: patience, each: map[*clientConn]*tally{}, expect: map[string]int64{}}
 }
 
-// begin takes what a call of the method is expected to take.
-func (c *calls) begin(conn *clientConn, method string) (*single, error) {
+// begin takes what a call of the method is expected to take, with a request of so many bytes.
+func (c *calls) begin(conn *clientConn, method string, request int64) (*single, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own := c.each[conn]
 	if own == nil {
 		own = &tally{calls: map[*single]struct{}{}}
 	}
-	n := max(leastCall, c.expect[method])
+	n := max(leastCall, c.expect[method]) + request
 	switch {
 	case own.running >= callsEach:
 		return nil, overloaded("a connection may have %d calls under way: wait for answers", callsEach)
@@ -175,7 +175,11 @@ func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	if !public(info.FullMethod) {
 		return handler(ctx, req)
 	}
-	k, err := c.begin(connection(ctx), info.FullMethod)
+	request := 0
+	if m, ok := req.(proto.Message); ok {
+		request = proto.Size(m)
+	}
+	k, err := c.begin(connection(ctx), info.FullMethod, int64(request))
 	if err != nil {
 		return nil, toStatus(err)
 	}

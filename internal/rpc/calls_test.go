@@ -20,7 +20,7 @@ func refused(err error) bool {
 func fill(t *testing.T, c *calls, conn *clientConn, each int64) (out []*single) {
 	t.Helper()
 	for range 2 * answersAll / int(each) {
-		k, err := c.begin(conn, pb.Percolator_Tables_FullMethodName)
+		k, err := c.begin(conn, pb.Percolator_Tables_FullMethodName, 0)
 		if err == nil {
 			if err = k.answered(pb.Percolator_Tables_FullMethodName, each); err != nil {
 				k.end()
@@ -76,7 +76,7 @@ func TestCallsUnderWay(t *testing.T) {
 		conn := &clientConn{}
 		own := 0
 		for {
-			if _, err := c.begin(conn, pb.Percolator_Timestamps_FullMethodName); err != nil {
+			if _, err := c.begin(conn, pb.Percolator_Timestamps_FullMethodName, 0); err != nil {
 				if !refused(err) {
 					t.Fatal(err)
 				}
@@ -102,7 +102,7 @@ func TestUnreadCallsEnd(t *testing.T) {
 		conn := &clientConn{}
 		rude = append(rude, conn)
 		for range answersEach >> 20 {
-			k, err := c.begin(conn, pb.Percolator_Tables_FullMethodName)
+			k, err := c.begin(conn, pb.Percolator_Tables_FullMethodName, 0)
 			if err == nil {
 				err = k.answered(pb.Percolator_Tables_FullMethodName, 1<<20)
 			}
@@ -115,7 +115,7 @@ func TestUnreadCallsEnd(t *testing.T) {
 	}
 	rude[0].hanging.Store(false)
 	rude[0].Conn, rude[0].gone = &closed{done: make(chan struct{})}, c.gone
-	if _, err := c.begin(&clientConn{}, pb.Percolator_Tables_FullMethodName); !refused(err) {
+	if _, err := c.begin(&clientConn{}, pb.Percolator_Tables_FullMethodName, 0); !refused(err) {
 		t.Fatal(err)
 	}
 	<-rude[0].Conn.(*closed).done

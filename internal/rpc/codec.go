@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"fmt"
+
 	"google.golang.org/grpc/encoding"
 	codecs "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
@@ -79,3 +81,32 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	return c.CodecV2.Marshal(v)
 }
+
+// Unmarshal implements encoding.CodecV2. What a large request would take is looked at before it is decoded.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	switch v := v.(type) {
+	case *incoming:
+		return v.unmarshal(data)
+	case proto.Message:
+		s := shapes[v.ProtoReflect().Descriptor().FullName()]
+		if data.Len() <= largestSmall || s == nil {
+			break
+		}
+		b := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer b.Free()
+		c.large <- struct{}{}
+		defer func() { <-c.large }()
+		n, err := s.weigh(b.ReadOnlyData(), 0)
+		if n += b.Len(); err == nil && n > largestRequest {
+			err = fmt.Errorf("the request takes %d bytes of memory, and may take %d", n, largestRequest)
+		}
+		if err != nil {
+			return err
+		}
+		return proto.Unmarshal(b.ReadOnlyData(), v)
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+// largestRequest is the most that a single call's request may take, in bytes.
+const largestRequest = 2 * maxMessage

@@ -24,7 +24,7 @@ const (
 	// maxGetBytes is where an answer to a read of many cells is cut off; the client asks for the rest.
 	maxGetBytes = 4 << 20
 
-	streamWindow     = 1 << 20
+	streamWindow     = 256 << 10
 	connectionWindow = 4 << 20
 	maxHeaders       = 16 << 10 // of one call
 	maxLocate        = 1024
@@ -113,6 +113,9 @@ type ServerConfig struct {
 	// AnswerMemory is how much memory the answers to all clients may take together, in bytes; default 160 MiB, at least
 	// 128 MiB. A stream may hold a fifth of it; clients that want more wait.
 	AnswerMemory int64
+	// RequestMemory is how much memory the operations of all clients' streams may take together until they are done, in bytes;
+	// default 160 MiB, at least 128 MiB. A stream may hold a fifth of it; streams that send more are not read meanwhile.
+	RequestMemory int64
 	// AnswerPatience is for how long a client may take nothing of its answers while others wait for the memory; default 3 s.
 	// Then its stream is ended, and its connection.
 	AnswerPatience time.Duration
@@ -125,11 +128,15 @@ type ServerConfig struct {
 	// keepalive is after how much silence a client is asked for a sign of life, keepaliveAnswer how long it may take; tests
 	// shorten them.
 	keepalive, keepaliveAnswer time.Duration
+	arrivalMemory              int64 // see arrivals
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {
 	if c.keepalive <= 0 {
 		c.keepalive, c.keepaliveAnswer = keepaliveTime, keepaliveTimeout
+	}
+	if c.arrivalMemory <= 0 {
+		c.arrivalMemory = arrivalMemory
 	}
 	if c.MaxInFlight <= 0 {
 		c.MaxInFlight = 4096
@@ -144,6 +151,10 @@ func (c ServerConfig) withDefaults() ServerConfig {
 		c.AnswerMemory = 160 << 20
 	}
 	c.AnswerMemory = max(c.AnswerMemory, leastAnswerMemory)
+	if c.RequestMemory <= 0 {
+		c.RequestMemory = 160 << 20
+	}
+	c.RequestMemory = max(c.RequestMemory, leastAnswerMemory)
 	if c.AnswerPatience <= 0 {
 		c.AnswerPatience = 3 * time.Second
 	}
@@ -153,5 +164,5 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	return c
 }
 
-// leastAnswerMemory lets a stream have an answer of the largest size.
+// leastAnswerMemory lets a stream have an answer, or a request, of the largest size.
 const leastAnswerMemory = 128 << 20

@@ -28,9 +28,10 @@ func (l conns) Accept() (net.Conn, error) {
 // clientConn is one connection. Its remote address, which gRPC hands to handlers, leads back to it.
 type clientConn struct {
 	net.Conn
-	streams atomic.Int32 // Operations that it carries
-	gone    func(*clientConn)
-	hanging atomic.Bool // it is closed soon, for what it does not read of single calls
+	streams  atomic.Int32 // Operations that it carries
+	gone     func(*clientConn)
+	arrivals atomic.Pointer[arrivalConn] // what comes on it; nil: it has not shaken hands yet
+	hanging  atomic.Bool                 // it is closed soon, for what it does not read of single calls
 }
 
 // Close implements net.Conn.
@@ -69,6 +70,13 @@ func (c *clientConn) open() bool {
 	}
 	c.streams.Add(-1)
 	return false
+}
+
+// taken notes that a message of so many bytes that came on it has been taken.
+func (c *clientConn) taken(bytes int) {
+	if c != nil {
+		c.arrivals.Load().taken(bytes)
+	}
 }
 
 func (c *clientConn) close() {

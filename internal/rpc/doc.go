@@ -11,8 +11,12 @@
 //     what gRPC has and has not written; a message's answers are let go when it is encoded, four large ones at once. Beyond it
 //     there are answers to mutations that met more locks than there was room for, until they are cut. A stream whose client
 //     reads nothing while others wait is ended.
-//     Single calls are bounded in number and by what their answers take (calls); one too many is refused, to be made again.
-//     While much is held, package heap bounds the garbage beside it.
+//     What clients send is bounded likewise: messages that are not whole, or not taken (arrivals), and operations that are
+//     taken and not done, by what they take once decoded (incoming, ServerConfig.RequestMemory). Beyond it streams and
+//     connections are not read, so that flow control holds their clients back; connections that do not go on with a message
+//     while others wait are closed. Whole messages of at most 16 KiB are bounded by the windows of their streams alone.
+//     Single calls are bounded in number and by what their requests, and then their answers take (calls); one too many is
+//     refused, to be made again. While much is held, package heap bounds the garbage beside it.
 //  3. Nothing that arrives on the port ends the process: handlers recover, sizes are limited, and a remote client can
 //     change user tables only.
 //  4. Operations of many callers share messages by natural batching: whatever waits when the sender comes round.

@@ -15,14 +15,16 @@ import (
 // operations is one client's stream on the server: a reader, up to MaxInFlight workers, and a writer that puts all
 // answers that are ready into one message.
 type operations struct {
-	s      *service
-	stream grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults]
-	ctx    context.Context
-	taking context.Context // ends when no more work is taken
-	share  *share
-	work   chan task     // unbuffered: taken by an idle worker, or else a new one begins
-	room   chan struct{} // one place per worker
-	wg     sync.WaitGroup
+	s       *service
+	stream  grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults]
+	ctx     context.Context
+	taking  context.Context // ends when no more work is taken
+	share   *share          // of the budget for answers
+	asked   *share          // of that for requests
+	refused error           // why it is not read any more; after read
+	work    chan task       // unbuffered: taken by an idle worker, or else a new one begins
+	room    chan struct{}   // one place per worker
+	wg      sync.WaitGroup
 
 	mu     sync.Mutex
 	ended  bool // taking has ended: no more workers
@@ -40,7 +42,9 @@ type operations struct {
 type task struct {
 	*pb.Operation
 	hold  hold
-	needs int // what it has turned out to need, in bytes; 0: not known
+	needs int    // what it has turned out to need, in bytes; 0: not known
+	taken *taken // what its message holds
+	bytes int    // what it holds of that
 }
 
 // answered is an answer with the memory that it takes.
@@ -60,7 +64,8 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch, 
 	defer conn.close()
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	o := newOperations(ctx, s, stream, s.budget.join(cancel))
+	o := newOperations(ctx, s, stream, s.budget.join(cancel), s.requests.join(cancel))
+	defer o.asked.leave()
 	var stop context.CancelFunc
 	o.taking, stop = context.WithCancel(ctx)
 	// The writer ends last, so that every operation that was taken is answered, also while draining.
@@ -88,6 +93,13 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch, 
 	select {
 	case err := <-written:
 		o.share.leave()
+		if err == nil {
+			select {
+			case <-read:
+				return o.refused
+			default:
+			}
+		}
 		return err
 	case <-o.share.ended: // the writer waits for the client, and ends with this handler
 		s.cfg.Logger.Warn("a stream was ended: its client does not read, and others wait for the memory", "from", from(ctx))
@@ -96,30 +108,35 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch, 
 	}
 }
 
-func newOperations(ctx context.Context, s *service, stream grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults], share *share) *operations {
+func newOperations(ctx context.Context, s *service, stream grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults], share, asked *share) *operations {
 	return &operations{
-		s: s, stream: stream, ctx: ctx, taking: ctx, share: share, work: make(chan task),
+		s: s, stream: stream, ctx: ctx, taking: ctx, share: share, asked: asked, work: make(chan task),
 		room: make(chan struct{}, s.cfg.MaxInFlight), wake: make(chan struct{}, 1), calm: make(chan struct{}, 1), expect: firstAnswer, window: s.budget.startWindow(),
 	}
 }
 
-// read hands operations to workers. While all are busy, or there is no memory for one more answer, it does not read on: flow
-// control holds the client back.
+// read hands operations to workers. While all are busy, or there is no memory for one more answer, or for the operations of
+// one more message, it does not read on: flow control holds the client back.
 func (o *operations) read() {
+	conn := connection(o.stream.Context())
 	for {
-		batch, err := o.stream.Recv()
-		if err != nil {
+		in := &incoming{ctx: o.taking, share: o.asked, conn: conn}
+		if o.stream.RecvMsg(in) != nil {
 			return // the client has gone or ended; there is nobody to tell
 		}
-		for _, op := range batch.Operations {
+		if o.refused = in.refused; in.ended || in.refused != nil {
+			return
+		}
+		for i, op := range in.batch.Operations {
 			if op == nil || op.Request == nil {
+				in.taken.done(in.each[i])
 				continue
 			}
 			if !o.calmed(kindOf(op.Request)) {
 				return
 			}
 			hold, ok := o.share.wait(o.taking, o.expects(op.Request))
-			if !ok || !o.hand(task{Operation: op, hold: hold}) {
+			if !ok || !o.hand(task{Operation: op, hold: hold, taken: in.taken, bytes: in.each[i]}) {
 				return // what is held is given back when the stream ends
 			}
 		}
@@ -162,6 +179,12 @@ func (o *operations) worker(t task) {
 			return
 		}
 	}
+}
+
+// done answers an operation, and gives back what it has held.
+func (o *operations) done(t task, resp *pb.TabletResponse, held hold) {
+	o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, held})
+	t.taken.done(t.bytes)
 }
 
 // answer queues an answer for the writer, which takes all that are ready at once.

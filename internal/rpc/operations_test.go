@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -33,12 +34,16 @@ type wall struct {
 
 func (w *wall) Context() context.Context { return context.WithValue(w.ctx, wallKey{}, w) }
 
-func (w *wall) Recv() (*pb.OperationBatch, error) {
+func (w *wall) RecvMsg(m any) error {
 	select {
 	case b := <-w.asked:
-		return b, nil
+		encoded, err := proto.Marshal(b)
+		if err != nil {
+			return err
+		}
+		return m.(*incoming).decode(encoded)
 	case <-w.ctx.Done():
-		return nil, io.EOF
+		return io.EOF
 	}
 }
 
@@ -105,6 +110,7 @@ func newCrowd(memory int64) *crowd {
 	s := &shelf{}
 	c := &crowd{shelf: s, service: &service{
 		transport: s, cfg: cfg, tables: newTableIDs(s), draining: make(chan struct{}), budget: newBudget(memory, cfg.AnswerPatience),
+		requests: newBudget(cfg.RequestMemory, cfg.AnswerPatience),
 	}}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
@@ -143,9 +149,11 @@ func (c *crowd) close(t *testing.T) {
 	t.Helper()
 	c.end()
 	synctest.Wait()
-	for p, part := range c.budget.parts {
-		if size := c.budget.own[p] * shareOf; !part.TryAcquire(size) {
-			t.Errorf("part %d of %d bytes is not whole after all clients have gone", p, size)
+	for name, b := range map[string]*budget{"answers": c.budget, "requests": c.requests} {
+		for p, part := range b.parts {
+			if size := b.own[p] * shareOf; !part.TryAcquire(size) {
+				t.Errorf("part %d of %d bytes for %s is not whole after all clients have gone", p, size, name)
+			}
 		}
 	}
 }

@@ -95,11 +95,11 @@ func (o *operations) perform(t task) {
 		o.learn(k, n, false)
 		if n <= o.share.largest() {
 			o.share.give(t.hold)
-			o.postpone(task{Operation: t.Operation, needs: n})
+			o.postpone(task{Operation: t.Operation, needs: n, taken: t.taken, bytes: t.bytes})
 			return
 		}
 		refusal := failed(pb.Error_CODE_TOO_LARGE, "the answer is too large: ask for less")
-		o.answer(answered{&pb.OperationResult{Id: t.Id, Response: refusal}, t.hold})
+		o.done(t, refusal, t.hold)
 		return
 	}
 	n := wire.AnswerMemory(resp) + answerFixed
@@ -108,7 +108,7 @@ func (o *operations) perform(t task) {
 	if !ok {
 		resp = less(k, resp, n)
 	}
-	o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, hold})
+	o.done(t, resp, hold)
 }
 
 // maxLater is how many postponed operations a stream may have and still be read: those that are under way then may follow.
@@ -172,7 +172,7 @@ func (o *operations) serveLater() {
 		hold, ok := o.share.wait(o.taking, t.needs)
 		if !ok { // no more work is taken: surely not done
 			resp := failed(pb.Error_CODE_UNAVAILABLE, "the node takes no more operations on this stream")
-			o.answer(answered{OperationResult: &pb.OperationResult{Id: t.Id, Response: resp}})
+			o.done(t, resp, hold)
 			continue
 		}
 		t.hold = hold

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -35,7 +36,13 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	calls := newCalls(cfg.AnswerPatience)
 	// gRPC's defaults are for other uses: 4 MiB per message would refuse the largest values, and 64 KiB of window would
 	// let a batch wait for several round trips.
+	arrivals := newArrivals(cfg.arrivalMemory, cfg.AnswerPatience, cfg.Logger)
+	shake := insecure.NewCredentials()
+	if cfg.TLS != nil {
+		shake = credentials.NewTLS(cfg.TLS)
+	}
 	opts := append(Guards(cfg),
+		grpc.Creds(arrivalCredentials{shake, arrivals}),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
 		grpc.ForceServerCodecV2(newCodec()), grpc.MaxHeaderListSize(maxHeaders), grpc.ChainUnaryInterceptor(calls.unary),
@@ -44,7 +51,7 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		grpc: grpc.NewServer(opts...),
 		service: &service{
 			transport: transport, cfg: cfg, tables: newTableIDs(transport), draining: make(chan struct{}),
-			budget: newBudget(cfg.AnswerMemory, cfg.AnswerPatience), calls: calls,
+			budget: newBudget(cfg.AnswerMemory, cfg.AnswerPatience), requests: newBudget(cfg.RequestMemory, cfg.AnswerPatience), calls: calls, arrivals: arrivals,
 		},
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
@@ -132,8 +139,10 @@ type service struct {
 	transport txn.Transport
 	cfg       ServerConfig
 	tables    *tableIDs
-	budget    *budget
+	budget    *budget // for answers
+	requests  *budget // for operations from when they are decoded until they are done
 	calls     *calls
+	arrivals  *arrivals
 	draining  chan struct{} // closed by Shutdown
 }
 

@@ -28,6 +28,10 @@ const (
 var cell = percolator.Column{Table: "t", Name: "c"}
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(profiles); dir != "" {
+		_ = os.Unsetenv(profiles) // a node refuses settings that it does not know
+		profile(dir)
+	}
 	cluster.Main(nil)
 	os.Exit(m.Run())
 }
@@ -56,6 +60,7 @@ func TestAttacks(t *testing.T) {
 		{"a hundred thousand open transactions", openTransactions},
 		{"a client that never reads", neverReads},
 		{"many streams that never read", manyNeverRead},
+		{"many messages that are half sent", halfSent},
 		{"garbage for nodes", garbageForNodes},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
@@ -71,7 +76,11 @@ func start(t *testing.T) *target {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	c := clustertest.Start(ctx, t, cluster.Config{Nodes: 3})
+	cfg := cluster.Config{Nodes: 3}
+	if folder := os.Getenv("PROFILES"); folder != "" {
+		cfg.Env = []string{profiles + "=" + folder}
+	}
+	c := clustertest.Start(ctx, t, cfg)
 	db, err := c.Dial(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -160,6 +169,7 @@ func (c *target) atMost(t *testing.T, before []int64, more int64) {
 		}
 		if time.Now().After(deadline) {
 			t.Errorf("memory is not bounded: MiB before %v, after %v", mib(before), mib(now))
+			c.profiles(t)
 			return
 		}
 		<-tick.C
