@@ -115,7 +115,7 @@ webindex-torture: ## the web index on three nodes, which are killed and to which
 grow: ## one process becomes three, then five, then three again, under writes; of four, one is lost, replaced, and comes back
 	GROW=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/grow
 
-attack: ## huge messages, idle connections, open transactions and clients that do not read, against three processes
+attack: ## huge messages, idle connections, open transactions, clients that do not read or send half; PROFILES=folder for a failed run's heaps
 	ATTACK=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/attack
 
 figure10: ## the paper's figure 10, into docs/: throughput while a third of six nodes is killed at once; needs root

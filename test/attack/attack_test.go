@@ -155,7 +155,8 @@ func (c *target) bounded(t *testing.T, before []int64) {
 // atMost: every node is at most so much larger than before, or it is in a while.
 func (c *target) atMost(t *testing.T, before []int64, more int64) {
 	t.Helper()
-	deadline := time.Now().Add(idle)
+	began := time.Now()
+	deadline := began.Add(idle)
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -164,7 +165,7 @@ func (c *target) atMost(t *testing.T, before []int64, more int64) {
 			fine = fine && now[i]-before[i] <= more
 		}
 		if fine {
-			t.Logf("resident, MiB: before %v, after %v", mib(before), mib(now))
+			t.Logf("resident, MiB: before %v, after %v, in %v", mib(before), mib(now), time.Since(began).Round(100*time.Millisecond))
 			return
 		}
 		if time.Now().After(deadline) {
