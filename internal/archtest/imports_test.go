@@ -47,7 +47,7 @@ var layers = []layer{
 	{of: "actors/observer", may: []string{root, pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire"}},
 	{of: "actors/...", may: []string{pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire", "store"}},
 	{of: "cluster/...", may: []string{
-		pb, "cluster/...", "internal/actorkit", "internal/broken", "internal/certs", "internal/mvcc", "internal/txn", "internal/wire", "store",
+		pb, "cluster/...", "internal/actorkit", "internal/broken", "internal/certs", "internal/heap", "internal/mvcc", "internal/txn", "internal/wire", "store",
 	}},
 	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
 	{of: "internal/pbjson"},
