@@ -133,10 +133,13 @@ func TestCrashWriter(t *testing.T) {
 		hs, _, _ := l.InitialState()
 		st := nextStep(rng, number, first, last, hs.GetCommit(), hs.GetTerm())
 		fmt.Println("begin", st)
-		err := appendStep(s, l, st)
+		apply := func() error { return applyStep(s, number) }
+		err := appendStep(s, l, st, number%2 == 0, apply)
 		if err == nil {
 			fmt.Println("ack", st.round)
-			err = applyStep(s, number)
+			if number%2 != 0 {
+				err = apply()
+			}
 		}
 		if err != nil {
 			fmt.Println("failed", err)
@@ -155,8 +158,8 @@ func lastStep(s *store.Store) (uint64, error) {
 	return binary.BigEndian.Uint64(v), nil
 }
 
-// appendStep writes a step's part of the log, synced.
-func appendStep(s *store.Store, l *store.Log, st step) error {
+// appendStep writes a step's part of the log, synced. If overlap is set, the sync goes on beside what is applied.
+func appendStep(s *store.Store, l *store.Log, st step, overlap bool, apply func() error) error {
 	var entries []*raftpb.Entry
 	for i := st.first; i <= st.last; i++ {
 		entries = append(entries, entry(i, st.term, st.data(i)))
@@ -172,8 +175,20 @@ func appendStep(s *store.Store, l *store.Log, st step) error {
 			return err
 		}
 	}
-	if err := s.LogWriter().Commit([]*store.Batch{b}); err != nil {
-		return err
+	w := s.LogWriter()
+	if !overlap {
+		if err := w.Commit([]*store.Batch{b}); err != nil {
+			return err
+		}
+	} else {
+		if err := w.CommitUnsynced([]*store.Batch{b}); err != nil {
+			return err
+		}
+		synced := make(chan error, 1)
+		go func() { synced <- w.Sync() }()
+		if err := errors.Join(apply(), <-synced); err != nil {
+			return err
+		}
 	}
 	l.Appended(entries, hs)
 	l.Truncated(truncated)

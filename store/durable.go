@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 
 	"github.com/dgraph-io/badger/v4"
 	"golang.org/x/sys/unix"
@@ -23,11 +25,15 @@ import (
 type durable struct {
 	dir   string
 	limit int64 // Badger begins a new file when one of its two measures of the old reaches this
-	fid   int
-	file  *os.File
+	off   bool  // Options.NoSync, or a store in memory
+	fid   int   // the writer's, as are used and ready
 	used  int64 // upper bound of both measures
-	dirty bool
-	off   bool // Options.NoSync, or a store in memory
+	ready int64 // the file has its place on the disk up to here
+	dirty atomic.Bool
+
+	mu     sync.Mutex // held while the file is synced or changed for the next
+	file   *os.File
+	failed error // of a sync: the next one's success would say nothing about what this one was for
 }
 
 // What Badger adds to an entry: in the log file at most 21 bytes (header, version, checksum); in the memtable version,
@@ -79,7 +85,8 @@ func logFiles(dir string) (fids []int, err error) {
 }
 
 func (d *durable) open() (err error) {
-	d.file, err = os.Open(logFileName(d.dir, d.fid))
+	d.ready = 0
+	d.file, err = os.OpenFile(logFileName(d.dir, d.fid), os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("store: open log file: %w", err)
 	}
@@ -88,10 +95,11 @@ func (d *durable) open() (err error) {
 
 // before prepares for a Txn: if it may go to a new file, the old one is made durable first.
 func (d *durable) before() error {
-	if d.dirty && d.used >= d.limit {
-		return d.sync()
+	if d.used < d.limit {
+		return nil
 	}
-	return nil
+	_, err := d.sync()
+	return err
 }
 
 // after takes note of a Txn that Badger has written, and finds out which file it is in.
@@ -103,7 +111,8 @@ func (d *durable) after(n int64) error {
 		return err
 	}
 	d.used += n
-	d.dirty = true
+	d.dirty.Store(true)
+	d.prepare()
 	return nil
 }
 
@@ -112,25 +121,42 @@ func (d *durable) follow() error {
 	if _, err := os.Stat(logFileName(d.dir, d.fid+1)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if d.dirty { // used was no upper bound: what must not be
+	if d.dirty.Load() { // used was no upper bound: what must not be
 		return fmt.Errorf("store: log file %d was left before it was synced", d.fid)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	old := d.file
 	d.fid++
 	d.used = usedSlack
 	return errors.Join(d.open(), old.Close())
 }
 
-// sync makes everything that was committed so far durable.
-func (d *durable) sync() error {
-	if !d.dirty {
-		return nil
+// sync makes everything durable that was committed before it was called. Any goroutine may call it, also while the writer
+// goes on. It reports whether there was something to sync.
+func (d *durable) sync() (synced bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failed != nil || !d.dirty.Swap(false) { // what comes from here on may miss this sync, and needs another
+		return false, d.failed
 	}
 	if err := unix.Fdatasync(int(d.file.Fd())); err != nil {
-		return fmt.Errorf("store: sync log file %d: %w", d.fid, err)
+		d.failed = fmt.Errorf("store: sync log file: %w", err)
 	}
-	d.dirty = false
-	return nil
+	return true, d.failed
+}
+
+// prepare gives the log file its place on the disk for what the next syncs are to write. A file that cannot have it is
+// written all the same.
+func (d *durable) prepare() {
+	if d.ready >= d.used+aheadBytes/2 || d.ready >= d.limit {
+		return
+	}
+	from := d.ready
+	d.ready = min(d.used+aheadBytes, d.limit)
+	if allocate(d.file, from, d.ready) != nil {
+		d.ready = d.limit
+	}
 }
 
 func (d *durable) close() error {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"errors"
 	"os"
 
 	"github.com/dgraph-io/badger/v4"
@@ -34,13 +33,30 @@ func Versions(s *Store, key []byte) int {
 
 // BreakSync makes every sync fail from now on.
 func BreakSync(s *Store) error {
+	_, err := BreakSyncUntil(s)
+	return err
+}
+
+// BreakSyncUntil makes every sync fail until mend is called.
+func BreakSyncUntil(s *Store) (mend func(), err error) {
 	r, w, err := os.Pipe() // which cannot be synced
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.state.durable.file, r = r, s.state.durable.file
-	return errors.Join(r.Close(), w.Close())
+	d := s.state.durable
+	file := d.file
+	d.file = r
+	return func() { d.file = file }, w.Close()
 }
+
+// AheadBytes is how much of a log file is given its place on the disk at once.
+const AheadBytes = aheadBytes
+
+// NoAhead leaves the rest of the active log file without its place.
+func NoAhead(s *Store) { s.state.durable.ready = s.state.durable.limit }
+
+// LogFileName is the active log file's.
+func LogFileName(s *Store) string { return logFileName(s.state.durable.dir, s.state.durable.fid) }
 
 // CountPrefix counts the keys with a prefix.
 func CountPrefix(s *Snap, prefix string) (n int) {

@@ -35,7 +35,14 @@ type Writer struct {
 // On an error none, or only the first batches, may have been committed: ErrBatchTooLarge and ErrDiskFull come before
 // anything is written; after any other the writer fails for good with ErrFailed, because a later commit would bring what
 // is left of this one to light.
-func (w *Writer) Commit(batches []*Batch) error {
+func (w *Writer) Commit(batches []*Batch) error { return w.commitAll(batches, true) }
+
+// CommitUnsynced is Commit without the sync: who needs the batches to be durable calls Sync, which may be on another goroutine
+// while the writer goes on. They are visible before they are durable, so nobody may act on what he reads of them: Raft logs,
+// of which Raft itself believes only what it was told is durable.
+func (w *Writer) CommitUnsynced(batches []*Batch) error { return w.commitAll(batches, false) }
+
+func (w *Writer) commitAll(batches []*Batch, synced bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.failed != nil {
@@ -44,7 +51,7 @@ func (w *Writer) Commit(batches []*Batch) error {
 	if err := w.admit(batches); err != nil {
 		return err
 	}
-	if err := w.write(batches); err != nil {
+	if err := w.write(batches, synced); err != nil {
 		w.failed = fmt.Errorf("%w: %w", ErrFailed, err)
 		return w.failed
 	}
@@ -52,25 +59,20 @@ func (w *Writer) Commit(batches []*Batch) error {
 	return nil
 }
 
-// Sync makes everything durable that has been committed.
+// Sync makes everything durable that was committed before it was called.
 func (w *Writer) Sync() error {
+	err := w.sync()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.failed != nil {
-		return w.failed
-	}
-	if err := w.sync(); err != nil {
+	if err != nil && w.failed == nil {
 		w.failed = fmt.Errorf("%w: %w", ErrFailed, err)
-		return w.failed
 	}
-	return nil
+	return w.failed
 }
 
 func (w *Writer) sync() error {
-	if !w.d.durable.dirty {
-		return nil
-	}
-	if err := w.d.durable.sync(); err != nil {
+	synced, err := w.d.durable.sync()
+	if err != nil || !synced {
 		return err
 	}
 	w.d.count.syncs.Add(1)
@@ -82,7 +84,7 @@ func (w *Writer) sync() error {
 
 // write commits the batches in as few Txns as they take, and then makes them visible: after the sync, so that nobody
 // reads what could still be lost, except what is lazy.
-func (w *Writer) write(batches []*Batch) error {
+func (w *Writer) write(batches []*Batch, synced bool) error {
 	lazy, last := !w.store.opts.SeparateLog, uint64(0)
 	for len(batches) > 0 {
 		n, ops, size := w.group(batches)
@@ -99,7 +101,7 @@ func (w *Writer) write(batches []*Batch) error {
 		}
 		batches = batches[n:]
 	}
-	if !lazy {
+	if synced && !lazy {
 		if err := w.sync(); err != nil {
 			return err
 		}

@@ -197,13 +197,13 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 			}
 		}
 	}
+	p.deliver() // who is answered goes on beside the rest, and meets this tablet only after this turn
 	t.applyNotes(p.notes)
 	t.noteGarbage(p.muts)
 	t.overlay.drop(p.number, p.muts)
 	for _, h := range p.holds {
 		t.release(h)
 	}
-	p.deliver()
 	t.collected(p)
 	return dirty
 }

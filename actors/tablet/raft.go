@@ -90,9 +90,9 @@ func (t *Tablet) append(m *raftpb.Message) {
 		last.SetLazy() // a commit index alone: nobody waits for it, and it can be learnt again
 	}
 	for _, b := range batches[:len(batches)-1] {
-		t.logs.send(&write{batch: b, done: func(error) {}}) // the last brings the same error
+		t.logs.send(&write{batch: b, log: true, done: func(error) {}}) // the last brings the same error
 	}
-	t.logs.send(&write{batch: last, done: func(err error) {
+	t.logs.send(&write{batch: last, log: true, done: func(err error) {
 		a.err = err
 		t.root.Send(t.self, a)
 	}})

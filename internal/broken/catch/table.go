@@ -37,6 +37,7 @@ var properties = []property{
 	{tag: "grant_unchecked", pkg: "actors/tablet", test: "^TestLostGrantReleases$", assertion: "LATE-GRANT: .*"},
 	{tag: "no_read_index", pkg: "actors/tablet", test: "^TestOldLeaderReadsNothing$", assertion: "STALE-READ: .*"},
 	{tag: "early_ack", pkg: "actors/tablet", test: "^TestAcknowledgedByQuorum$", assertion: "EARLY-ACK: .*"},
+	{tag: "early_durable", pkg: "actors/tablet", test: "^TestAppendsAreSynced$", assertion: "EARLY-DURABLE: .*"},
 	{tag: "unapplied_lead", pkg: "actors/tablet", test: "^TestLeaderHasAllBeforeItReads$", assertion: "UNAPPLIED-READ: .*"},
 	{tag: "split_loses_locks", pkg: "actors/tablet", test: "^TestSplitKeepsDataAndLocks$", assertion: "the split lost a lock: .*"},
 	{tag: "split_applied", pkg: "actors/tablet", test: "^TestAppliedIndexMatchesEffects$", assertion: "APPLIED-INDEX: .*"},
