@@ -21,7 +21,8 @@ import (
 //
 // What a message takes is known from its first bytes. A connection is not read on before there is room for it; short ones
 // need none, because a stream's window bounds them. If others wait for room, connections are closed that do not go on
-// sending, or too slowly: patience, and a second for each slowest bytes of a message, is what they have.
+// sending, or too slowly: patience, and a second for each slowest bytes of a message, is what they have. So are those with a
+// whole message that nobody takes, for their stream has ended on this side: its client should have said so long ago.
 type arrivals struct {
 	room     *semaphore.Weighted
 	gauge    *heap.Gauge
@@ -38,6 +39,8 @@ const (
 	arrivalMemory = 160 << 20 // of all
 	shortMessage  = 16 << 10  // as large as a frame
 	slowest       = 1 << 20
+	// untaken is how many times patience a whole message may wait to be taken: a minute, longer than operations that it waits for.
+	untaken = 20
 	// tinyFrame is what a message's frames hold but for the last; so many smaller ones are an attack: each costs as much as a
 	// hundred bytes.
 	tinyFrame, tinyFrames = 256, 1 << 10
@@ -367,12 +370,16 @@ func (a *arrivals) clear() {
 	a.timer.Reset(a.patience / 4)
 }
 
-// late reports whether one of the connection's messages should have come by now.
+// late reports whether one of the connection's messages should have come, or have been taken, by now.
 func (c *arrivalConn) late(patience time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.ContainsFunc(c.held, func(m *arriving) bool {
-		return !m.whole && (time.Since(c.read) > patience || time.Since(m.since) > patience+time.Duration(m.size/slowest)*time.Second)
+		age := time.Since(m.since)
+		if m.whole {
+			return age > untaken*patience
+		}
+		return time.Since(c.read) > patience || age > patience+time.Duration(m.size/slowest)*time.Second
 	})
 }
 

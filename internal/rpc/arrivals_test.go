@@ -172,3 +172,13 @@ func TestTinyFrames(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A message that nobody takes, because its stream has ended and the client does not say so, is not held for ever.
+func TestUntakenMessage(t *testing.T) {
+	for age, want := range map[time.Duration]bool{time.Second: false, 3 * untaken * time.Second: true} {
+		c := &arrivalConn{held: []*arriving{{whole: true, size: 1 << 20, since: time.Now().Add(-age)}}}
+		if c.late(2*time.Second) != want {
+			t.Errorf("after %v it is late: %v", age, !want)
+		}
+	}
+}
