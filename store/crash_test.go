@@ -175,20 +175,14 @@ func appendStep(s *store.Store, l *store.Log, st step, overlap bool, apply func(
 			return err
 		}
 	}
-	w := s.LogWriter()
-	if !overlap {
-		if err := w.Commit([]*store.Batch{b}); err != nil {
-			return err
-		}
+	var err error
+	if overlap {
+		err = commitBeside(s.LogWriter(), b, apply)
 	} else {
-		if err := w.CommitUnsynced([]*store.Batch{b}); err != nil {
-			return err
-		}
-		synced := make(chan error, 1)
-		go func() { synced <- w.Sync() }()
-		if err := errors.Join(apply(), <-synced); err != nil {
-			return err
-		}
+		err = s.LogWriter().Commit([]*store.Batch{b})
+	}
+	if err != nil {
+		return err
 	}
 	l.Appended(entries, hs)
 	l.Truncated(truncated)

@@ -10,6 +10,16 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
+// commitBeside commits the batch as the log actor does: the sync goes on beside what is applied.
+func commitBeside(w *store.Writer, b *store.Batch, apply func() error) error {
+	if err := w.CommitUnsynced([]*store.Batch{b}); err != nil {
+		return err
+	}
+	synced := make(chan error, 1)
+	go func() { synced <- w.Sync() }()
+	return errors.Join(apply(), <-synced)
+}
+
 // Syncs on another goroutine meet every log file that a busy writer goes through, and nothing is lost of what any of them was
 // for.
 func TestSyncBesideCommits(t *testing.T) {
