@@ -169,13 +169,12 @@ func appendStep(s *store.Store, l *store.Log, st step, overlap bool, apply func(
 	l.Append(b, entries, hs)
 	b.Put(stepKey, binary.BigEndian.AppendUint64(nil, st.round))
 	var truncated uint64
+	var err error
 	if st.truncate > 0 {
-		var err error
 		if truncated, err = l.Truncate(b, st.truncate); err != nil {
 			return err
 		}
 	}
-	var err error
 	if overlap {
 		err = commitBeside(s.LogWriter(), b, apply)
 	} else {
