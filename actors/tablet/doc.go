@@ -4,7 +4,7 @@
 // A Tablet is the only one to touch its RawNode. Operations reach it through its Port; what was in the mailbox ahead of
 // the flush marker is one batch: its reads share one ReadIndex, its mutations become one Raft entry that holds their
 // effects. Every write to disk goes through the node's log actor, which drains what all tablets have sent it into one
-// synced commit.
+// commit with one sync, and applies what is committed while that goes on.
 //
 // Invariants (design section 5):
 //  1. A read is answered only by the leader, after an entry of its own term is applied, from state that includes all up
