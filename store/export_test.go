@@ -52,6 +52,9 @@ func BreakSyncUntil(s *Store) (mend func(), err error) {
 // AheadBytes is how much of a log file is given its place on the disk at once.
 const AheadBytes = aheadBytes
 
+// Allocate has the first page of a file allocated.
+func Allocate(f *os.File) error { return allocate(f, 0, 1) }
+
 // NoAhead leaves the rest of the active log file without its place.
 func NoAhead(s *Store) { s.state.durable.ready = s.state.durable.limit }
 
