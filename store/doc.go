@@ -13,9 +13,10 @@
 //     its entries are in one Badger Txn, with one version, or in several under a marker, and then the next Open undoes them
 //     unless the last is there (docs/adr/0015). WriteBatch, which splits silently, and mixed versions, which drop the commit
 //     markers, are never used.
-//  2. Commit returns after the sync unless all its batches are lazy; after CommitUnsynced, Sync does. What that acknowledged
-//     is never lost (§2.2 relies on it for every lock and write record). What survives is a prefix of all batches ever committed, lazy ones included, so
-//     what is visible when a batch is made is there whenever that batch is (docs/adr/0002).
+//  2. Commit returns after the sync unless all its batches are lazy; after CommitUnsynced, Sync does. What
+//     they acknowledged is never lost (§2.2 relies on it for every lock and write record). What survives is a prefix of all
+//     batches ever committed, lazy ones included, so what is visible when a batch is made is there whenever that batch is
+//     (docs/adr/0002).
 //  3. A Snap reads at the highest contiguous sequence number whose commit has returned: never a part of a batch, and, lazy
 //     and unsynced batches apart, nothing that could still be lost. Only appends to Raft logs go unsynced (docs/adr/0017).
 //  4. What a Snap can see stays: Badger may discard only versions that were superseded below every open Snap's number.
