@@ -4,9 +4,11 @@ import (
 	"context"
 	"io"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -188,4 +190,31 @@ func allocated(fn func()) int64 {
 	fn()
 	runtime.ReadMemStats(&after)
 	return int64(after.TotalAlloc - before.TotalAlloc)
+}
+
+// Many operations of many small cells at once go in as many messages as a server takes.
+func TestHeavyOperations(t *testing.T) {
+	s := serve(t, ServerConfig{})
+	c := s.transport(BatchConfig{Linger: 20 * time.Millisecond})
+	writes := make([]*pb.CellWrite, 10_000)
+	for i := range writes {
+		writes[i] = &pb.CellWrite{Cell: &pb.Cell{Table: 16, Row: []byte{byte(i)}, Column: []byte("c")}, Value: []byte("v")}
+	}
+	req := &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: writes}}}
+	b, err := proto.Marshal(&pb.OperationBatch{Operations: []*pb.Operation{{Id: 1 << 40, Request: req}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, all, err := operationsOf(nil, b); err != nil || requestWeight(req, proto.Size(req))+100 < all || all*64 < 4*heaviest {
+		t.Fatalf("it weighs %d, and was said to weigh %d: %v", all, requestWeight(req, proto.Size(req)), err)
+	}
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			if _, err := c.Send(s.ctx, &pb.TabletDescriptor{TabletId: 2}, req); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -195,11 +195,12 @@ func (l *link) flush(s *stream) {
 	l.mu.Unlock()
 	for len(queue) > 0 {
 		batch := &pb.OperationBatch{}
-		taken, size := 0, 0
+		taken, size, weight := 0, 0, 0
 		for taken < len(queue) && len(batch.Operations) < l.cfg.MaxMessages {
 			c := queue[taken]
-			size += proto.Size(c.req)
-			if len(batch.Operations) > 0 && size > l.cfg.MaxBytes {
+			n := proto.Size(c.req)
+			size, weight = size+n, weight+requestWeight(c.req, n)
+			if len(batch.Operations) > 0 && (size > l.cfg.MaxBytes || weight > heaviest) {
 				break
 			}
 			taken++

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -50,6 +51,9 @@ func newShape(d protoreflect.MessageDescriptor, known map[protoreflect.FullName]
 	}
 	return s
 }
+
+// requestShape is that of pb.TabletRequest.
+var requestShape = newShape((&pb.TabletRequest{}).ProtoReflect().Descriptor(), map[protoreflect.FullName]*shape{})
 
 // shapes are those of the messages of single calls.
 var shapes = func() map[protoreflect.FullName]*shape {
@@ -105,6 +109,28 @@ func (s *shape) weigh(b []byte, depth int) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// heaviest is about how much memory the operations of one message may take once decoded, in bytes: less than any server refuses,
+// for it ends the stream then.
+const heaviest = 16 << 20
+
+// requestWeight is about how much memory a request of so many bytes takes once decoded; never less than operationsOf says. Of
+// short ones it is the most that such a one can take.
+func requestWeight(req *pb.TabletRequest, bytes int) int {
+	const short, worst = 256, messageMemory / 2 // an empty message is two bytes
+	if bytes <= short {
+		return operationMemory + messageMemory + (worst+1)*bytes
+	}
+	b, err := proto.Marshal(req)
+	if err != nil {
+		return bytes // sending it says why
+	}
+	more, err := requestShape.weigh(b, 1)
+	if err != nil {
+		return bytes
+	}
+	return operationMemory + messageMemory + len(b) + more
 }
 
 // operationsOf appends about how much memory each operation of an encoded pb.OperationBatch will take, and sums it up.
