@@ -26,6 +26,20 @@ func compactors() int {
 	return n
 }
 
+// awaitCompactors waits until there are want of them: the goroutine of one that is stopped may have said so and not have ended yet.
+func awaitCompactors(t *testing.T, want int) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(10 * time.Second); compactors() != want; {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%d compactors, want %d", compactors(), want)
+		}
+	}
+}
+
 func put(t testing.TB, s *store.Store, i int, value []byte) {
 	t.Helper()
 	b := &store.Batch{}
@@ -76,6 +90,7 @@ func TestRest(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
+			synctest.Wait()
 			if n := compactors(); n != 0 {
 				t.Errorf("%d compactors after Close", n)
 			}
@@ -94,15 +109,11 @@ func TestRestCompacts(t *testing.T) {
 		put(t, s, i, value)
 	}
 	rest(t, s)
-	if n := compactors(); n != 0 {
-		t.Fatalf("%d compactors at rest", n)
-	}
+	awaitCompactors(t, 0)
 	if err := s.Compact(); err != nil {
 		t.Fatal(err)
 	}
-	if n := compactors(); n != 2 {
-		t.Errorf("%d compactors after Compact, want 2", n)
-	}
+	awaitCompactors(t, 2)
 	rest(t, s)
 	for i := range n { // writes do not wait for more than the start of the compactors
 		put(t, s, i, value)
@@ -182,9 +193,7 @@ func TestRestRaces(t *testing.T) {
 	}
 	others.Wait()
 	<-ended
-	if left := compactors(); left != 0 {
-		t.Errorf("%d compactors are left", left)
-	}
+	awaitCompactors(t, 0)
 	s = open(t, dir)
 	snap := s.Snap()
 	defer snap.Close()
