@@ -10,8 +10,10 @@ import (
 
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -215,7 +217,8 @@ func (e *entrance) credentials() credentials.TransportCredentials {
 	return credentials.NewTLS(e.files.Peer())
 }
 
-// serveEarly answers Membership until the node serves clients as well.
+// serveEarly answers Membership until the node serves clients as well. These are told that it does not yet, so that they ask
+// again, or another node: that it knows no such service would read as if it never will.
 func (e *entrance) serveEarly() {
 	if e.listen == nil {
 		return
@@ -224,7 +227,8 @@ func (e *entrance) serveEarly() {
 	if e.files != nil {
 		cfg.TLS = e.files.Server(certs.Node)
 	}
-	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20))
+	notYet := func(any, grpc.ServerStream) error { return status.Error(codes.Unavailable, errStarting.Error()) }
+	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20), grpc.UnknownServiceHandler(notYet))
 	e.early, e.earlyServed = grpc.NewServer(opts...), make(chan error, 1)
 	pb.RegisterMembershipServer(e.early, e.door)
 	l := netutil.LimitListener(e.listen.view(), maxEarlyConns)

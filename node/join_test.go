@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
@@ -207,8 +208,8 @@ func TestExpectWithoutListeners(t *testing.T) {
 	}
 }
 
-// TestWaitingNode: a node that waits to join says who it is at its address, and on HTTP that it lives and does not serve; it
-// ends at once when it is told to.
+// TestWaitingNode: a node that waits to join says who it is at its address, and on HTTP that it lives and does not serve; clients
+// pass it over; it ends at once when it is told to.
 func TestWaitingNode(t *testing.T) {
 	listen, web := freeAddr(t), freeAddr(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -238,6 +239,7 @@ func TestWaitingNode(t *testing.T) {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
+	waitingIsPassedOver(asking, t, listen)
 	began := time.Now()
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -245,6 +247,29 @@ func TestWaitingNode(t *testing.T) {
 	}
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("ended after %v", took)
+	}
+}
+
+// waitingIsPassedOver: a client that is told of a node that waits and of one that serves uses the second, and one that is told
+// of the first only learns that it may serve later.
+func waitingIsPassedOver(ctx context.Context, t *testing.T, waiting string) {
+	t.Helper()
+	cfg := percolator.ClientConfig{Insecure: true}
+	short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	_, err := percolator.Dial(short, []string{waiting}, cfg)
+	if !errors.Is(err, percolator.ErrUnavailable) || !strings.Contains(err.Error(), "waiting to join a cluster") {
+		t.Errorf("of a node that does not serve yet: %v", err)
+	}
+	serving := open(t, t.TempDir(), func(c *node.Config) { c.Listen = "127.0.0.1:0" })
+	db, err := percolator.Dial(ctx, []string{waiting, serving.Addr()}, cfg)
+	if err != nil {
+		t.Errorf("the node that serves was not asked: %v", err)
+		return
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.Tables(ctx); err != nil {
+		t.Errorf("the node that serves does not answer: %v", err)
 	}
 }
 
