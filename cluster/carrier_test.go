@@ -193,7 +193,7 @@ func TestOraclesFollowTheLeader(t *testing.T) {
 		}
 	}
 	o := &others{nodes: map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error){2: away(3), 3: gives(100)}}
-	carrier := NewCarrier(NewRouter(), 1, o, Alone{Self: Member{NodeID: 2}})
+	carrier := NewCarrier(NewRouter(), 1, o, NewAlone(Member{NodeID: 2}))
 	oracles := NewOracles(carrier, func() *OraclePort { return nil }, func(int) (mvcc.Timestamp, bool) { return 0, false })
 	first, n, err := oracles.Ask(t.Context(), 4)
 	if err != nil || first != 100 || n != 4 {

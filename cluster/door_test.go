@@ -330,7 +330,7 @@ func TestHelloIsBounded(t *testing.T) {
 
 // only are members that a test lays down.
 type only struct {
-	Alone
+	*Alone
 	other Member
 }
 
@@ -341,7 +341,7 @@ func (o only) Member(node uint64) (Member, bool) { return o.other, node == o.oth
 func TestRegistryRefusesCopies(t *testing.T) {
 	_, m := newWorld(t)
 	r := &MetaRegistry{
-		Meta: m, Members: only{other: Member{NodeID: 2, Incarnation: 4, Listen: "a:1", Gossip: "a:3"}},
+		Meta: m, Members: only{Alone: NewAlone(Member{}), other: Member{NodeID: 2, Incarnation: 4, Listen: "a:1", Gossip: "a:3"}},
 		Now:    func(context.Context) (mvcc.Timestamp, error) { return 77, nil },
 		Tablet: func() *pb.TabletDescriptor { return FirstTablets(1)[0] },
 	}

@@ -1,6 +1,10 @@
 package cluster
 
-import "github.com/percolator-go/percolator/internal/mvcc"
+import (
+	"sync"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
 
 // Member is a node as gossip knows it: a hint, never a ground for a decision that must be right (design section 9).
 type Member struct {
@@ -41,20 +45,43 @@ type MemberEvent struct {
 }
 
 // Alone is the membership of a node that has no gossip: itself.
-type Alone struct{ Self Member }
-
-var _ Members = Alone{}
-
-// Alive implements Members.
-func (a Alone) Alive() []Member { return []Member{a.Self} }
-
-// Member implements Members.
-func (a Alone) Member(node uint64) (Member, bool) { return a.Self, node == a.Self.NodeID }
-
-// Dead implements Members: its own earlier incarnations have ended, for the store is held by one process at a time.
-func (a Alone) Dead(w mvcc.Worker) bool {
-	return w.Node == a.Self.NodeID && w.Node != 0 && w.Incarnation < a.Self.Incarnation
+type Alone struct {
+	mu   sync.Mutex
+	self Member
 }
 
-// Watch implements Members: nothing ever changes.
-func (Alone) Watch(func(MemberEvent)) (cancel func()) { return func() {} }
+var _ Members = (*Alone)(nil)
+
+// NewAlone returns the membership of that node.
+func NewAlone(self Member) *Alone { return &Alone{self: self} }
+
+// Set changes what this node says of itself, as gossip's does: nobody else hears of it, but who asks this node.
+func (a *Alone) Set(change func(m *Member)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change(&a.self)
+}
+
+func (a *Alone) now() Member {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.self
+}
+
+// Alive implements Members.
+func (a *Alone) Alive() []Member { return []Member{a.now()} }
+
+// Member implements Members.
+func (a *Alone) Member(node uint64) (Member, bool) {
+	self := a.now()
+	return self, node == self.NodeID
+}
+
+// Dead implements Members: its own earlier incarnations have ended, for the store is held by one process at a time.
+func (a *Alone) Dead(w mvcc.Worker) bool {
+	self := a.now()
+	return w.Node == self.NodeID && w.Node != 0 && w.Incarnation < self.Incarnation
+}
+
+// Watch implements Members: nobody comes or goes, and what the node says of itself it knows.
+func (*Alone) Watch(func(MemberEvent)) (cancel func()) { return func() {} }

@@ -18,7 +18,7 @@ import (
 func TestOldCopyIsRefused(t *testing.T) {
 	_, m := newWorld(t)
 	registry := &MetaRegistry{
-		Meta: m, Members: Alone{}, Now: func(context.Context) (mvcc.Timestamp, error) { return 77, nil },
+		Meta: m, Members: NewAlone(Member{}), Now: func(context.Context) (mvcc.Timestamp, error) { return 77, nil },
 		Tablet: func() *pb.TabletDescriptor { return FirstTablets(1)[0] },
 	}
 	dir, old := filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "copy")

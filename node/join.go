@@ -269,7 +269,7 @@ func (e *entrance) enter(ctx context.Context) (cluster.Identity, error) {
 // incarnation of this node shows up: this process must end.
 func (e *entrance) openGossip(self cluster.Member, replaced func(by cluster.Member)) (cluster.Members, error) {
 	if e.ports == nil {
-		return cluster.Alone{Self: self}, nil
+		return cluster.NewAlone(self), nil
 	}
 	self.Listen, self.Peer, self.Gossip = e.at.Listen, e.at.Peer, e.at.Gossip
 	g, err := gossip.Open(gossip.Config{

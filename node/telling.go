@@ -16,7 +16,7 @@ type telling struct {
 // loadPause is how often a node tells how much it has to do.
 const loadPause = 5 * time.Second
 
-// setter is a Members that lets a node change what it says of itself: gossip.
+// setter is a Members that lets a node change what it says of itself: gossip, and what a node without it is alone in.
 type setter interface {
 	Set(change func(m *cluster.Member))
 }
