@@ -29,9 +29,15 @@ type applied struct {
 // the log actor puts as many into one Txn as do.
 func (t *Tablet) apply(m *raftpb.Message) {
 	for i, e := range m.Entries {
-		a := &applied{index: e.GetIndex(), term: e.GetTerm()}
+		a, written := t.through.take(e.GetIndex())
+		if !written {
+			a = &applied{index: e.GetIndex(), term: e.GetTerm()}
+		}
 		if i == len(m.Entries)-1 {
 			a.responses = m.Responses
+		}
+		if written {
+			continue
 		}
 		if err := t.applyEntry(a, e); err != nil {
 			t.fail(err)
@@ -65,7 +71,7 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		t.stateChanged = false
 		t.putState(batch)
 	}
-	record := store.Applied{Index: t.index, Term: t.entryTerm, Epoch: t.descriptor.Epoch, Bytes: t.bytes, Rough: t.rough}
+	record := t.appliedRecord()
 	done := func(err error) {
 		a.err = err
 		t.root.Send(t.self, a)
@@ -83,6 +89,11 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	}
 	t.logs.send(w)
 	return nil
+}
+
+// appliedRecord says how far the log is applied, with the batch that applies it.
+func (t *Tablet) appliedRecord() store.Applied {
+	return store.Applied{Index: t.index, Term: t.entryTerm, Epoch: t.descriptor.Epoch, Bytes: t.bytes, Rough: t.rough}
 }
 
 // applyCommand adds one command's effects to the batch. A command of this leadership is still in memory: it is the next

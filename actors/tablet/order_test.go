@@ -116,7 +116,7 @@ func TestAnswersWaitUntilApplied(t *testing.T) {
 // TestReadSeesLockOrWrite: a read at R that arrives while a commit below R is decided but not yet visible sees the lock
 // or the write, never neither. Catches broken_early_txn.
 func TestReadSeesLockOrWrite(t *testing.T) {
-	r := newRig(t, store.Options{InMemory: true})
+	r := newApartRig(t, store.Options{InMemory: true})
 	start, commit := r.take(1), r.take(1)
 	r.do(2, prewriteOf(start, "a", "new"))
 	release := r.hold()
@@ -139,7 +139,11 @@ func TestReadSeesLockOrWrite(t *testing.T) {
 // TestAppliedIndexMatchesEffects: in every state of the store, the applied index is that of the effects. Catches
 // broken_split_applied.
 func TestAppliedIndexMatchesEffects(t *testing.T) {
-	r := newRig(t, store.Options{InMemory: true})
+	t.Run("with the entry", func(t *testing.T) { appliedIndexMatches(t, newRig(t, store.Options{InMemory: true})) })
+	t.Run("after the entry", func(t *testing.T) { appliedIndexMatches(t, newApartRig(t, store.Options{InMemory: true})) })
+}
+
+func appliedIndexMatches(t *testing.T, r *rig) {
 	cell := mvcc.Cell{Table: 16, Row: "n", Column: "c"}
 	raw := func(i int) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: put("n", fmt.Sprint(i))}}}
@@ -278,7 +282,7 @@ func TestLostGrantReleases(t *testing.T) {
 // TestNextBatchMeetsTheApply: what gathers while an entry is being applied is evaluated and proposed meanwhile, upon its
 // effects; what comes behind that waits.
 func TestNextBatchMeetsTheApply(t *testing.T) {
-	r := newRig(t, store.Options{InMemory: true})
+	r := newApartRig(t, store.Options{InMemory: true})
 	proposed := func(n uint64) func(*pb.StatusResponse) bool {
 		return func(s *pb.StatusResponse) bool { return s.Proposals >= n }
 	}

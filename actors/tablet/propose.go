@@ -25,6 +25,7 @@ type proposal struct {
 	entries int // in the store: a long value takes several
 
 	collects bool                 // a step of collection
+	through  bool                 // written with its entry
 	conf     *raftpb.ConfChangeV2 // a change of the replicas: the command is its context
 }
 
@@ -129,9 +130,7 @@ func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
 }
 
 func (p *proposal) empty() bool {
-	c := p.command
-	return len(c.Effects) == 0 && c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 && c.Safepoint == 0 &&
-		c.Replicas == nil && c.Checksum == 0 && c.Sized == nil
+	return len(p.command.Effects) == 0 && effectsOnly(p.command)
 }
 
 // propose hands the proposal to Raft in the turn of its evaluation; false if Raft did not take it. One without effects
@@ -180,8 +179,8 @@ func (t *Tablet) hand(p *proposal, data []byte) error {
 // under way. A step of collection alone holds nobody up.
 func (t *Tablet) pipelineFree() bool {
 	n := 0
-	for _, p := range t.inflight[t.matched:] {
-		if !p.collects {
+	for i, p := range t.inflight {
+		if !p.collects && (i >= t.matched || p.through) {
 			n++
 		}
 	}

@@ -40,6 +40,7 @@ func (t *Tablet) ready() {
 				t.transmit(m)
 			}
 		}
+		t.countCommitted()
 	}
 }
 
@@ -56,7 +57,11 @@ func (t *Tablet) onState(rd *raft.Ready) {
 		}
 		return
 	}
+	led := t.elected
 	t.elected = rd.SoftState.RaftState == raft.StateLeader
+	if led && !t.elected && t.solo {
+		t.rouse() // nobody else will ask for votes
+	}
 	if t.leading && (!t.elected || t.servedTerm.Load() != t.term) {
 		t.stepDown(errLost)
 	}
@@ -72,9 +77,13 @@ func (t *Tablet) onState(rd *raft.Ready) {
 // append sends a MsgStorageAppend to the log actor, and with it a truncation that has become due. What is more than one
 // Badger Txn takes goes in several, in order.
 func (t *Tablet) append(m *raftpb.Message) {
-	a := &appended{entries: m.Entries, responses: m.Responses}
-	if m.Term != nil || m.Vote != nil || m.Commit != nil {
-		a.hard = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+	through, index := t.goesThrough(m.Entries), t.index
+	if through {
+		index = m.Entries[len(m.Entries)-1].GetIndex()
+	}
+	a := &appended{entries: m.Entries, hard: t.hardState(m, index), responses: m.Responses}
+	if len(a.entries) == 0 && len(a.responses) == 0 && a.hard == nil {
+		return // the commit index that was written with its entry
 	}
 	for _, e := range a.entries {
 		t.logSizes.append(e.GetIndex(), len(e.Data))
@@ -82,7 +91,13 @@ func (t *Tablet) append(m *raftpb.Message) {
 	}
 	batches := t.log.AppendSplit(a.entries, a.hard, t.store.MaxBatchBytes()-entryReserve)
 	last := batches[len(batches)-1]
-	if a.truncated, a.err = t.truncate(last); a.err != nil {
+	if through {
+		a.err = t.writeThrough(last, a.entries)
+	}
+	if a.err == nil {
+		a.truncated, a.err = t.truncate(last)
+	}
+	if a.err != nil {
 		t.fail(a.err)
 		return
 	}
@@ -92,7 +107,7 @@ func (t *Tablet) append(m *raftpb.Message) {
 	for _, b := range batches[:len(batches)-1] {
 		t.logs.send(&write{batch: b, log: true, done: func(error) {}}) // the last brings the same error
 	}
-	t.logs.send(&write{batch: last, log: true, done: func(err error) {
+	t.logs.send(&write{batch: last, log: !through || broken.EarlyThrough, done: func(err error) {
 		a.err = err
 		t.root.Send(t.self, a)
 	}})

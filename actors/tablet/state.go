@@ -100,7 +100,7 @@ func (t *Tablet) open() error {
 	if err != nil {
 		return err
 	}
-	t.term = hard.GetTerm()
+	t.term, t.hard = hard.GetTerm(), hard
 	t.members()
 	t.node, err = raft.NewRawNode(&raft.Config{
 		ID: t.replica, ElectionTick: electionTicks, HeartbeatTick: heartbeatTicks, Storage: log, Applied: t.index,

@@ -3,13 +3,13 @@ package tablet
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -49,46 +49,6 @@ type Host interface {
 	SendRaft(m *wire.RaftMessage)
 }
 
-// Config is what a tablet is started with.
-type Config struct {
-	Batch  actorkit.BatchConfig
-	Limits mvcc.Limits
-	// Pipeline is how many proposals may be in flight before mutations wait for the next batch; default 1.
-	Pipeline int
-	MaxWait  time.Duration // how long an operation without a deadline may wait inside the tablet; default 10 s
-	// Indexed is how many entries of the notify group, and of the intent group, are kept in memory for each observed
-	// column; default DefaultIndexed. A column with more is counted only, and walked on disk, until it is worked off.
-	Indexed int
-	// NodeID is the node that the replica is on.
-	NodeID uint64
-	// Ticker is the node's. Without it only a group of one replica works.
-	Ticker *Ticker
-	// MaxUncommitted bounds the bytes of entries that are proposed and not yet applied: beyond it proposals are refused;
-	// default DefaultMaxUncommitted. MaxInflight bounds those on their way to one replica; default DefaultMaxInflight.
-	MaxUncommitted, MaxInflight uint64
-	// Dispatcher runs the tablet's turns; nil: the library's own.
-	Dispatcher *actorkit.Dispatcher
-	// Alone is where the meta tablet says that it leads as its group's only voter; nil: nowhere.
-	Alone *Alone
-	// Snapshots sends replicas that lag too far the tablet's state; nil: nobody gets a snapshot.
-	Snapshots *SnapshotSender
-	// Checksums computes what replicas are compared by; nil: nothing is computed.
-	Checksums *Checksums
-	Logger    *slog.Logger
-}
-
-// DefaultPipeline is the default of Config.Pipeline.
-const DefaultPipeline = 1
-
-// Defaults of Config.MaxUncommitted and MaxInflight: some of the largest batches (8 MiB).
-const (
-	DefaultMaxUncommitted = 128 << 20
-	DefaultMaxInflight    = 32 << 20
-)
-
-// DefaultIndexed is the default of Config.Indexed: some 10 MB of memory for a full column.
-const DefaultIndexed = 32 << 10
-
 // Tablet is one replica of a tablet. All fields are the actor's own, except those that say otherwise.
 type Tablet struct {
 	cfg    Config
@@ -107,7 +67,9 @@ type Tablet struct {
 	state
 	// visible is the highest index whose effects can be read from the store.
 	visible, visibleTerm uint64
-	last                 uint64 // of raft's log, as handed to the log actor
+	last                 uint64            // of raft's log, as handed to the log actor
+	hard                 *raftpb.HardState // likewise
+	through              through
 
 	// The group.
 	nodes  map[uint64]uint64 // by replica, as of the descriptor
@@ -173,21 +135,7 @@ func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *
 }
 
 func newTablet(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *ReadPool, id uint64, host Host, cfg Config) *Tablet {
-	if cfg.MaxWait <= 0 {
-		cfg.MaxWait = 10 * time.Second
-	}
-	if cfg.Pipeline <= 0 {
-		cfg.Pipeline = DefaultPipeline
-	}
-	if cfg.Indexed <= 0 {
-		cfg.Indexed = DefaultIndexed
-	}
-	if cfg.MaxUncommitted == 0 {
-		cfg.MaxUncommitted = DefaultMaxUncommitted
-	}
-	if cfg.MaxInflight == 0 {
-		cfg.MaxInflight = DefaultMaxInflight
-	}
+	cfg = cfg.withDefaults()
 	return &Tablet{
 		cfg: cfg, host: host, store: st, logs: logs, reader: readers, id: id, root: system.Root,
 		batch: actorkit.NewBatcher[*Call](cfg.Batch), locks: newLockTable(), overlay: newOverlay(), notify: newNotifyIndex(),

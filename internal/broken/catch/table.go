@@ -38,6 +38,7 @@ var properties = []property{
 	{tag: "no_read_index", pkg: "actors/tablet", test: "^TestOldLeaderReadsNothing$", assertion: "STALE-READ: .*"},
 	{tag: "early_ack", pkg: "actors/tablet", test: "^TestAcknowledgedByQuorum$", assertion: "EARLY-ACK: .*"},
 	{tag: "early_durable", pkg: "actors/tablet", test: "^TestAppendsAreSynced$", assertion: "EARLY-DURABLE: .*"},
+	{tag: "early_through", pkg: "actors/tablet", test: "^TestThroughIsDurable$", assertion: "EARLY-THROUGH: .*"},
 	{tag: "unapplied_lead", pkg: "actors/tablet", test: "^TestLeaderHasAllBeforeItReads$", assertion: "UNAPPLIED-READ: .*"},
 	{tag: "split_loses_locks", pkg: "actors/tablet", test: "^TestSplitKeepsDataAndLocks$", assertion: "the split lost a lock: .*"},
 	{tag: "split_applied", pkg: "actors/tablet", test: "^TestAppliedIndexMatchesEffects$", assertion: "APPLIED-INDEX: .*"},

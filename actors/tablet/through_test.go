@@ -1,0 +1,173 @@
+package tablet
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+func rawWrite(row, value string) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: put(row, value)}}}
+}
+
+// raw is what the store has of the cell.
+func raw(t *testing.T, s *store.Store, row string) string {
+	t.Helper()
+	snap := s.Snap()
+	defer snap.Close()
+	value, _, err := snap.Raw(mvcc.Cell{Table: 16, Row: row, Column: "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(value)
+}
+
+// TestThroughIsDurable: what is written with its entry is seen only when both are synced, and whatever is seen is of a log
+// that a tablet can be opened with: it commits what is applied. Catches broken_early_through.
+func TestThroughIsDurable(t *testing.T) {
+	r := newRig(t, store.Options{Dir: t.TempDir()})
+	syncs := func() uint64 { return r.store.Stats().Syncs }
+	for i := range 100 {
+		value := fmt.Sprint(i)
+		before := syncs() // nothing is written but what this test writes
+		answer := r.start(2, rawWrite("r", value))
+		for raw(t, r.store, "r") != value {
+		}
+		if n := syncs(); n == before {
+			t.Fatalf("EARLY-THROUGH: write %d is seen and not synced", i)
+		}
+		opens(t, r.store)
+		await(t, answer)
+	}
+}
+
+// opens checks that a tablet can be opened with what the store has.
+func opens(t *testing.T, s *store.Store) {
+	t.Helper()
+	snap := s.Snap()
+	defer snap.Close()
+	a, ok, err := snap.Applied(2)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	log, err := s.OpenLog(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hard, _, err := log.InitialState()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hard.GetCommit() < a.Index {
+		t.Fatalf("the log commits %d, and %d is applied", hard.GetCommit(), a.Index)
+	}
+}
+
+// TestOneWriteForBoth: an entry of a group of one voter and what it does are one write, and one sync; what is longer, or has
+// others to ask, takes two writes.
+func TestOneWriteForBoth(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	writes := func(value string) uint64 {
+		if err := r.logs.Barrier(); err != nil {
+			t.Fatal(err)
+		}
+		_, before := r.logs.Stats()
+		r.do(2, rawWrite("r", value))
+		if err := r.logs.Barrier(); err != nil {
+			t.Fatal(err)
+		}
+		_, after := r.logs.Stats()
+		return after - before - 1 // but for the barrier's
+	}
+	for range 3 {
+		if n := writes("short"); n != 1 {
+			t.Errorf("a short entry takes %d writes, want 1", n)
+		}
+		long := strings.Repeat("x", throughBytes)
+		if n := writes(long); n < 2 {
+			t.Errorf("a long entry takes %d writes", n)
+		}
+		if raw(t, r.store, "r") != long {
+			t.Error("another value is stored")
+		}
+	}
+}
+
+// TestThroughAmongOthers: short and long entries, and some that change more than rows, one after another and at once; the
+// tablet that is opened afterwards has what the last ones wrote.
+func TestThroughAmongOthers(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	want := map[string]string{}
+	var answers []<-chan result
+	for i := range 60 {
+		row, value := fmt.Sprint("r", i%7), fmt.Sprint(i)
+		switch i % 5 {
+		case 3:
+			value += strings.Repeat("x", throughBytes)
+		case 4:
+			answers = append(answers, r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{}}}))
+		}
+		want[row] = value
+		if written := r.start(2, rawWrite(row, value)); i%9 == 0 {
+			await(t, written)
+		} else {
+			answers = append(answers, written)
+		}
+	}
+	for _, a := range answers {
+		await(t, a)
+	}
+	opens(t, r.store)
+	reopen(t, r, 2, 0)
+	for row, value := range want {
+		if got := raw(t, r.store, row); got != value {
+			t.Errorf("%s has %d bytes, want %d", row, len(got), len(value))
+		}
+	}
+	r.do(2, rawWrite("r", "after"))
+}
+
+// TestTermEndsWhileWritten: a leader whose term ends while its entry is being written answers that the outcome is unknown; as
+// the only voter it leads again, and the entry counts once.
+func TestTermEndsWhileWritten(t *testing.T) {
+	g := newGroup(t, 1, 1, 0)
+	g.elect(groupTablet, 1)
+	g.write(groupTablet, "a", "1")
+	m := g.nodes[1]
+	before := g.status(1, groupTablet)
+	release := m.hold()
+	start := g.take(1)
+	written := g.tell(1, groupTablet, onePhaseOf(start, put("a", "2")))
+	g.wait("the entry is on its way", func() bool { return g.status(1, groupTablet).Proposals > before.Proposals })
+	vote, err := proto.Marshal(&raftpb.Message{
+		Type: raftpb.MsgVote.Enum(), From: proto.Uint64(9), To: proto.Uint64(1), Term: proto.Uint64(before.Term + 5),
+		LogTerm: proto.Uint64(before.Term + 4), Index: proto.Uint64(1), Context: []byte("CampaignTransfer"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Receive(m.system, m.port(groupTablet).PID(), &wire.RaftMessage{TabletId: groupTablet, FromReplica: 9, ToReplica: 1, FromNode: 9, ToNode: 1, Message: vote})
+	if code := g.code(written); code != pb.Error_CODE_UNKNOWN {
+		t.Errorf("answered with %v", code)
+	}
+	release()
+	g.elect(groupTablet, 1)
+	if got := g.read(groupTablet, "a"); got != "2" {
+		t.Errorf("a has %q", got)
+	}
+	m.stop(groupTablet)
+	m.spawn(groupTablet)
+	g.elect(groupTablet, 1)
+	if got := g.read(groupTablet, "a"); got != "2" {
+		t.Errorf("a has %q after a restart", got)
+	}
+	g.write(groupTablet, "a", "3")
+}
