@@ -163,8 +163,9 @@ func (r *run) setCommand() *cobra.Command {
 		Use:     "set TABLE ROW COLUMN VALUE [COLUMN VALUE...]",
 		Short:   "Write cells of a row in one transaction",
 		Example: r.example("set bank bob balance 10", "set bank bob photo -"),
-		Long:    "Write cells of one row in one transaction, and print its commit timestamp. A single VALUE of - is read from standard input, as it is.",
-		Args:    argsBetween(4, -1),
+		Long: `Write cells of one row in one transaction, and print its commit timestamp. A single VALUE of - is read from standard
+input, as it is.`,
+		Args: argsBetween(4, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args)%2 != 0 {
 				return usagef(cmd, "the last column has no value: usage is %s", cmd.UseLine())

@@ -62,6 +62,25 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 	}
 }
 
+// TestWrongDoor: who has found something else than a node's address for clients, or not what it wants, is told what to change.
+func TestWrongDoor(t *testing.T) {
+	r := &run{App: &App{Name: "percolator"}}
+	for text, want := range map[string]string{
+		`connection error: desc = "error reading server preface: EOF"`:                                      "--certs; --addr",
+		`authentication handshake failed: tls: first record does not look like a TLS handshake`:             "leave --certs out",
+		`authentication handshake failed: tls: failed to verify certificate: x509: signed by unknown`:       "each other's certificates",
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: refused"`: "start a node",
+	} {
+		if code, hint := r.classify(fmt.Errorf("%w: %s", percolator.ErrUnavailable, text)); code != ExitUnavailable || !strings.Contains(hint, want) {
+			t.Errorf("%s: %d, %q", text, code, hint)
+		}
+	}
+	other := &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "the node does not know this request: unknown service percolator.v1.Percolator"}
+	if code, hint := r.classify(other); code != ExitFailed || !strings.Contains(hint, "--listen address") {
+		t.Errorf("another node's door: %d, %q", code, hint)
+	}
+}
+
 func TestSettingsPrecedence(t *testing.T) {
 	file := writeFile(t, "http: 127.0.0.1:9001\nscanners: 5\nlock-ttl: 3s\nbatch:\n  tablet:\n    max-messages: 7\nlabels:\n  zone: a\n")
 	for _, tc := range []struct {

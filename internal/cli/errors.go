@@ -128,6 +128,10 @@ func (r *run) classify(err error) (code int, hint string) {
 	switch {
 	case errors.Is(err, errInterrupted):
 		return ExitFailed, ""
+	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "server preface"):
+		return ExitUnavailable, "what listens there takes no clients in plain text: a node with certificates wants --certs; --addr is a node's --listen address"
+	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "tls: first record"):
+		return ExitUnavailable, "what listens there takes plain text only: leave --certs out, or look whether --addr is a node's --listen address"
 	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "tls: "):
 		return ExitUnavailable, fmt.Sprintf("the node and this command do not accept each other's certificates: `%s cert show` looks at --certs", r.Name)
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
@@ -152,6 +156,9 @@ func (r *run) classify(err error) (code int, hint string) {
 		return ExitFailed, "another process listens there: stop it, or give --listen (and --http) another port; port 0 picks free ones"
 	case errors.Is(err, percolator.ErrPermission):
 		return ExitFailed, "use a certificate that this node accepts (--certs)"
+	}
+	if strings.Contains(err.Error(), "unknown service") {
+		return serverCode(err), "--addr is a node's --listen address; the port after it is for other nodes"
 	}
 	return serverCode(err), ""
 }

@@ -20,8 +20,8 @@ func (r *run) tabletMove() *cobra.Command {
 number of tablet ls. Nodes are named by their ids or by the addresses that clients reach them at.
 
 It returns when the order is recorded. What is ordered is done whatever node leads, also after a restart; tablet ls shows
-how far it is. An order that can't be carried out any more, because a node has gone or is drained, ends. Replicas and leaders
-are spread evenly by themselves: after ten minutes a move that makes the cluster uneven may be undone.
+how far it is. An order that can't be carried out any more, because a node has gone or is drained, ends. Replicas and
+leaders are spread evenly by themselves: after ten minutes a move that makes the cluster uneven may be undone.
 
 It is refused if there is no such node or tablet, if the replica is not there, if the other node has one already, or if
 two replicas would come into one zone that need not.`,

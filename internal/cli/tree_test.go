@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -45,6 +46,11 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 		}
 		if cmd.Example == "" {
 			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		for line := range strings.Lines(cmd.Long) {
+			if n := utf8.RuneCountInString(line); n > 125 {
+				t.Errorf("%s: a line of its description has %d columns", cmd.CommandPath(), n)
+			}
 		}
 		if !cmd.HasSubCommands() && cmd.Flags().Lookup("output") == nil {
 			t.Errorf("%s has no -o", cmd.CommandPath())

@@ -15,8 +15,8 @@ func (r *run) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare the replicas of every tablet",
-		Long: "Each replica of a tablet reads all that it holds as of one place of the tablet's log, and computes a checksum of it. " +
-			"They must be equal. The cluster serves meanwhile. The exit code is 1 if replicas differ, or could not be compared.",
+		Long: `Each replica of a tablet reads all that it holds as of one place of the tablet's log, and computes a checksum of it.
+They must be equal. The cluster serves meanwhile. The exit code is 1 if replicas differ, or could not be compared.`,
 		Example: r.example("verify", "verify -o json"),
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return r.talkLong(cmd, r.verify) },

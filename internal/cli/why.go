@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,8 @@ func (r *run) whyCommand() *cobra.Command {
 the observer's state, the newest change of the observed cell, the acknowledgment of the last run, the notification,
 locks in the way with what has become of their transactions, and the node's queues.
 
-It only reads. With -o json it is one object; "verdict" is one of: ` + verdictList() + `.`,
+It only reads. With -o json it is one object; "verdict" is one of:
+` + strings.Replace(verdictList(), ", "+whyParked, ",\n"+whyParked, 1) + ".",
 		Example: r.example("why bank bob count", "why bank bob count -o json"),
 		Args:    argsBetween(3, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {

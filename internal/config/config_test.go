@@ -50,6 +50,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"advertised port 0", func(c *config.Config) { c.Advertise = "127.0.0.1:0" }, "Advertise", nil},
 		{"join nothing", func(c *config.Config) { c.Join = []string{"127.0.0.1:7900", ""} }, "Join", nil},
 		{"join port 0", func(c *config.Config) { c.Join = []string{"127.0.0.1:0"} }, "Join", nil},
+		{"join two ports", func(c *config.Config) { c.Join = []string{"127.0.0.1:7900:7800"} }, "Join", nil},
 		{"join many", func(c *config.Config) { c.Join = slices.Repeat([]string{"a"}, 65) }, "Join (count)", nil},
 		{"join without gossip", func(c *config.Config) { c.Join, c.Gossip = []string{"a"}, "" }, "Join", nil},
 		{"expect nowhere", func(c *config.Config) { c.Expect = 3 }, "Expect", nil},

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -140,7 +142,8 @@ const (
 func (c *Config) checkCluster(k *checker) {
 	k.within("Join (count)", len(c.Join), 0, maxJoin)
 	for _, addr := range c.Join {
-		if port, err := portOf(withPort(addr)); addr == "" || err != nil || port == 0 {
+		port, err := portOf(withPort(addr))
+		if addr == "" || err != nil || port == 0 || strangeHost(withPort(addr)) {
 			k.add("Join", fmt.Sprintf("%q is no address of a node", addr), "write host or host:port, such as "+DefaultListen)
 		}
 	}
@@ -154,6 +157,15 @@ func (c *Config) checkCluster(k *checker) {
 	if !slices.Contains([]int{1, 3, 5}, c.Replicas) {
 		k.add("Replicas", fmt.Sprintf("%d is none of 1, 3 and 5", c.Replicas), "")
 	}
+}
+
+// strangeHost tells a host with a colon that is no IPv6 address: nobody would ever answer there.
+func strangeHost(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err == nil && strings.Contains(host, ":") {
+		_, err = netip.ParseAddr(host)
+	}
+	return err != nil
 }
 
 // checkProtection enforces invariant 3.
