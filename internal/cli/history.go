@@ -39,7 +39,7 @@ It reads what is stored, past locks and without resolving them, and so changes n
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&view.limit, "limit", 1000, "most entries")
+	addLimit(cmd, &view.limit, 1, "most entries")
 	flags.BoolVar(&view.full, "full", false, "whole values")
 	flags.BoolVar(&view.times, "times", false, "also show the timestamps' physical part, in UTC")
 	return r.withInput(r.withClient(cmd))
@@ -59,9 +59,13 @@ func (r *run) history(ctx context.Context, s *session, table string, view *histo
 	if err != nil {
 		return err
 	}
-	entries, err := rowHistory(ctx, s, id, view.row, view.limit)
+	entries, err := rowHistory(ctx, s, id, view.row, view.limit+1)
 	if err != nil {
 		return err
+	}
+	if len(entries) > view.limit {
+		entries = entries[:view.limit]
+		defer r.cut(view.limit) // after the entries
 	}
 	view.names, view.observed, view.entries = names, observedColumns(catalogue, id), entries
 	if r.output == outputJSON {

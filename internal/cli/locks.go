@@ -32,7 +32,7 @@ func (r *run) lockList() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 1000, "most entries")
+	addLimit(cmd, &limit, 1, "most entries")
 	return r.withClient(cmd)
 }
 

@@ -47,7 +47,7 @@ stored. A run that fails is tried again; after too many failures its notificatio
 			})
 		},
 	}
-	cmd.Flags().IntVar(&f.limit, "limit", 1000, "most entries")
+	addLimit(cmd, &f.limit, 1, "most entries")
 	cmd.Flags().BoolVar(&f.parked, "parked", false, "only those that were given up")
 	cmd.Flags().StringVar(&f.observer, "observer", "", "only this observer's")
 	return r.withClient(cmd)

@@ -18,7 +18,7 @@ type scanFlags struct {
 	reverse, full            bool
 }
 
-// scanCommand has a limit by default: a table of millions of rows would scroll by for minutes.
+// scanCommand says so when it has not shown all: one row more than the limit is asked for.
 func (r *run) scanCommand() *cobra.Command {
 	f := &scanFlags{}
 	cmd := &cobra.Command{
@@ -46,7 +46,7 @@ func (r *run) scanCommand() *cobra.Command {
 					return err
 				}
 				defer func() { _ = snapshot.Close() }()
-				return r.scan(ctx, snapshot, rows, columns, f.full)
+				return r.scan(ctx, snapshot, rows, columns, f)
 			})
 		},
 	}
@@ -55,7 +55,7 @@ func (r *run) scanCommand() *cobra.Command {
 	flags.StringVar(&f.from, "from", "", "only rows from this one on")
 	flags.StringVar(&f.before, "before", "", "only rows before this one")
 	flags.BoolVar(&f.reverse, "reverse", false, "last row first")
-	flags.IntVar(&f.limit, "limit", 1000, "most rows; 0: all")
+	addLimit(cmd, &f.limit, 0, "most rows; 0: all")
 	flags.BoolVar(&f.full, "full", false, "whole values in the table")
 	addAt(cmd, &f.at)
 	return r.withInput(r.withClient(cmd))
@@ -63,7 +63,10 @@ func (r *run) scanCommand() *cobra.Command {
 
 // rowRange narrows the table's rows by what was given; the bounds are written as rows are (--escape).
 func (r *run) rowRange(table string, f *scanFlags) (percolator.RowRange, error) {
-	rows := percolator.Rows(table).Limit(f.limit)
+	rows := percolator.Rows(table)
+	if f.limit > 0 {
+		rows = rows.Limit(f.limit + 1)
+	}
 	bounds, err := r.input.all([]string{f.prefix, f.from, f.before})
 	if err != nil {
 		return rows, err
@@ -84,18 +87,26 @@ func (r *run) rowRange(table string, f *scanFlags) (percolator.RowRange, error) 
 }
 
 // scan prints as it reads, so that a long scan holds one chunk of cells at a time.
-func (r *run) scan(ctx context.Context, s *percolator.Snapshot, rows percolator.RowRange, columns []percolator.Column, full bool) error {
+func (r *run) scan(ctx context.Context, s *percolator.Snapshot, rows percolator.RowRange, columns []percolator.Column, f *scanFlags) error {
 	chunk := make([]percolator.Cell, 0, scanChunk)
+	seen, row := 0, ""
 	for cell, err := range s.Scan(ctx, rows, columns...) {
 		if err != nil {
 			return err
 		}
+		if seen == 0 || cell.Row != row {
+			seen, row = seen+1, cell.Row
+		}
+		if f.limit > 0 && seen > f.limit {
+			defer r.cut(f.limit) // after the rows
+			break
+		}
 		if chunk = append(chunk, cell); len(chunk) == scanChunk {
-			if err := r.cells(chunk, full); err != nil {
+			if err := r.cells(chunk, f.full); err != nil {
 				return err
 			}
 			chunk = chunk[:0]
 		}
 	}
-	return r.cells(chunk, full)
+	return r.cells(chunk, f.full)
 }
