@@ -127,7 +127,7 @@ func TestPageEscapes(t *testing.T) {
 			t.Errorf("%s got through", hostile)
 		}
 	}
-	for _, want := range []string{"percolator node 7", "&lt;b&gt;count", `\xff`, "&lt;i&gt;starting", "41"} {
+	for _, want := range []string{"percolator node 7", "&lt;b&gt;count", "<td class=\"text\">(meta)\n", "table 16\n", "table 16/", `\xff`, "&lt;i&gt;starting", "41"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %s", want)
 		}
@@ -154,7 +154,7 @@ func TestPageShowsTheCluster(t *testing.T) {
 	handler.ServeHTTP(w, httptest.NewRequest("GET", "/?refresh=2", nil))
 	body := w.Body.String()
 	for _, want := range []string{
-		"paused", "in no program", "1\u202f500", "docs&lt;x&gt;/", "1\u202f234\u202f567", "3.0 GiB free", "takes no writes", "77 rows", `content="2"`,
+		"paused", "in no program", "1\u202f500", "docs&lt;x&gt;\n", "docs&lt;x&gt;/", "1\u202f234\u202f567", "3.0 GiB free", "takes no writes", "77 rows", `content="2"`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)

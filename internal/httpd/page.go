@@ -20,12 +20,7 @@ var pageText string
 // pageTemplate is the page at /. html/template escapes whatever rows and observers are called.
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"when": func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05 UTC") },
-	"row": func(b []byte) string {
-		if utf8.Valid(b) {
-			return string(b)
-		}
-		return strconv.Quote(string(b))
-	},
+	"row":  rowText,
 	"stamp": func(ts uint64) string {
 		if ts == 0 {
 			return "—"
@@ -52,12 +47,28 @@ type view struct {
 	tables map[uint32]string
 }
 
-// Table is the table's name, or its id where none is known: meta's own, and dropped ones.
-func (v view) Table(id uint32) string {
-	if name, ok := v.tables[id]; ok {
+// Place is where a tablet begins or ends, as the command line writes it: a table that is dropped, or still to be made, has a
+// number only.
+func (v view) Place(table uint32, row []byte) string {
+	name, ok := v.tables[table]
+	switch {
+	case table == 0 && len(row) == 0:
+		return "(meta)"
+	case !ok:
+		name = "table " + strconv.FormatUint(uint64(table), 10)
+	}
+	if len(row) == 0 {
 		return name
 	}
-	return "#" + strconv.FormatUint(uint64(id), 10)
+	return name + "/" + rowText(row)
+}
+
+// rowText is a row's or column's name for people.
+func rowText(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	return strconv.Quote(string(b))
 }
 
 // page writes the page at /.
