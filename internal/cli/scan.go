@@ -89,7 +89,7 @@ func (r *run) rowRange(table string, f *scanFlags) (percolator.RowRange, error) 
 // scan prints as it reads, so that a long scan holds one chunk of cells at a time.
 func (r *run) scan(ctx context.Context, s *percolator.Snapshot, rows percolator.RowRange, columns []percolator.Column, f *scanFlags) error {
 	chunk := make([]percolator.Cell, 0, scanChunk)
-	seen, row := 0, ""
+	seen, row, more := 0, "", false
 	for cell, err := range s.Scan(ctx, rows, columns...) {
 		if err != nil {
 			return err
@@ -97,8 +97,7 @@ func (r *run) scan(ctx context.Context, s *percolator.Snapshot, rows percolator.
 		if seen == 0 || cell.Row != row {
 			seen, row = seen+1, cell.Row
 		}
-		if f.limit > 0 && seen > f.limit {
-			defer r.cut(f.limit) // after the rows
+		if more = f.limit > 0 && seen > f.limit; more {
 			break
 		}
 		if chunk = append(chunk, cell); len(chunk) == scanChunk {
@@ -108,5 +107,9 @@ func (r *run) scan(ctx context.Context, s *percolator.Snapshot, rows percolator.
 			chunk = chunk[:0]
 		}
 	}
-	return r.cells(chunk, f.full)
+	err := r.cells(chunk, f.full)
+	if more {
+		r.cut(f.limit)
+	}
+	return err
 }
