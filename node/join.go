@@ -91,6 +91,12 @@ func (n *Node) openCerts() (err error) {
 	if n.files, err = certs.Open(certs.NodeSource(n.cfg.Certs), n.cfg.Logger); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
+	if n.cfg.GossipAddr() == "" {
+		return nil
+	}
+	if err := gossip.CheckKeys(n.cfg.Certs); err != nil { // else found when the cluster has taken the node in
+		return fmt.Errorf("node: %w", err)
+	}
 	return nil
 }
 
@@ -225,7 +231,7 @@ func (e *entrance) serveEarly() {
 	}
 	cfg := rpc.ServerConfig{MaxStreams: 64, Logger: e.cfg.Logger}
 	if e.files != nil {
-		cfg.TLS = e.files.Server(certs.Node)
+		cfg.TLS = e.files.Server(certs.Node, certs.Client) // the guards keep clients from the door
 	}
 	notYet := func(any, grpc.ServerStream) error { return status.Error(codes.Unavailable, errStarting.Error()) }
 	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20), grpc.UnknownServiceHandler(notYet))

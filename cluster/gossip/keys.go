@@ -31,6 +31,12 @@ func readKeys(dir string) ([][]byte, error) {
 	return keys, nil
 }
 
+// CheckKeys tells what is wrong with the keys in a folder of certificates, if they cannot be used.
+func CheckKeys(dir string) error {
+	_, err := readKeys(dir)
+	return err
+}
+
 // rotate makes the ring hold these keys, in this order, while it is in use. A key is removed only from the ring's end:
 // elsewhere memberlist would move the others in an array that readers may be going through.
 func rotate(ring *memberlist.Keyring, keys [][]byte) error {

@@ -178,7 +178,7 @@ func (r *run) certGossipKey() *cobra.Command {
 		Use:   "gossip-key add|use|drop",
 		Short: "Replace the key that gossip is encrypted with, in three steps",
 		Long: `Replace the key that gossip is encrypted with, while the cluster runs. After each step, copy gossip.keys to the folders of
-all nodes, and wait some seconds before the next:
+all nodes, and wait ten seconds before the next, for nodes look at it every five:
 
   add   a new key is accepted beside the old one
   use   the new key encrypts, the old one is still accepted

@@ -1,0 +1,98 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/gossip"
+	"github.com/percolator-go/percolator/cluster/peer/memlink"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/node"
+)
+
+// protect makes a folder with an authority, a node's and a client's certificate.
+func protect(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, create := range []func(certs.Request) (certs.Created, error){certs.CreateCA, certs.CreateNode, certs.CreateClient} {
+		if _, err := create(certs.Request{Dir: dir, Name: "x", Hosts: []string{"127.0.0.1"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestWaitingNodeWithCertificates: who holds a client's certificate is told that the node does not serve yet, not that the
+// certificate is none; the door stays shut to it.
+func TestWaitingNodeWithCertificates(t *testing.T) {
+	dir, listen := protect(t), freeAddr(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	j, ended := &joiner{t, memlink.NewNetwork()}, make(chan error, 1)
+	go func() {
+		_, err := j.open(ctx, t.TempDir(), func(c *node.Config) {
+			c.Certs, c.Insecure, c.Listen, c.Join, c.Expect = dir, false, listen, []string{listen}, 3
+			c.Peer, c.Gossip = "127.0.0.1:0", "127.0.0.1:0"
+		})
+		ended <- err
+	}()
+	defer func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	}()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	files, err := certs.Open(certs.Source{CA: file(certs.CACert), Cert: file(certs.ClientCert), Key: file(certs.ClientKey)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(listen, grpc.WithTransportCredentials(credentials.NewTLS(files.Client())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	asking, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	_, err = pb.NewMembershipClient(conn).Hello(asking, &pb.HelloRequest{NodeId: 7}, grpc.WaitForReady(true))
+	if status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a client at the door: %v", err)
+	}
+	short, done := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer done()
+	_, err = percolator.Dial(short, []string{listen}, percolator.ClientConfig{
+		CAFile: file(certs.CACert), CertFile: file(certs.ClientCert), KeyFile: file(certs.ClientKey),
+	})
+	if !errors.Is(err, percolator.ErrUnavailable) || !strings.Contains(err.Error(), "waiting to join a cluster") {
+		t.Errorf("of a node that does not serve yet: %v", err)
+	}
+}
+
+// TestGossipKeysAreLookedAtFirst: without them nothing is made, and no cluster takes the node in.
+func TestGossipKeysAreLookedAtFirst(t *testing.T) {
+	dir, data := protect(t), filepath.Join(t.TempDir(), "data")
+	if err := os.Remove(filepath.Join(dir, certs.GossipKeys)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cfg := node.DefaultConfig()
+	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Certs, cfg.Join = data, "127.0.0.1:0", "", dir, []string{freeAddr(t)}
+	if n, err := node.Open(ctx, cfg); !errors.Is(err, gossip.ErrKeys) {
+		t.Fatalf("%v, %v", n, err)
+	}
+	if _, err := os.Stat(data); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory was made: %v", err)
+	}
+}
