@@ -127,8 +127,11 @@ type dbKey struct{}
 // WithDB returns a context in which DBFrom finds db. The framework calls it before it runs an observer.
 func WithDB(ctx context.Context, db *DB) context.Context { return context.WithValue(ctx, dbKey{}, db) }
 
-// DBFrom is the database on whose behalf an observer runs; nil outside of one.
+// DBFrom is a handle on the database on whose behalf an observer runs, one of the caller's own; nil outside of an observer.
 func DBFrom(ctx context.Context) *DB {
-	db, _ := ctx.Value(dbKey{}).(*DB)
-	return db
+	db, ok := ctx.Value(dbKey{}).(*DB)
+	if !ok {
+		return nil
+	}
+	return NewDB(db.c)
 }

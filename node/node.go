@@ -67,7 +67,6 @@ type Node struct {
 	judge    *clockJudge
 	lockd    *lockd.Lockd
 	client   *txn.Client
-	db       *percolator.DB
 	notify   atomic.Pointer[notifications]
 	changes  *changes
 	census   *census
@@ -168,7 +167,6 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	}
 	n.lockService.Store(n.lockd)
 	n.client = txn.NewClient(n.parts.wrap(n.transport()), txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
-	n.db = percolator.NewDB(n.client)
 	if err := n.findMeta(ctx); err != nil {
 		return err
 	}
@@ -206,8 +204,8 @@ func (n *Node) worker() mvcc.Worker {
 	return mvcc.Worker{Node: n.identity.NodeID, Incarnation: n.identity.Incarnation}
 }
 
-// DB is a handle on the database in this process. It ends with the node.
-func (n *Node) DB() *percolator.DB { return n.db }
+// DB is a handle on the database in this process: one of its own for each caller, which may close it. It ends with the node.
+func (n *Node) DB() *percolator.DB { return percolator.NewDB(n.client) }
 
 // Close drains the node as far as ctx allows, then stops it. It joins every goroutine of the node. A second call does
 // nothing.

@@ -62,7 +62,7 @@ func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) e
 	dispatcher, err := observer.Spawn(n.system, observer.Config{
 		Observers: registered, Client: observer.NewClient(n.client), Workers: n.cfg.ObserverWorkers, Logger: n.cfg.Logger,
 		FailureBase: n.cfg.Notifications.FailurePause, FailureMax: n.cfg.Notifications.FailurePauseMax,
-		Context: func(ctx context.Context) context.Context { return percolator.WithDB(ctx, n.db) },
+		Context: func(ctx context.Context) context.Context { return percolator.WithDB(ctx, n.DB()) },
 	})
 	if err != nil {
 		return err

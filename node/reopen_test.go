@@ -61,7 +61,7 @@ func (n *Node) serves(ctx context.Context, id uint64) bool {
 // TestPanicUnderLoad: tablets panic while the node is used, meta's too. Every transaction ends, and the node goes on.
 func TestPanicUnderLoad(t *testing.T) {
 	n, ctx := openForReopen(t)
-	if err := n.db.CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
+	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
 		t.Fatal(err)
 	}
 	column, stop, ended := percolator.Column{Table: "t", Name: "c"}, make(chan struct{}), make(chan struct{})
@@ -74,7 +74,7 @@ func TestPanicUnderLoad(t *testing.T) {
 				case <-stop:
 					return
 				default: // any outcome will do
-					_ = n.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+					_ = n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 						tx.Set(row, column, nil)
 						return nil
 					})
@@ -97,7 +97,7 @@ func TestPanicUnderLoad(t *testing.T) {
 			t.Fatal("a transaction never ended")
 		}
 	}
-	err := n.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+	err := n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set("z", column, nil)
 		return nil
 	})

@@ -19,10 +19,10 @@ import (
 func TestRunningNodeClearsARemovedSide(t *testing.T) {
 	n, ctx := openForReopen(t)
 	column := percolator.Column{Table: "t", Name: "c"}
-	if err := n.db.CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
+	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
 		t.Fatal(err)
 	}
-	err := n.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+	err := n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set("a", column, []byte("v"))
 		tx.Set("z", column, []byte("v"))
 		return nil

@@ -1,0 +1,51 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/node"
+)
+
+// TestHandlesAreTheirOwners: who closes a handle on the node's database closes nobody else's, and not that of observers.
+func TestHandlesAreTheirOwners(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	col, used := percolator.Column{Table: "t", Name: "c"}, make(chan error, 16)
+	n := open(t, t.TempDir(), func(c *node.Config) {
+		c.Observers = func(r *percolator.Registry) {
+			r.Strong("uses", col, func(ctx context.Context, _ *percolator.Tx, _ percolator.Notification) error {
+				_, err := percolator.DBFrom(ctx).Tables(ctx)
+				used <- errors.Join(err, percolator.DBFrom(ctx).Close())
+				return nil
+			})
+		}
+	})
+	mine, other := n.DB(), n.DB()
+	if err := mine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mine.Tables(ctx); !errors.Is(err, percolator.ErrClosed) {
+		t.Errorf("a closed handle: %v", err)
+	}
+	for _, db := range []*percolator.DB{other, n.DB()} {
+		err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set("row", col, []byte("v"))
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("another handle: %v", err)
+		}
+		select {
+		case err := <-used:
+			if err != nil {
+				t.Errorf("the observer's handle: %v", err)
+			}
+		case <-ctx.Done():
+			t.Fatal("the observer did not run")
+		}
+	}
+}
