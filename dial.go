@@ -27,7 +27,7 @@ type ClientConfig struct {
 type ClientBatch = rpc.BatchConfig
 
 // Dial connects to a cluster through any of the addresses, host:port, and returns when one of them has answered or
-// ctx ends. The rest are used when that one fails.
+// ctx ends, but gives up with ErrUnavailable after ten seconds. The rest are used when that one fails.
 func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
 	transport, err := rpc.Dial(ctx, addrs, rpc.ClientConfig{
 		Insecure: cfg.Insecure, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile,

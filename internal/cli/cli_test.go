@@ -75,6 +75,10 @@ func TestWrongDoor(t *testing.T) {
 			t.Errorf("%s: %d, %q", text, code, hint)
 		}
 	}
+	taken := errors.New(`gossip: listen on 127.0.0.1:7802: failed to start UDP listener: listen udp 127.0.0.1:7802: bind: address already in use`)
+	if code, hint := r.classify(taken); code != ExitFailed || !strings.Contains(hint, "--gossip") {
+		t.Errorf("a port that is taken: %d, %q", code, hint)
+	}
 	other := &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "the node does not know this request: unknown service percolator.v1.Percolator"}
 	if code, hint := r.classify(other); code != ExitFailed || !strings.Contains(hint, "--listen address") {
 		t.Errorf("another node's door: %d, %q", code, hint)

@@ -152,8 +152,8 @@ func (r *run) classify(err error) (code int, hint string) {
 		return ExitFailed, "read the cells (`get`, `history`) before you try again"
 	case errors.Is(err, percolator.ErrLocked), errors.Is(err, percolator.ErrConflict):
 		return ExitFailed, fmt.Sprintf("nothing was written: try again, or look who holds it with `%s lock ls`", r.Name)
-	case errors.Is(err, syscall.EADDRINUSE):
-		return ExitFailed, "another process listens there: stop it, or give --listen (and --http) another port; port 0 picks free ones"
+	case errors.Is(err, syscall.EADDRINUSE), strings.Contains(err.Error(), syscall.EADDRINUSE.Error()): // some libraries keep its text only
+		return ExitFailed, "another process listens there: stop it, or give --listen (and --peer, --gossip, --http) another port; port 0 picks free ones"
 	case errors.Is(err, percolator.ErrPermission):
 		return ExitFailed, "use a certificate that this node accepts (--certs)"
 	}
