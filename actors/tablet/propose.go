@@ -189,7 +189,7 @@ func (t *Tablet) pipelineFree() bool {
 
 // takeHeld takes on what has gathered, if there is room for it by now.
 func (t *Tablet) takeHeld() {
-	if len(t.held) > 0 && t.pipelineFree() {
+	if len(t.held) > 0 && (t.pipelineFree() || t.early()) {
 		t.counters.batches++
 		t.mutateHeld()
 	}

@@ -113,6 +113,7 @@ type Tablet struct {
 
 	onePhase     map[mvcc.Timestamp]*onePhase // reservations held, by start timestamp
 	held         []*Call                      // mutations that wait for room in the pipeline
+	taken        int                          // how many were taken on last
 	parked       []waiter                     // mutations that wait for reservations or for effects in flight
 	parkedReads  []waiter                     // reads that met a reservation
 	firstReads   []*Call                      // reads that need a timestamp
@@ -259,7 +260,9 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		return
 	}
 	if t.batch.Len() == 0 && !t.pipelineFree() && !isRead(call.Req) {
-		t.held = append(t.held, call) // likewise: what is in flight closes their batch
+		if t.held = append(t.held, call); t.early() { // else what is in flight closes their batch
+			t.overlap()
+		}
 		return
 	}
 	t.gather(call)
@@ -302,7 +305,7 @@ func (t *Tablet) flush() {
 	}
 	t.batch.GiveBack(calls)
 	t.read(append(reads, t.stamp()...))
-	if t.held = append(t.held, mutations...); t.pipelineFree() {
+	if t.held = append(t.held, mutations...); t.pipelineFree() || t.early() {
 		t.mutateHeld()
 	}
 	t.ready()
@@ -312,7 +315,7 @@ func (t *Tablet) flush() {
 // with what one trip to the disk takes; an idle tablet holds nothing back.
 func (t *Tablet) mutateHeld() {
 	calls := t.held
-	t.held = nil
+	t.held, t.taken = nil, len(calls)
 	t.inHand = append(t.inHand, calls...)
 	t.mutate(t.stillOurs(calls))
 }

@@ -87,6 +87,14 @@ func (t *Tablet) hardState(m *raftpb.Message, index uint64) *raftpb.HardState {
 	return t.hard
 }
 
+// early reports whether what has gathered may be evaluated while the entry before it is being written: once it is as many as
+// went into that, for then the log actor would only wait for it. What is fewer gathers on, so that batches do not get smaller
+// and syncs more.
+func (t *Tablet) early() bool {
+	n := len(t.inflight)
+	return n == t.cfg.Pipeline && t.inflight[n-1].through && len(t.held) >= t.taken
+}
+
 // effectsOnly reports whether the command changes nothing but rows.
 func effectsOnly(c *wire.Command) bool {
 	return c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 && c.Safepoint == 0 &&

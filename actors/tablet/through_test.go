@@ -171,3 +171,41 @@ func TestTermEndsWhileWritten(t *testing.T) {
 	}
 	g.write(groupTablet, "a", "3")
 }
+
+// TestAsManyGoEarly: while an entry is being written, as many operations as went into it are evaluated and proposed behind it;
+// fewer gather on, and so does what comes behind those.
+func TestAsManyGoEarly(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	proposed := func(n uint64) {
+		r.until(2, fmt.Sprint(n, " are proposed"), func(s *pb.StatusResponse) bool { return s.Proposals >= n })
+	}
+	inside := r.restart(2)
+	release := r.hold()
+	answers := []<-chan result{r.start(2, rawWrite("a", "1"))}
+	proposed(1)
+	answers = append(answers, r.start(2, rawWrite("a", "2"))) // as many as the one before
+	proposed(2)
+	for range 3 {
+		answers = append(answers, r.start(2, rawWrite("a", "3")))
+	}
+	held, releaseNext := r.holdNext() // behind the first two
+	release()
+	<-held
+	proposed(3)
+	answers = append(answers, r.start(2, rawWrite("b", "4")), r.start(2, rawWrite("b", "4"))) // fewer
+	for _, a := range answers[:2] {
+		await(t, a)
+	}
+	if n := r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus().Proposals; n != 3 {
+		t.Errorf("%d are proposed, want 3", n)
+	}
+	answers = append(answers, r.start(2, rawWrite("b", "5")))
+	proposed(4)
+	releaseNext()
+	for _, a := range answers[2:] {
+		await(t, a)
+	}
+	if inside.taken != 3 || raw(t, r.store, "a") != "3" || raw(t, r.store, "b") != "5" {
+		t.Errorf("%d in the last batch; %q, %q", inside.taken, raw(t, r.store, "a"), raw(t, r.store, "b"))
+	}
+}
