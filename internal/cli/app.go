@@ -73,6 +73,9 @@ func (a *App) Run(ctx context.Context, args []string) int {
 	root.SetErr(a.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
+		err = r.noTopic
+	}
+	if err == nil {
 		return ExitDone
 	}
 	if !r.entered && !errors.As(err, new(*usageError)) {
@@ -86,6 +89,7 @@ type run struct {
 	*App
 	// entered: the arguments were accepted and a command has begun.
 	entered bool
+	noTopic error  // help was asked for on a command that does not exist
 	config  string // --config
 	output  string // -o
 	timeout timeoutFlag
@@ -132,8 +136,35 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 		}
 	}
 	root.AddCommand(r.versionCommand(), r.completionCommand())
+	r.refuseTopics(root)
 	r.completeArguments(root)
 	return root
+}
+
+// refuseTopics has help refuse commands that do not exist. Cobra shows the help of the last one on the way that does.
+func (r *run) refuseTopics(root *cobra.Command) {
+	show := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd.HasSubCommands() {
+			r.noTopic = noArgs(cmd, cmd.Flags().Args())
+		}
+		if r.noTopic == nil {
+			show(cmd, args)
+		}
+	})
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "help" {
+			continue
+		}
+		cmd.Args = func(_ *cobra.Command, args []string) error {
+			topic, rest, err := root.Find(args)
+			if err == nil && topic.HasSubCommands() {
+				err = noArgs(topic, rest)
+			}
+			return err
+		}
+	}
 }
 
 // enter runs before every command: it fills in flags that the command line left out.
