@@ -40,7 +40,7 @@ type App struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
-	// Signals delivers SIGINT and SIGTERM: the first drains a node, the second forces. nil: none come.
+	// Signals delivers SIGINT and SIGTERM: the first drains a node, a later one forces. nil: none come.
 	Signals <-chan os.Signal
 }
 

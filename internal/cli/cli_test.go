@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
@@ -161,16 +162,38 @@ func TestSignals(t *testing.T) {
 		}
 	})
 	t.Run("second forces", func(t *testing.T) {
-		draining := make(chan struct{})
-		node := &fakeNode{drain: func(ctx context.Context) error {
-			close(draining)
-			<-ctx.Done()
-			return ctx.Err()
-		}}
-		code, _, stderr := startApp(t, node, nil, []func(){func() {}, func() { <-draining }}, "--dir", t.TempDir(), "--insecure")
-		if code != ExitFailed || !strings.Contains(stderr, "before it was drained") {
-			t.Errorf("exit code %d: %s", code, stderr)
-		}
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			draining := make(chan struct{})
+			node := &fakeNode{drain: func(ctx context.Context) error {
+				close(draining)
+				<-ctx.Done()
+				return ctx.Err()
+			}}
+			later := func() { <-draining; <-time.After(sameSignal) }
+			code, _, stderr := startApp(t, node, nil, []func(){func() {}, later}, "--dir", dir, "--insecure")
+			if code != ExitFailed || !strings.Contains(stderr, "before it was drained") {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+		})
+	})
+	t.Run("twice at once is one", func(t *testing.T) { // as timeout(1) sends it
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			draining := make(chan struct{})
+			node := &fakeNode{drain: func(ctx context.Context) error {
+				close(draining)
+				select {
+				case <-ctx.Done():
+				case <-time.After(sameSignal / 2):
+				}
+				return ctx.Err()
+			}}
+			code, _, stderr := startApp(t, node, nil, []func(){func() {}, func() { <-draining }}, "--dir", dir, "--insecure")
+			if code != ExitDone || !node.drained || !node.closed {
+				t.Errorf("exit code %d, drained %v, closed %v: %s", code, node.drained, node.closed, stderr)
+			}
+		})
 	})
 	t.Run("slow drain is cut off", func(t *testing.T) {
 		node := &fakeNode{drain: func(ctx context.Context) error {
