@@ -174,7 +174,7 @@ input, as it is.`,
 			if err != nil {
 				return err
 			}
-			writes, err := r.writes(args[2:])
+			writes, err := r.writes(cmd, args[2:])
 			if err != nil {
 				return err
 			}
@@ -194,14 +194,20 @@ type columnValue struct {
 	value  []byte
 }
 
-// writes pairs up the arguments. Limits are not checked here: the client and the tablet do, with typed errors.
-func (r *run) writes(args []string) ([]columnValue, error) {
+// writes pairs up the arguments. Limits are not checked here: the client and the tablet do, with typed errors. A column that
+// is given twice is refused: one of its values would be lost.
+func (r *run) writes(cmd *cobra.Command, args []string) ([]columnValue, error) {
 	var writes []columnValue
+	given := map[string]bool{}
 	for i := 0; i < len(args); i += 2 {
 		column, err := r.input.bytes(args[i])
 		if err != nil {
 			return nil, err
 		}
+		if given[column] {
+			return nil, usagef(cmd, "column %s is given twice: give it one value", printable(column))
+		}
+		given[column] = true
 		if len(args) == 2 && args[i+1] == "-" {
 			value, err := io.ReadAll(io.LimitReader(r.Stdin, 8<<20)) // above every limit: the node says which
 			if err != nil {
