@@ -32,6 +32,9 @@ type Config = config.Config
 // Placement tunes where replicas are and which of them lead.
 type Placement = config.Placement
 
+// BatchConfig tunes how one kind of actor batches what waits for it: a field of Config.Batch. Zero fields take the defaults.
+type BatchConfig = actorkit.BatchConfig
+
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config { return config.DefaultConfig() }
 
