@@ -121,12 +121,36 @@ func historyOf(ctx context.Context, t *testing.T, n *node.Node, row string) int 
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := &pb.TabletRequest{Op: &pb.TabletRequest_History{History: &pb.HistoryRequest{Table: uint32(id), Row: []byte(row), Limit: 1000}}}
+	req := &pb.TabletRequest{Op: &pb.TabletRequest_History{History: &pb.HistoryRequest{Table: uint32(id), Row: []byte(row), Limit: 10_000}}}
 	r, _, err := n.DB().Client().Send(ctx, wire.Position{Table: id, Row: row}, req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return len(r.GetHistory().GetEntries())
+}
+
+// TestHistoryOfALongRow: whoever asks for all of a row that has more entries than are shown learns that it has.
+func TestHistoryOfALongRow(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	n := open(t, "", nil)
+	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: past.Table}); err != nil {
+		t.Fatal(err)
+	}
+	for part := range 2 { // of one batch each, so that both are committed when Transact returns
+		err := n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			for i := range mvcc.MaxHistory/2 + 5 {
+				tx.Set("long", percolator.Column{Table: past.Table, Name: fmt.Sprint(part, ".", i)}, []byte("v"))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if records := historyOf(ctx, t, n, "long"); records != mvcc.MaxHistory+1 {
+		t.Errorf("%d entries, want %d: one more than are shown", records, mvcc.MaxHistory+1)
+	}
 }
 
 // TestOpenSnapshotKeepsItsHistory: a snapshot that is open, in the process or over the network, stays readable however old

@@ -12,7 +12,7 @@ var rowGroups = [...]mvcc.Group{
 }
 
 // rowBytes is how many bytes of values Row returns at most, apart from each group's first; for those there are as many again.
-const rowBytes = 4 << 20
+const rowBytes = mvcc.HistoryBytes
 
 // Row returns what the row holds in W, H, D, L, R, in that order, then, in the given columns, its N and I: limit entries
 // of each group at most, and rowBytes in all, so that a hot row does not flood the caller. With only it returns those cells

@@ -154,8 +154,8 @@ func answerRawScan(v *readView, req *pb.RawScanRequest) (*pb.TabletResponse, err
 
 func answerHistory(v *readView, req *pb.HistoryRequest) (*pb.TabletResponse, error) {
 	limit := int(req.Limit)
-	if limit <= 0 || limit > maxPageRows {
-		limit = maxPageRows
+	if limit <= 0 || limit > mvcc.MaxHistory+1 {
+		limit = mvcc.MaxHistory + 1
 	}
 	table := mvcc.TableID(req.Table)
 	only := make([]mvcc.Cell, len(req.Cells))

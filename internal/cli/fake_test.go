@@ -59,6 +59,9 @@ func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.Ta
 		if f.wide && len(req.GetHistory().Cells) == 0 {
 			entries = entries[:1]
 		}
+		if limit := int(req.GetHistory().Limit); limit > 0 { // as a tablet bounds it, whose groups are all one here
+			entries = entries[:min(limit, len(entries), mvcc.MaxHistory+1)]
+		}
 		return &pb.TabletResponse{Result: &pb.TabletResponse_History{History: &pb.HistoryResponse{Entries: entries}}}, nil
 	case req.GetWalk() != nil:
 		page := &pb.WalkResponse{Done: true}

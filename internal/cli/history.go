@@ -66,6 +66,8 @@ func (r *run) history(ctx context.Context, s *session, table string, view *histo
 	if len(entries) > view.limit {
 		entries = entries[:view.limit]
 		defer r.cut(view.limit) // after the entries
+	} else if bounded(entries) {
+		defer r.cutRow()
 	}
 	view.names, view.observed, view.entries = names, observedColumns(catalogue, id), entries
 	if r.output == outputJSON {
@@ -84,6 +86,25 @@ func (r *run) history(ctx context.Context, s *session, table string, view *histo
 		}
 	}
 	return nil
+}
+
+// bounded reports whether a tablet may have more of the row than it has answered, whatever --limit is.
+func bounded(entries []*pb.HistoryEntry) bool {
+	groups, bytes := map[uint32]int{}, 0
+	for _, e := range entries {
+		groups[e.Group]++
+		bytes += len(e.Value)
+		if groups[e.Group] > mvcc.MaxHistory {
+			return true
+		}
+	}
+	return bytes >= mvcc.HistoryBytes
+}
+
+// cutRow says so.
+func (r *run) cutRow() {
+	_, _ = fmt.Fprintf(r.Stderr, "%s: all that a node shows of one row, which are %d entries of a kind and %d MiB of values; it may have more\n",
+		r.Name, mvcc.MaxHistory, mvcc.HistoryBytes>>20)
 }
 
 // observedColumns maps the observers of one table to the columns that they observe.

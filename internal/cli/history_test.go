@@ -48,6 +48,35 @@ func TestHistory(t *testing.T) {
 	})
 }
 
+// TestHistoryOfALongRow: more than is asked for, and more than a tablet answers, is said.
+func TestHistoryOfALongRow(t *testing.T) {
+	cluster := bankCluster()
+	for i := range mvcc.MaxHistory + 10 {
+		cluster.history = append(cluster.history, parseEntry(t, "Bob", fmt.Sprintf("R bal %d", i+1)))
+	}
+	for _, tc := range []struct {
+		limit, shown int
+		says         string
+	}{
+		{100, 100, "percolator: the first 100; --limit shows more\n"},
+		{mvcc.MaxHistory, mvcc.MaxHistory, "the first 4096; --limit shows more"},
+		{mvcc.MaxHistory + 5, mvcc.MaxHistory + 1, "it may have more"},
+	} {
+		code, stdout, stderr := runApp(t, cluster, nil, "history", "bank", "Bob", "-o", "json", "--limit", fmt.Sprint(tc.limit))
+		if shown := strings.Count(stdout, "\n"); code != ExitDone || shown != tc.shown || !strings.Contains(stderr, tc.says) {
+			t.Errorf("--limit %d: exit code %d, %d entries, %q", tc.limit, code, shown, stderr)
+		}
+	}
+	cluster.history = cluster.history[:mvcc.MaxHistory]
+	if _, _, stderr := runApp(t, cluster, nil, "history", "bank", "Bob", "-o", "json", "--limit", "9999"); stderr != "" {
+		t.Errorf("all are shown: %q", stderr)
+	}
+	cluster.history = []*pb.HistoryEntry{{Group: uint32(mvcc.GroupData), Cell: &pb.Cell{Table: 16, Row: []byte("Bob")}, Value: make([]byte, mvcc.HistoryBytes)}}
+	if _, _, stderr := runApp(t, cluster, nil, "history", "bank", "Bob"); !strings.Contains(stderr, "it may have more") {
+		t.Errorf("as many bytes as a tablet answers: %q", stderr)
+	}
+}
+
 func parseEntry(t *testing.T, row, line string) *pb.HistoryEntry {
 	t.Helper()
 	f := strings.SplitN(line, " ", 6)

@@ -61,11 +61,6 @@ func (v *historyView) write(w io.Writer) error {
 			return err
 		}
 	}
-	if len(v.entries) > 0 && len(v.entries) >= v.limit {
-		if _, err := fmt.Fprintf(w, "\n(the first %d entries; --limit shows more)\n", v.limit); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

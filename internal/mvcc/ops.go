@@ -197,6 +197,14 @@ type ScanResult struct {
 	Lock   LockInfo
 }
 
+// Bounds of what is shown of a row at once.
+const (
+	// MaxHistory is how many entries of one group are shown; one more in an answer says that there are more.
+	MaxHistory = 4096
+	// HistoryBytes is how many bytes of values are shown, apart from each group's first.
+	HistoryBytes = 4 << 20
+)
+
 // HistoryEntry is one entry of a row in any group: what `percolator history` shows.
 type HistoryEntry struct {
 	Group  Group
