@@ -145,6 +145,8 @@ func TestPageShowsTheCluster(t *testing.T) {
 		Cluster: func(context.Context) ([]*pb.ObserverState, []*pb.Table) {
 			return []*pb.ObserverState{
 				{Info: &pb.ObserverInfo{Name: "one", TableName: "docs", Paused: true}, Linked: true, Notifications: 1500, OldestTs: 1},
+				{Info: &pb.ObserverInfo{Name: "three", TableName: "docs"}, Linked: true},
+				{Info: &pb.ObserverInfo{Name: "four", TableName: "docs", Retired: true, Paused: true}, Linked: true},
 				{Info: &pb.ObserverInfo{Name: "two", TableName: "docs"}, Parked: 3, Backfill: &pb.Backfill{Rows: 77, Error: "<q>no</q>"}},
 			}, []*pb.Table{{Id: 16, Name: "docs<x>"}}
 		},
@@ -154,7 +156,7 @@ func TestPageShowsTheCluster(t *testing.T) {
 	handler.ServeHTTP(w, httptest.NewRequest("GET", "/?refresh=2", nil))
 	body := w.Body.String()
 	for _, want := range []string{
-		"paused", "in no program", "1\u202f500", "docs&lt;x&gt;\n", "docs&lt;x&gt;/", "1\u202f234\u202f567", "3.0 GiB free", "takes no writes", "77 rows", `content="2"`,
+		"<td>paused<", "<td>unlinked<", "<td>running<", "<td>retiring<", "1\u202f500", "docs&lt;x&gt;\n", "docs&lt;x&gt;/", "1\u202f234\u202f567", "3.0 GiB free", "takes no writes", "77 rows", `content="2"`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)

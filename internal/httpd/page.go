@@ -101,17 +101,17 @@ func page(w http.ResponseWriter, req *http.Request, o Options) {
 	_, _ = w.Write(body.Bytes())
 }
 
-// observerState is one word for how an observer stands.
+// observerState is one word for how an observer stands: the command line's, in its order.
 func observerState(o *pb.ObserverState) string {
 	switch {
 	case o.GetInfo().GetRetired():
-		return "being retired"
+		return "retiring"
 	case o.GetInfo().GetPaused():
 		return "paused"
 	case !o.GetLinked():
-		return "in no program"
+		return "unlinked"
 	}
-	return "on"
+	return "running"
 }
 
 // age is the time since a timestamp, by this node's clock; a dash for none.
