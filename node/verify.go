@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,7 +69,7 @@ func (n *Node) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabletR
 			sum, err := n.checksumOf(ctx, replica.NodeId, tablet, began)
 			out.Replicas[i] = &pb.ReplicaChecksum{NodeId: replica.NodeId, Result: sum}
 			if err != nil {
-				out.Replicas[i].Error = err.Error()
+				out.Replicas[i].Error = withoutResult(err)
 			}
 			if errors.Is(err, errPassed) {
 				enough(errPassed)
@@ -81,6 +82,17 @@ func (n *Node) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabletR
 	}
 	out.Equal = sameChecksums(out.Replicas)
 	return out, nil
+}
+
+// withoutResult says in a few words why a replica has no result.
+func withoutResult(err error) string {
+	switch {
+	case errors.Is(err, txn.ErrNotSent):
+		return "its node is away"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "its node has not answered in time"
+	}
+	return strings.TrimPrefix(err.Error(), "node: ")
 }
 
 // sameChecksums reports whether every replica has a result, and all the same.

@@ -10,6 +10,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // The replicas of a tablet are compared as of one entry, whatever is written meanwhile.
@@ -68,6 +69,19 @@ func TestVerify(t *testing.T) {
 	}
 	if _, err := a.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: 999}); err == nil {
 		t.Error("a tablet that does not exist is verified")
+	}
+}
+
+// TestWithoutResult: a table of replicas has no room for what a library says of a connection.
+func TestWithoutResult(t *testing.T) {
+	for want, err := range map[string]error{
+		"its node is away":                                  fmt.Errorf("%w: remoting: unreachable: node 2 at 127.0.0.1:1", txn.ErrNotSent),
+		"its node has not answered in time":                 fmt.Errorf("peer: node 2: %w", context.DeadlineExceeded),
+		"the replica has not computed the checksum in time": errNoChecksum,
+	} {
+		if got := withoutResult(err); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
 	}
 }
 
