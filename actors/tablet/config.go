@@ -27,6 +27,8 @@ type Config struct {
 	MaxUncommitted, MaxInflight uint64
 	// Dispatcher runs the tablet's turns; nil: the library's own.
 	Dispatcher *actorkit.Dispatcher
+	// Board is where the node's tablets say what their leaders know to be empty; nil: nowhere.
+	Board *Board
 	// Alone is where the meta tablet says that it leads as its group's only voter; nil: nowhere.
 	Alone *Alone
 	// Snapshots sends replicas that lag too far the tablet's state; nil: nobody gets a snapshot.

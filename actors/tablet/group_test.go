@@ -50,6 +50,7 @@ type member struct {
 	made    map[uint64]bool
 	loud    []string // where Alone said something when others could already be elected
 	alone   Alone
+	board   Board
 }
 
 // testTick is fast, for tests that wait for elections.
@@ -105,7 +106,7 @@ func (m *member) bootstrap(d *pb.TabletDescriptor, replica uint64) {
 }
 
 func (m *member) spawn(id uint64) {
-	cfg := Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler), NodeID: m.id, Ticker: m.ticker}
+	cfg := Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler), NodeID: m.id, Ticker: m.ticker, Board: &m.board}
 	if id == groupTablet {
 		cfg.Alone = &m.alone
 	}

@@ -29,6 +29,7 @@ type rig struct {
 	logs     *LogActor
 	readers  *ReadPool
 	sums     *Checksums
+	board    Board
 	now      atomic.Uint64 // the last timestamp given out
 	near     atomic.Bool   // timestamps can be had without a message
 	leading  chan *pb.TabletDescriptor
@@ -93,7 +94,7 @@ func (r *rig) Failed(id uint64, err error) {
 func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 
 func (r *rig) spawn(id uint64) {
-	cfg := Config{Checksums: r.sums, Pipeline: r.pipeline, Indexed: r.indexed, MaxWait: r.maxWait, apart: r.apart, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Board: &r.board, Checksums: r.sums, Pipeline: r.pipeline, Indexed: r.indexed, MaxWait: r.maxWait, apart: r.apart, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
 	if id == MetaTabletID {
 		cfg.Alone = &r.alone
 	}

@@ -12,7 +12,8 @@ import (
 // one-phase commits. It holds what is applied, never what is only proposed. Only the tablet actor changes it; view gives
 // an immutable copy in constant time.
 type lockTable struct {
-	tree *btree.BTreeG[lockEntry]
+	tree    *btree.BTreeG[lockEntry]
+	applied int // locks that are no reservations
 }
 
 // lockEntry is a cell's lock. Every comparison copies two of them, hence the pointer. What it points to does not change.
@@ -39,7 +40,7 @@ func newLockTable() *lockTable {
 }
 
 // view is an immutable copy.
-func (t *lockTable) view() *lockTable { return &lockTable{tree: t.tree.Copy()} }
+func (t *lockTable) view() *lockTable { return &lockTable{tree: t.tree.Copy(), applied: t.applied} }
 
 func (t *lockTable) len() int { return t.tree.Len() }
 
@@ -52,13 +53,32 @@ func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 }
 
 // put sets the cell's lock, which may not change any more.
-func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock) { t.tree.Set(lockEntry{cell: c, lock: l}) }
+func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock) {
+	before, replaced := t.tree.Set(lockEntry{cell: c, lock: l})
+	if replaced {
+		t.count(before.lock, -1)
+	}
+	t.count(l, 1)
+}
+
+func (t *lockTable) count(l *mvcc.Lock, n int) {
+	if l.Token == 0 {
+		t.applied += n
+	}
+}
+
+// drop takes the cell's lock away, whichever it is.
+func (t *lockTable) drop(c mvcc.Cell) {
+	if e, ok := t.tree.Delete(lockEntry{cell: c}); ok {
+		t.count(e.lock, -1)
+	}
+}
 
 // remove takes the cell's lock away if it is the one that is meant: never by cell alone (design section 3). A token of 0
 // means a lock that is applied, any other the reservation with that token.
 func (t *lockTable) remove(c mvcc.Cell, token uint64) {
 	if e, ok := t.tree.Get(lockEntry{cell: c}); ok && e.lock.Token == token {
-		t.tree.Delete(e)
+		t.drop(c)
 	}
 }
 

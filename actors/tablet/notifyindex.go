@@ -67,6 +67,7 @@ func (t *Tablet) notifyColumn(key columnKey) *notifyColumn {
 		return nil
 	}
 	t.notify.columns[key] = c
+	t.posted.stale = true
 	return c
 }
 
@@ -147,6 +148,7 @@ func (t *Tablet) onCounted(m *counted) {
 	}
 	m.column.merge(&m.tally)
 	m.column.uncounted = false
+	t.posted.stale = true
 	m.column.revive()
 }
 
@@ -235,6 +237,7 @@ func (e *evaluation) note(p *proposal, m *mvcc.Mutation) error {
 
 // applyNotes makes the changes of a visible proposal count.
 func (t *Tablet) applyNotes(notes []notifyChange) {
+	t.posted.stale = t.posted.stale || len(notes) > 0
 	for i := range notes {
 		ch := &notes[i]
 		c := t.notify.columns[keyOfCell(ch.cell)]

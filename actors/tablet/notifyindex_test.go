@@ -29,6 +29,7 @@ func weakCell(row string) *pb.Cell { return &pb.Cell{Table: 16, Row: []byte(row)
 // checkIndex compares what the index says with what is on disk: counts, and walks.
 func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 	r.tb.Helper()
+	checkBoard(r, tablet, when, false)
 	got := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}}).GetPending()
 	d := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus().Tablet
 	span := mvcc.Span{Table: 16, Start: string(d.StartRow), End: string(d.EndRow), HasEnd: !d.EndUnbounded}
@@ -78,6 +79,7 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 			r.tb.Fatalf("%s: %s: a walk gave\n%v, the store has\n%v", when, o.Name, through, walked)
 		}
 	}
+	checkBoard(r, tablet, when, true)
 	return entries
 }
 

@@ -44,6 +44,7 @@ func (t *Tablet) notifyViews(calls []*Call) map[columnKey]notifyView {
 	for _, call := range calls {
 		switch op := call.Req.Op.(type) {
 		case *pb.TabletRequest_Walk:
+			t.loadObserved()
 			if g := mvcc.Group(op.Walk.GetGroup()); g == mvcc.GroupNotify || g == mvcc.GroupIntent {
 				add(columnKey{mvcc.TableID(op.Walk.GetTable()), wire.String(op.Walk.GetColumn())}, true)
 			}

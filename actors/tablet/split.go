@@ -102,7 +102,7 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 			return true
 		})
 	for _, c := range gone {
-		t.locks.tree.Delete(lockEntry{cell: c})
+		t.locks.drop(c)
 	}
 	t.notify = newNotifyIndex() // nothing is in flight
 	t.collection = newCollection()

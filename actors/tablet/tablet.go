@@ -102,6 +102,7 @@ type Tablet struct {
 	locks   *lockTable
 	overlay *overlay
 	notify  *notifyIndex
+	posted  posted
 	rollbacks
 	scratch []mvcc.Garbage // noteGarbage's
 	// collection is what this leader deletes of history.
@@ -162,6 +163,7 @@ func (t *Tablet) spawn(system *actor.ActorSystem) (*Port, error) {
 // Receive dispatches; every message's handler is in the file of its group. A panic is a broken invariant: the replica
 // stops with all its callers answered, and its node opens it anew from the store.
 func (t *Tablet) Receive(c actor.Context) {
+	defer t.putUp()
 	defer func() {
 		if r := recover(); r != nil {
 			t.fail(fmt.Errorf("%w: %v\n%s", ErrPanic, r, debug.Stack()))

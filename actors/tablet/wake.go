@@ -29,6 +29,9 @@ const (
 // from asks for votes at once. All others listen first.
 func (t *Tablet) begin() {
 	t.asleep = true
+	if t.cfg.Board != nil {
+		t.posted.notice = t.cfg.Board.attach(t.id)
+	}
 	hurried := false
 	if t.cfg.Ticker != nil {
 		t.beat, hurried = t.cfg.Ticker.attach(t.id, t.self)
@@ -43,8 +46,12 @@ func (t *Tablet) begin() {
 	t.ready()
 }
 
-// end forgets the replica at its node's ticker.
+// end forgets the replica at its node's ticker, and on its board.
 func (t *Tablet) end() {
+	if n := t.posted.notice; n != nil {
+		t.posted.notice = nil
+		t.cfg.Board.detach(t.id, n)
+	}
 	if t.beat != nil {
 		t.cfg.Ticker.detach(t.id, t.beat)
 	}

@@ -1,0 +1,168 @@
+package tablet
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Board is where a node's tablets put up what their leaders know to be empty, so that whoever looks for dirty cells and for
+// what is left over of transactions need not ask a tablet that has none: a message wakes its actor, and a read asks its
+// quorum. What is up there is a hint. It is as of the end of the tablet's last turn, and a leader that does not know yet that
+// it was replaced leaves up what it has put there. The zero value is empty. Safe for concurrent use.
+type Board struct {
+	changes atomic.Uint64 // of what Clean gives; behind every change
+	settled atomic.Uint64 // of what IsSettled says; likewise
+
+	mu      sync.RWMutex
+	notices map[uint64]*notice // by tablet
+}
+
+// notice is one replica's. What has not been put up is taken to be there: zero says nothing.
+type notice struct{ is atomic.Uint32 }
+
+// What a notice says: that the replica leads and that none of its tablet's observed columns has a notification which is not
+// parked; that it leads and that there is neither a lock, but for reservations, nor a weak intent.
+const (
+	isClean uint32 = 1 << iota
+	isSettled
+)
+
+// posted is what a tablet's notice rests on, to see without looking at much in each turn that nothing has changed.
+type posted struct {
+	notice    *notice // nil: there is no board
+	stale     bool    // counts of the index have changed
+	leading   bool
+	locked    bool
+	index     *notifyIndex
+	catalogue *catalogue
+}
+
+// Version changes with what Clean gives, and with Touch. It is never 0.
+func (b *Board) Version() uint64 { return b.changes.Load() + 1 }
+
+// SettledVersion changes with what IsSettled says. It is never 0.
+func (b *Board) SettledVersion() uint64 { return b.settled.Load() + 1 }
+
+// Touch makes a new version.
+func (b *Board) Touch() { b.changes.Add(1) }
+
+// Clean are up to most tablets that are led here and have no dirty cell, and the version that they are of: what comes
+// meanwhile is of a later one, whether they show it or not.
+func (b *Board) Clean(most int) (version uint64, tablets []uint64) {
+	version = b.Version()
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for id, n := range b.notices {
+		if n.is.Load()&isClean != 0 && len(tablets) < most {
+			tablets = append(tablets, id)
+		}
+	}
+	return version, tablets
+}
+
+// IsClean reports whether the tablet is led here and has no dirty cell.
+func (b *Board) IsClean(tablet uint64) bool { return b.says(tablet, isClean) }
+
+// IsSettled reports whether the tablet is led here and holds nothing of a transaction that has not ended.
+func (b *Board) IsSettled(tablet uint64) bool { return b.says(tablet, isSettled) }
+
+func (b *Board) says(tablet uint64, what uint32) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	n := b.notices[tablet]
+	return n != nil && n.is.Load()&what != 0
+}
+
+// attach gives a replica that starts a notice, in place of that of an earlier one.
+func (b *Board) attach(tablet uint64) *notice {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.notices == nil {
+		b.notices = map[uint64]*notice{}
+	}
+	n := &notice{}
+	b.notices[tablet] = n
+	b.Touch()
+	b.settled.Add(1)
+	return n
+}
+
+// detach takes the notice of a replica that has stopped away, unless another one of the tablet has started meanwhile.
+func (b *Board) detach(tablet uint64, n *notice) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.notices[tablet] == n {
+		delete(b.notices, tablet)
+		b.Touch()
+		b.settled.Add(1)
+	}
+}
+
+// put changes what a notice says.
+func (b *Board) put(n *notice, is uint32) {
+	changed := n.is.Swap(is) ^ is
+	if changed&isClean != 0 {
+		b.Touch()
+	}
+	if changed&isSettled != 0 {
+		b.settled.Add(1)
+	}
+}
+
+// putUp puts up what has changed in this turn.
+func (t *Tablet) putUp() {
+	p := &t.posted
+	locked := t.locks.applied > 0
+	if p.notice == nil || !p.stale && p.leading == t.leading && p.locked == locked && p.index == t.notify && p.catalogue == t.catalogue {
+		return
+	}
+	p.stale, p.leading, p.locked, p.index, p.catalogue = false, t.leading, locked, t.notify, t.catalogue
+	var is uint32
+	if t.leading {
+		noted, intended := t.holds()
+		if !noted {
+			is |= isClean
+		}
+		if !intended && !locked {
+			is |= isSettled
+		}
+	}
+	t.cfg.Board.put(p.notice, is)
+}
+
+// holds reports whether an observed column may have a notification that is not parked, or a weak intent. It reads nothing:
+// what is not in memory may be there.
+func (t *Tablet) holds() (noted, intended bool) {
+	for _, c := range t.notify.columns {
+		noted = noted || c.uncounted || c.pending != 0
+		intended = intended || c.uncounted || c.tally.intents != 0
+	}
+	for key := range t.catalogue.acks {
+		if noted && intended {
+			return true, true
+		}
+		if _, loaded := t.notify.columns[key]; !loaded && t.ranges(key.table) {
+			return true, true
+		}
+	}
+	return noted, intended
+}
+
+// loadObserved brings all observed columns of the tablet into memory: who walks one of them wants to know whether the next
+// walk is worth anything. That a leader reads none of them before it leads is on purpose: others wait for that.
+func (t *Tablet) loadObserved() {
+	for key := range t.catalogue.acks {
+		if t.ranges(key.table) && t.notifyColumn(key) == nil {
+			return
+		}
+	}
+}
+
+// ranges reports whether the tablet holds rows of the table.
+func (t *Tablet) ranges(table mvcc.TableID) bool {
+	_, ok := wire.Clip(t.descriptor, mvcc.Span{Table: table})
+	return ok
+}
