@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -22,6 +23,8 @@ type Router struct {
 	routes map[uint64]route
 	sorted []*pb.TabletDescriptor // by start; nil: to be sorted again
 	news   refresh
+
+	changes atomic.Uint64 // of routes; behind every change
 }
 
 // route is what is known of one tablet.
@@ -70,6 +73,7 @@ func (r *Router) Unled(id, node uint64) {
 func (r *Router) Lost(node uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.changes.Add(1)
 	for id, at := range r.routes {
 		if at.leader == node {
 			at.leader = 0
@@ -77,6 +81,9 @@ func (r *Router) Lost(node uint64) {
 		}
 	}
 }
+
+// Version changes with everything that the map says. It is never 0.
+func (r *Router) Version() uint64 { return r.changes.Load() + 1 }
 
 // Leader is the node that is believed to lead the tablet; 0: not known.
 func (r *Router) Leader(id uint64) uint64 { return r.route(id).leader }
@@ -98,6 +105,7 @@ func (r *Router) LedBy(node uint64) []*pb.TabletDescriptor {
 func (r *Router) change(id uint64, fn func(*route)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.changes.Add(1)
 	at, known := r.routes[id]
 	fn(&at)
 	if at == (route{}) {

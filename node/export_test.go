@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 
+	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
@@ -21,4 +22,13 @@ func (n *Node) Metrics() (map[string]float64, error) {
 // LeadingStatus is what placement asks a node most of the time.
 func (n *Node) LeadingStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	return n.statusWith(ctx, true)
+}
+
+// Scans are what the node's scanners have done.
+func (n *Node) Scans() scanner.Stats {
+	x := n.notify.Load()
+	if x == nil || x.scanners.Load() == nil {
+		return scanner.Stats{}
+	}
+	return x.scanners.Load().Stats()
 }

@@ -245,7 +245,7 @@ func (n *Node) spawnTablet(id uint64) error {
 	port, err := tablet.Spawn(n.system, n.store, n.logs, n.readers, id, n.host, tablet.Config{
 		Batch: n.cfg.Batch.Tablet, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Dispatcher: n.turns, Alone: n.alone(id),
 		Snapshots: n.snapshot, Checksums: n.sums,
-		NodeID: n.identity.NodeID, Ticker: n.ticker,
+		NodeID: n.identity.NodeID, Ticker: n.ticker, Board: &n.board,
 	})
 	if err != nil {
 		return err

@@ -55,6 +55,9 @@ type Node struct {
 	sums     *tablet.Checksums
 	snapshot *tablet.SnapshotSender
 	ticker   *tablet.Ticker
+	board    tablet.Board
+	survey   *survey
+	scanning scanning
 	router   *cluster.Router
 	members  cluster.Members
 	unwatch  func()         // ends the watch of members; nil: there is none
@@ -146,7 +149,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if n.parts.Stopped != nil {
 		n.ticker.StopWhile(n.parts.Stopped)
 	}
-	n.host = newHost(n)
+	n.survey, n.host = newSurvey(n), newHost(n)
 	n.replicas = newReplicas(replicaActors{n}, n.store, n.logs, n.identity.NodeID, n.cfg.Logger)
 	if err := n.openPeers(); err != nil {
 		return err

@@ -143,6 +143,8 @@ func (h *peerHandler) Request(from uint64, deadline time.Time, req *wire.PeerReq
 		h.n.receiveSnapshot(from, deadline, body.Snapshot, reply)
 	case *wire.PeerRequest_Honour:
 		h.n.changes.ask(deadline, req, reply)
+	case *wire.PeerRequest_Survey:
+		reply(h.n.answerSurvey(body.Survey))
 	default:
 		reply(refused(pb.Error_CODE_INVALID, "unknown question"))
 	}

@@ -28,6 +28,7 @@ const (
 	DefaultSweepAge  = time.Second
 	DefaultYoung     = 250 * time.Millisecond
 	DefaultTimeout   = 5 * time.Second
+	DefaultRecheck   = time.Minute
 )
 
 // ErrInvalid: the configuration lacks something.
@@ -86,6 +87,11 @@ type Config struct {
 	Walker     Walker
 	Resolver   Resolver // nil: nothing is swept
 	Locker     Locker   // nil: no advisory locks
+	Survey     Survey   // nil: everything is walked all the time
+	// Recheck is about how often some node walks a tablet although the survey says that there is nothing; at most
+	// maxRechecks such requests a second. Each node that looks for a column does its share, and is through with all tablets
+	// after as many times as long as there are such nodes. The sweeper takes sweepRechecks times as long for those of its node.
+	Recheck time.Duration
 	// LockTables are tables to sweep besides those of the targets.
 	LockTables []mvcc.TableID
 
@@ -134,6 +140,7 @@ func (c Config) withDefaults() Config {
 		c.Young = DefaultYoung
 	}
 	positive(&c.Timeout, DefaultTimeout)
+	positive(&c.Recheck, DefaultRecheck)
 	if c.Paused == nil {
 		c.Paused = func(notify.Target) bool { return false }
 	}

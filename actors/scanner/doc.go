@@ -19,6 +19,8 @@
 //     something pauses shortly. Requests of a turn, cells in flight per scanner and column, and waiting hints are bounded.
 //  5. An observer that is slow or stuck keeps no scanner from the others' cells: a scanner that has Window of its cells in
 //     flight waits for it a moment only. Cells of a paused observer are neither hinted nor walked.
+//  6. A survey saves walks and hides nothing for good: what the leaders of tablets say is clean is walked all the same, in turn,
+//     about once a minute, or as often as the bound on such walks allows; what nobody says so of is walked as without a survey.
 //
 // Choice of the random key (fairness): the first page of the tablet's dirty cells is read; if it is all there is, its
 // entries are taken in order from a random one on, and all have the same chance to be first. If there are more, the walk

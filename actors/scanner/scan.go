@@ -29,18 +29,23 @@ type scan struct {
 	// or stuck keeps the scanner from finding its own cells only. The map does not change.
 	slots   map[notify.Target]chan struct{}
 	samples map[place]*sample
+	choice  *choice       // the node's
+	walks   int           // places that a tablet of one table may have
 	pause   time.Duration // the last one, after a turn that found nothing
 
 	budget   int // walk requests left in this turn
 	accepted int // cells that the dispatcher took in this turn
 }
 
-func newScan(cfg Config, rng *rand.Rand, locks *holder, stats *counters) *scan {
+func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, stats *counters) *scan {
 	s := &scan{
-		cfg: cfg, rng: rng, locks: locks, stats: stats,
+		cfg: cfg, rng: rng, locks: locks, stats: stats, choice: choice,
 		slots: make(map[notify.Target]chan struct{}), samples: make(map[place]*sample),
 	}
+	tables := map[mvcc.TableID]int{}
 	for _, t := range cfg.Targets {
+		tables[t.Table]++
+		s.walks = max(s.walks, tables[t.Table])
 		s.slots[notify.Target{Table: t.Table, Column: t.Column}] = make(chan struct{}, cfg.Window)
 	}
 	return s
@@ -74,14 +79,15 @@ func (s *scan) walk(ctx context.Context) {
 	if len(s.cfg.Targets) == 0 {
 		return
 	}
-	asked, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
-	tablets, err := s.cfg.Places.Tablets(asked, false)
-	cancel()
+	dirty, again, err := s.choose(ctx)
 	if err != nil {
 		s.stats.errors.Add(1)
 		return
 	}
-	places := s.places(tablets)
+	if v := s.around(ctx, s.places(again)); v == stop {
+		return
+	}
+	places := s.places(dirty)
 	for jumps := 0; len(places) > 0; jumps++ {
 		if s.around(ctx, places) != teleport || jumps == maxTeleports {
 			return
@@ -118,6 +124,9 @@ func (s *scan) places(tablets []*pb.TabletDescriptor) []spot {
 
 // around walks all places once, from a random one on.
 func (s *scan) around(ctx context.Context, places []spot) verdict {
+	if len(places) == 0 {
+		return goOn
+	}
 	first := s.rng.IntN(len(places))
 	for i := range places {
 		p := &places[(first+i)%len(places)]

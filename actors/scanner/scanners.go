@@ -41,10 +41,11 @@ type Stats struct {
 	Resolved     uint64 // locks and intents that the sweeper has had resolved
 	Alive        uint64 // those that the sweeper asked about and that are alive
 	Errors       uint64 // requests that failed
+	Clean        uint64 // tablets not walked, by scanners, for the survey says that there is nothing
 }
 
 type counters struct {
-	hints, hintsPassed, hintsDropped, turns, requests, found, accepted, parked, young, teleports, resolved, alive, errors atomic.Uint64
+	hints, hintsPassed, hintsDropped, turns, requests, found, accepted, parked, young, teleports, resolved, alive, errors, clean atomic.Uint64
 }
 
 // ending is closed when all of a known number of actors have ended.
@@ -96,13 +97,15 @@ func (s *Scanners) spawn(ctx context.Context) error {
 		names = append(names, "sweeper")
 	}
 	scanners := max(s.cfg.Scanners, 0)
+	// Each node begins somewhere else: what one has just walked another comes to later.
+	choice := &choice{again: &rechecks{every: s.cfg.Recheck, next: rand.New(rand.NewPCG(s.cfg.Seed, 0)).IntN(1 << 30)}}
 	if len(s.cfg.Targets) == 0 {
 		scanners = 0
 	}
 	for i := range scanners {
 		rng := rand.New(rand.NewPCG(s.cfg.Seed, uint64(i)+2))
 		locks := newHolder(s.cfg.Locker, s.cfg.Owner+1+uint64(i), s.cfg.Lease)
-		actors = append(actors, newTurning(ctx, newScan(s.cfg, rng, locks, &s.stats), &s.end))
+		actors = append(actors, newTurning(ctx, newScan(s.cfg, rng, locks, choice, &s.stats), &s.end))
 		names = append(names, fmt.Sprint(i))
 	}
 	s.end.left.Store(int64(len(actors)))
@@ -151,6 +154,7 @@ func (s *Scanners) Stats() Stats {
 		Hints: c.hints.Load(), HintsPassed: c.hintsPassed.Load(), HintsDropped: c.hintsDropped.Load(), Turns: c.turns.Load(),
 		Requests: c.requests.Load(), Found: c.found.Load(), Accepted: c.accepted.Load(), Parked: c.parked.Load(),
 		Young: c.young.Load(), Teleports: c.teleports.Load(), Resolved: c.resolved.Load(), Alive: c.alive.Load(), Errors: c.errors.Load(),
+		Clean: c.clean.Load(),
 	}
 }
 

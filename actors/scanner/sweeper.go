@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,10 +30,15 @@ type sweeper struct {
 	stats *counters
 	alive map[mvcc.Timestamp]time.Time // by start timestamp: do not ask before
 	next  int                          // place to begin with
+	again *rechecks
+
+	// What there is by the survey's word of a version; 0: of none.
+	version     uint64
+	local, open []*pb.TabletDescriptor
 }
 
 func newSweeper(cfg Config, stats *counters) *sweeper {
-	return &sweeper{cfg: cfg, stats: stats, alive: make(map[mvcc.Timestamp]time.Time)}
+	return &sweeper{cfg: cfg, stats: stats, alive: make(map[mvcc.Timestamp]time.Time), again: &rechecks{every: sweepRechecks * cfg.Recheck}}
 }
 
 // swept is a group of one table (L) or one weak column (I) in one tablet.
@@ -45,9 +51,7 @@ type swept struct {
 
 // turn walks as many places as its requests allow, from where the last turn stopped.
 func (w *sweeper) turn(ctx context.Context) time.Duration {
-	asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
-	tablets, err := w.cfg.Places.Tablets(asked, true)
-	cancel()
+	tablets, err := w.choose(ctx)
 	if err != nil {
 		w.stats.errors.Add(1)
 		return w.cfg.Sweep
@@ -67,6 +71,36 @@ func (w *sweeper) turn(ctx context.Context) time.Duration {
 		return w.cfg.PaceBusy
 	}
 	return w.cfg.Sweep
+}
+
+// choose gives the tablets of this node that may hold something, and some of the others, in turn.
+func (w *sweeper) choose(ctx context.Context) ([]*pb.TabletDescriptor, error) {
+	version := uint64(0)
+	if w.cfg.Survey != nil {
+		version = w.cfg.Survey.SettledVersion() // before looking: what changes meanwhile is of a later one
+	}
+	if version == 0 || version != w.version {
+		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		defer cancel()
+		local, err := w.cfg.Places.Tablets(asked, true)
+		if err != nil || w.cfg.Survey == nil {
+			return local, err
+		}
+		w.version, w.local, w.open = version, local, nil
+		for _, d := range local {
+			if !w.cfg.Survey.Settled(d.GetTabletId()) {
+				w.open = append(w.open, d)
+			}
+		}
+	}
+	out := slices.Clip(w.open)
+	first, count := w.again.take(w.cfg.Now(), len(w.local), 1, 1+len(w.cfg.Targets))
+	for i := range count {
+		if d := w.local[(first+i)%len(w.local)]; w.cfg.Survey.Settled(d.GetTabletId()) {
+			out = append(out, d)
+		}
+	}
+	return out, nil
 }
 
 func (w *sweeper) places(tablets []*pb.TabletDescriptor) []swept {

@@ -130,6 +130,7 @@ type PeerRequest struct {
 	//	*PeerRequest_Snapshot
 	//	*PeerRequest_Status
 	//	*PeerRequest_Honour
+	//	*PeerRequest_Survey
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -240,6 +241,15 @@ func (x *PeerRequest) GetHonour() *HonourCatalogue {
 	return nil
 }
 
+func (x *PeerRequest) GetSurvey() *SurveyRequest {
+	if x != nil {
+		if x, ok := x.Body.(*PeerRequest_Survey); ok {
+			return x.Survey
+		}
+	}
+	return nil
+}
+
 type isPeerRequest_Body interface {
 	isPeerRequest_Body()
 }
@@ -268,6 +278,10 @@ type PeerRequest_Honour struct {
 	Honour *HonourCatalogue `protobuf:"bytes,15,opt,name=honour,proto3,oneof"`
 }
 
+type PeerRequest_Survey struct {
+	Survey *SurveyRequest `protobuf:"bytes,16,opt,name=survey,proto3,oneof"`
+}
+
 func (*PeerRequest_Tablet) isPeerRequest_Body() {}
 
 func (*PeerRequest_Timestamps) isPeerRequest_Body() {}
@@ -279,6 +293,8 @@ func (*PeerRequest_Snapshot) isPeerRequest_Body() {}
 func (*PeerRequest_Status) isPeerRequest_Body() {}
 
 func (*PeerRequest_Honour) isPeerRequest_Body() {}
+
+func (*PeerRequest_Survey) isPeerRequest_Body() {}
 
 type PeerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -292,6 +308,7 @@ type PeerResponse struct {
 	//	*PeerResponse_Snapshot
 	//	*PeerResponse_Status
 	//	*PeerResponse_Honour
+	//	*PeerResponse_Survey
 	Body          isPeerResponse_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -402,6 +419,15 @@ func (x *PeerResponse) GetHonour() *Honoured {
 	return nil
 }
 
+func (x *PeerResponse) GetSurvey() *Survey {
+	if x != nil {
+		if x, ok := x.Body.(*PeerResponse_Survey); ok {
+			return x.Survey
+		}
+	}
+	return nil
+}
+
 type isPeerResponse_Body interface {
 	isPeerResponse_Body()
 }
@@ -430,6 +456,10 @@ type PeerResponse_Honour struct {
 	Honour *Honoured `protobuf:"bytes,15,opt,name=honour,proto3,oneof"`
 }
 
+type PeerResponse_Survey struct {
+	Survey *Survey `protobuf:"bytes,16,opt,name=survey,proto3,oneof"`
+}
+
 func (*PeerResponse_Tablet) isPeerResponse_Body() {}
 
 func (*PeerResponse_Timestamps) isPeerResponse_Body() {}
@@ -441,6 +471,8 @@ func (*PeerResponse_Snapshot) isPeerResponse_Body() {}
 func (*PeerResponse_Status) isPeerResponse_Body() {}
 
 func (*PeerResponse_Honour) isPeerResponse_Body() {}
+
+func (*PeerResponse_Survey) isPeerResponse_Body() {}
 
 // Asks a node to read the catalogue anew, at least this version, and to honour it before it answers.
 type HonourCatalogue struct {
@@ -531,6 +563,188 @@ func (x *Honoured) GetVersion() uint64 {
 	return 0
 }
 
+// Asks a node which of the tablets that it leads have nothing for observers to do.
+type SurveyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation   uint64                 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the node that is asked, in the answer that the asker has
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`         // of that answer; 0: it has none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SurveyRequest) Reset() {
+	*x = SurveyRequest{}
+	mi := &file_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SurveyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SurveyRequest) ProtoMessage() {}
+
+func (x *SurveyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SurveyRequest.ProtoReflect.Descriptor instead.
+func (*SurveyRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SurveyRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *SurveyRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// What a node knows without asking its tablets. It may be old: whoever believes it looks all the same from time to time.
+type Survey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation   uint64                 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Unchanged     bool                   `protobuf:"varint,3,opt,name=unchanged,proto3" json:"unchanged,omitempty"` // what the asker has is so still; the rest is left out
+	Clean         []uint64               `protobuf:"varint,4,rep,packed,name=clean,proto3" json:"clean,omitempty"`  // tablets that it leads and that have no dirty cell; not all, if there are very many
+	Scanned       []*SurveyTarget        `protobuf:"bytes,5,rep,name=scanned,proto3" json:"scanned,omitempty"`      // what its own scanners look for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Survey) Reset() {
+	*x = Survey{}
+	mi := &file_peer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Survey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Survey) ProtoMessage() {}
+
+func (x *Survey) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Survey.ProtoReflect.Descriptor instead.
+func (*Survey) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Survey) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Survey) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Survey) GetUnchanged() bool {
+	if x != nil {
+		return x.Unchanged
+	}
+	return false
+}
+
+func (x *Survey) GetClean() []uint64 {
+	if x != nil {
+		return x.Clean
+	}
+	return nil
+}
+
+func (x *Survey) GetScanned() []*SurveyTarget {
+	if x != nil {
+		return x.Scanned
+	}
+	return nil
+}
+
+type SurveyTarget struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Table         uint32                 `protobuf:"varint,1,opt,name=table,proto3" json:"table,omitempty"`
+	Column        []byte                 `protobuf:"bytes,2,opt,name=column,proto3" json:"column,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SurveyTarget) Reset() {
+	*x = SurveyTarget{}
+	mi := &file_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SurveyTarget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SurveyTarget) ProtoMessage() {}
+
+func (x *SurveyTarget) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SurveyTarget.ProtoReflect.Descriptor instead.
+func (*SurveyTarget) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SurveyTarget) GetTable() uint32 {
+	if x != nil {
+		return x.Table
+	}
+	return 0
+}
+
+func (x *SurveyTarget) GetColumn() []byte {
+	if x != nil {
+		return x.Column
+	}
+	return nil
+}
+
 // One message of a tablet's Raft group. It may be lost, doubled or late.
 type RaftMessage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -548,7 +762,7 @@ type RaftMessage struct {
 
 func (x *RaftMessage) Reset() {
 	*x = RaftMessage{}
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +774,7 @@ func (x *RaftMessage) String() string {
 func (*RaftMessage) ProtoMessage() {}
 
 func (x *RaftMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +787,7 @@ func (x *RaftMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftMessage.ProtoReflect.Descriptor instead.
 func (*RaftMessage) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{5}
+	return file_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RaftMessage) GetTabletId() uint64 {
@@ -651,7 +865,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +877,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +890,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{6}
+	return file_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SnapshotChunk) GetTabletId() uint64 {
@@ -755,7 +969,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -767,7 +981,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -780,7 +994,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{7}
+	return file_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SnapshotHeader) GetMessage() []byte {
@@ -829,7 +1043,7 @@ type SnapshotAnswer struct {
 
 func (x *SnapshotAnswer) Reset() {
 	*x = SnapshotAnswer{}
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +1055,7 @@ func (x *SnapshotAnswer) String() string {
 func (*SnapshotAnswer) ProtoMessage() {}
 
 func (x *SnapshotAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +1068,7 @@ func (x *SnapshotAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotAnswer.ProtoReflect.Descriptor instead.
 func (*SnapshotAnswer) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{8}
+	return file_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SnapshotAnswer) GetNext() uint64 {
@@ -890,7 +1104,7 @@ type LinkedObservers struct {
 
 func (x *LinkedObservers) Reset() {
 	*x = LinkedObservers{}
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1116,7 @@ func (x *LinkedObservers) String() string {
 func (*LinkedObservers) ProtoMessage() {}
 
 func (x *LinkedObservers) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1129,7 @@ func (x *LinkedObservers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkedObservers.ProtoReflect.Descriptor instead.
 func (*LinkedObservers) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LinkedObservers) GetNodeId() uint64 {
@@ -961,7 +1175,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1187,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1200,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{10}
+	return file_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodeRecord) GetNodeId() uint64 {
@@ -1087,7 +1301,7 @@ const file_peer_proto_rawDesc = "" +
 	"\ato_node\x18\x04 \x01(\x04R\x06toNode\x128\n" +
 	"\brequests\x18\x05 \x03(\v2\x1c.percolator.wire.PeerRequestR\brequests\x12;\n" +
 	"\tresponses\x18\x06 \x03(\v2\x1d.percolator.wire.PeerResponseR\tresponses\x120\n" +
-	"\x04raft\x18\a \x03(\v2\x1c.percolator.wire.RaftMessageR\x04raft\"\xad\x03\n" +
+	"\x04raft\x18\a \x03(\v2\x1c.percolator.wire.RaftMessageR\x04raft\"\xe7\x03\n" +
 	"\vPeerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1100,8 +1314,9 @@ const file_peer_proto_rawDesc = "" +
 	"\x05lockd\x18\f \x01(\v2\x1d.percolator.wire.LockdRequestH\x00R\x05lockd\x12<\n" +
 	"\bsnapshot\x18\r \x01(\v2\x1e.percolator.wire.SnapshotChunkH\x00R\bsnapshot\x12:\n" +
 	"\x06status\x18\x0e \x01(\v2 .percolator.v1.NodeStatusRequestH\x00R\x06status\x12:\n" +
-	"\x06honour\x18\x0f \x01(\v2 .percolator.wire.HonourCatalogueH\x00R\x06honourB\x06\n" +
-	"\x04body\"\xb9\x03\n" +
+	"\x06honour\x18\x0f \x01(\v2 .percolator.wire.HonourCatalogueH\x00R\x06honour\x128\n" +
+	"\x06survey\x18\x10 \x01(\v2\x1e.percolator.wire.SurveyRequestH\x00R\x06surveyB\x06\n" +
+	"\x04body\"\xec\x03\n" +
 	"\fPeerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12*\n" +
 	"\x05error\x18\x02 \x01(\v2\x14.percolator.v1.ErrorR\x05error\x127\n" +
@@ -1113,12 +1328,25 @@ const file_peer_proto_rawDesc = "" +
 	"\x05lockd\x18\f \x01(\v2\x1e.percolator.wire.LockdResponseH\x00R\x05lockd\x12=\n" +
 	"\bsnapshot\x18\r \x01(\v2\x1f.percolator.wire.SnapshotAnswerH\x00R\bsnapshot\x12;\n" +
 	"\x06status\x18\x0e \x01(\v2!.percolator.v1.NodeStatusResponseH\x00R\x06status\x123\n" +
-	"\x06honour\x18\x0f \x01(\v2\x19.percolator.wire.HonouredH\x00R\x06honourB\x06\n" +
+	"\x06honour\x18\x0f \x01(\v2\x19.percolator.wire.HonouredH\x00R\x06honour\x121\n" +
+	"\x06survey\x18\x10 \x01(\v2\x17.percolator.wire.SurveyH\x00R\x06surveyB\x06\n" +
 	"\x04body\"+\n" +
 	"\x0fHonourCatalogue\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\"$\n" +
 	"\bHonoured\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\"\x8f\x02\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"K\n" +
+	"\rSurveyRequest\x12 \n" +
+	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"\xb1\x01\n" +
+	"\x06Survey\x12 \n" +
+	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1c\n" +
+	"\tunchanged\x18\x03 \x01(\bR\tunchanged\x12\x14\n" +
+	"\x05clean\x18\x04 \x03(\x04R\x05clean\x127\n" +
+	"\ascanned\x18\x05 \x03(\v2\x1d.percolator.wire.SurveyTargetR\ascanned\"<\n" +
+	"\fSurveyTarget\x12\x14\n" +
+	"\x05table\x18\x01 \x01(\rR\x05table\x12\x16\n" +
+	"\x06column\x18\x02 \x01(\fR\x06column\"\x8f\x02\n" +
 	"\vRaftMessage\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x1b\n" +
 	"\tfrom_node\x18\x02 \x01(\x04R\bfromNode\x12!\n" +
@@ -1187,60 +1415,66 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_peer_proto_goTypes = []any{
 	(*PeerBatch)(nil),             // 0: percolator.wire.PeerBatch
 	(*PeerRequest)(nil),           // 1: percolator.wire.PeerRequest
 	(*PeerResponse)(nil),          // 2: percolator.wire.PeerResponse
 	(*HonourCatalogue)(nil),       // 3: percolator.wire.HonourCatalogue
 	(*Honoured)(nil),              // 4: percolator.wire.Honoured
-	(*RaftMessage)(nil),           // 5: percolator.wire.RaftMessage
-	(*SnapshotChunk)(nil),         // 6: percolator.wire.SnapshotChunk
-	(*SnapshotHeader)(nil),        // 7: percolator.wire.SnapshotHeader
-	(*SnapshotAnswer)(nil),        // 8: percolator.wire.SnapshotAnswer
-	(*LinkedObservers)(nil),       // 9: percolator.wire.LinkedObservers
-	(*NodeRecord)(nil),            // 10: percolator.wire.NodeRecord
-	nil,                           // 11: percolator.wire.NodeRecord.LabelsEntry
-	(*v1.TabletRequest)(nil),      // 12: percolator.v1.TabletRequest
-	(*v1.TimestampsRequest)(nil),  // 13: percolator.v1.TimestampsRequest
-	(*LockdRequest)(nil),          // 14: percolator.wire.LockdRequest
-	(*v1.NodeStatusRequest)(nil),  // 15: percolator.v1.NodeStatusRequest
-	(*v1.Error)(nil),              // 16: percolator.v1.Error
-	(*v1.TabletResponse)(nil),     // 17: percolator.v1.TabletResponse
-	(*v1.TimestampsResponse)(nil), // 18: percolator.v1.TimestampsResponse
-	(*LockdResponse)(nil),         // 19: percolator.wire.LockdResponse
-	(*v1.NodeStatusResponse)(nil), // 20: percolator.v1.NodeStatusResponse
-	(*v1.TabletDescriptor)(nil),   // 21: percolator.v1.TabletDescriptor
-	(*Effect)(nil),                // 22: percolator.wire.Effect
-	(v1.NodeState)(0),             // 23: percolator.v1.NodeState
+	(*SurveyRequest)(nil),         // 5: percolator.wire.SurveyRequest
+	(*Survey)(nil),                // 6: percolator.wire.Survey
+	(*SurveyTarget)(nil),          // 7: percolator.wire.SurveyTarget
+	(*RaftMessage)(nil),           // 8: percolator.wire.RaftMessage
+	(*SnapshotChunk)(nil),         // 9: percolator.wire.SnapshotChunk
+	(*SnapshotHeader)(nil),        // 10: percolator.wire.SnapshotHeader
+	(*SnapshotAnswer)(nil),        // 11: percolator.wire.SnapshotAnswer
+	(*LinkedObservers)(nil),       // 12: percolator.wire.LinkedObservers
+	(*NodeRecord)(nil),            // 13: percolator.wire.NodeRecord
+	nil,                           // 14: percolator.wire.NodeRecord.LabelsEntry
+	(*v1.TabletRequest)(nil),      // 15: percolator.v1.TabletRequest
+	(*v1.TimestampsRequest)(nil),  // 16: percolator.v1.TimestampsRequest
+	(*LockdRequest)(nil),          // 17: percolator.wire.LockdRequest
+	(*v1.NodeStatusRequest)(nil),  // 18: percolator.v1.NodeStatusRequest
+	(*v1.Error)(nil),              // 19: percolator.v1.Error
+	(*v1.TabletResponse)(nil),     // 20: percolator.v1.TabletResponse
+	(*v1.TimestampsResponse)(nil), // 21: percolator.v1.TimestampsResponse
+	(*LockdResponse)(nil),         // 22: percolator.wire.LockdResponse
+	(*v1.NodeStatusResponse)(nil), // 23: percolator.v1.NodeStatusResponse
+	(*v1.TabletDescriptor)(nil),   // 24: percolator.v1.TabletDescriptor
+	(*Effect)(nil),                // 25: percolator.wire.Effect
+	(v1.NodeState)(0),             // 26: percolator.v1.NodeState
 }
 var file_peer_proto_depIdxs = []int32{
 	1,  // 0: percolator.wire.PeerBatch.requests:type_name -> percolator.wire.PeerRequest
 	2,  // 1: percolator.wire.PeerBatch.responses:type_name -> percolator.wire.PeerResponse
-	5,  // 2: percolator.wire.PeerBatch.raft:type_name -> percolator.wire.RaftMessage
-	12, // 3: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
-	13, // 4: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
-	14, // 5: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
-	6,  // 6: percolator.wire.PeerRequest.snapshot:type_name -> percolator.wire.SnapshotChunk
-	15, // 7: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
+	8,  // 2: percolator.wire.PeerBatch.raft:type_name -> percolator.wire.RaftMessage
+	15, // 3: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
+	16, // 4: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
+	17, // 5: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
+	9,  // 6: percolator.wire.PeerRequest.snapshot:type_name -> percolator.wire.SnapshotChunk
+	18, // 7: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
 	3,  // 8: percolator.wire.PeerRequest.honour:type_name -> percolator.wire.HonourCatalogue
-	16, // 9: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
-	17, // 10: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
-	18, // 11: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
-	19, // 12: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
-	8,  // 13: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
-	20, // 14: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
-	4,  // 15: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
-	21, // 16: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
-	7,  // 17: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
-	22, // 18: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
-	11, // 19: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
-	23, // 20: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	5,  // 9: percolator.wire.PeerRequest.survey:type_name -> percolator.wire.SurveyRequest
+	19, // 10: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
+	20, // 11: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
+	21, // 12: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
+	22, // 13: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
+	11, // 14: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
+	23, // 15: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
+	4,  // 16: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
+	6,  // 17: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
+	7,  // 18: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
+	24, // 19: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
+	10, // 20: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
+	25, // 21: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
+	14, // 22: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
+	26, // 23: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1257,6 +1491,7 @@ func file_peer_proto_init() {
 		(*PeerRequest_Snapshot)(nil),
 		(*PeerRequest_Status)(nil),
 		(*PeerRequest_Honour)(nil),
+		(*PeerRequest_Survey)(nil),
 	}
 	file_peer_proto_msgTypes[2].OneofWrappers = []any{
 		(*PeerResponse_Tablet)(nil),
@@ -1265,6 +1500,7 @@ func file_peer_proto_init() {
 		(*PeerResponse_Snapshot)(nil),
 		(*PeerResponse_Status)(nil),
 		(*PeerResponse_Honour)(nil),
+		(*PeerResponse_Survey)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1272,7 +1508,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,120 @@
+package scanner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Survey says where there is nothing to find. What it says may be old, or wrong: it saves work, and Config.Recheck bounds what
+// it can hide.
+type Survey interface {
+	// Look is what the leaders of tablets have said, no longer ago than age. It may ask them.
+	Look(ctx context.Context, age time.Duration) View
+	// Settled reports whether a tablet that is led on this node surely holds neither locks nor weak intents.
+	Settled(tablet uint64) bool
+	// SettledVersion changes with what Settled says, and with the tablets that are led here. It is never 0.
+	SettledVersion() uint64
+}
+
+// View is what a survey has found. Safe for concurrent use.
+type View interface {
+	// Clean reports whether the tablet's leader says that it has no dirty cell.
+	Clean(tablet uint64) bool
+	// Scanning is how many nodes look for dirty cells of the target, this one included.
+	Scanning(target notify.Target) int
+	// Version: two views of one version say the same of the same tablets. It is never 0.
+	Version() uint64
+}
+
+// choice is what a survey leaves of the tablets. A node's scanners share it, so that an idle node does not go through its
+// tablets in every turn. Safe for concurrent use.
+type choice struct {
+	again *rechecks
+
+	mu      sync.Mutex
+	version uint64 // of the view that the rest is of; 0: of none
+	last    *chosen
+}
+
+// chosen is immutable.
+type chosen struct {
+	observed []*pb.TabletDescriptor
+	clean    []bool                 // of observed
+	dirty    []*pb.TabletDescriptor // those of observed that are not clean
+}
+
+// of is what there is by the view; tablets lists all tablets.
+func (c *choice) of(view View, targets []notify.Target, tablets func() ([]*pb.TabletDescriptor, error)) (*chosen, error) {
+	version := view.Version() // before looking: what changes meanwhile is of a later one
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.version == version {
+		return c.last, nil
+	}
+	all, err := tablets()
+	if err != nil {
+		return nil, err
+	}
+	out := &chosen{}
+	for _, d := range all {
+		if !observes(d, targets) {
+			continue
+		}
+		clean := view.Clean(d.GetTabletId())
+		out.observed, out.clean = append(out.observed, d), append(out.clean, clean)
+		if !clean {
+			out.dirty = append(out.dirty, d)
+		}
+	}
+	c.version, c.last = version, out
+	return out, nil
+}
+
+// observes reports whether the tablet holds rows of a target's table.
+func observes(d *pb.TabletDescriptor, targets []notify.Target) bool {
+	for _, t := range targets {
+		if _, ok := wire.Clip(d, mvcc.Span{Table: t.Table}); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// choose gives the tablets that the survey does not rule out, and those of the others that have their turn to be walked all the
+// same. Without a survey that is all of them, and none.
+func (s *scan) choose(ctx context.Context) (dirty, again []*pb.TabletDescriptor, err error) {
+	tablets := func() ([]*pb.TabletDescriptor, error) {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+		defer cancel()
+		return s.cfg.Places.Tablets(ctx, false)
+	}
+	if s.cfg.Survey == nil {
+		dirty, err = tablets()
+		return dirty, nil, err
+	}
+	// A scanner that finds work wants to know more exactly. Those of a node share what one of them has asked.
+	view := s.cfg.Survey.Look(ctx, max(s.pause/2, s.cfg.PaceMin))
+	c, err := s.choice.of(view, s.cfg.Targets, tablets)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes := view.Scanning(s.cfg.Targets[0])
+	for _, t := range s.cfg.Targets[1:] {
+		nodes = min(nodes, view.Scanning(t))
+	}
+	all := len(c.observed)
+	first, count := s.choice.again.take(s.cfg.Now(), all, nodes, s.walks)
+	for i := range count {
+		if i = (first + i) % all; c.clean[i] {
+			again = append(again, c.observed[i])
+		}
+	}
+	s.stats.clean.Add(uint64(all - len(c.dirty) - len(again)))
+	return c.dirty, again, nil
+}

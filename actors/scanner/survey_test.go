@@ -1,0 +1,178 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// said is a survey that says what a test wants: all that is not dirty is clean.
+type said struct {
+	dirty map[uint64]bool
+	nodes int
+	news  uint64
+	ages  []time.Duration
+}
+
+func (s *said) Look(_ context.Context, age time.Duration) View {
+	s.ages = append(s.ages, age)
+	return s
+}
+func (s *said) SettledVersion() uint64     { return s.news + 1 }
+func (s *said) Version() uint64            { return s.news + 1 }
+func (s *said) Settled(id uint64) bool     { return !s.dirty[id] }
+func (s *said) Clean(id uint64) bool       { return !s.dirty[id] }
+func (s *said) Scanning(notify.Target) int { return max(s.nodes, 1) }
+
+// surveyedWorld has so many tablets of one row each, none of them dirty but those of the rows named.
+func surveyedWorld(tablets int, dirty ...int) (*world, *said, Config, *time.Time) {
+	w := newWorld(tablets)
+	w.split(1)
+	w.rows = nil
+	for _, i := range dirty {
+		w.rows = append(w.rows, row(i))
+	}
+	s := &said{dirty: map[uint64]bool{}}
+	now := time.UnixMilli(1_000_000_000)
+	cfg := w.config()
+	cfg.Survey, cfg.Now = s, func() time.Time { return now }
+	return w, s, cfg, &now
+}
+
+// TestSurveyIsBelieved: what the survey says is clean is not walked, what it does not say so of is.
+func TestSurveyIsBelieved(t *testing.T) {
+	w, survey, cfg, _ := surveyedWorld(100, 41)
+	dirty := w.tablets[41].TabletId
+	survey.dirty[dirty] = true
+	s := w.scan(cfg, 1)
+	for range 10 {
+		s.turn(t.Context())
+	}
+	if w.walks != 10 || len(w.offered) != 10 {
+		t.Errorf("%d walks and %d cells offered in 10 turns: one tablet of 100 is dirty", w.walks, len(w.offered))
+	}
+	delete(survey.dirty, dirty)
+	survey.news++
+	for range 10 {
+		s.turn(t.Context())
+	}
+	if w.walks != 10 {
+		t.Errorf("%d walks in ten turns without a dirty tablet", w.walks-10)
+	}
+	if got := s.stats.clean.Load(); got != 10*99+10*100 {
+		t.Errorf("%d tablets were left out", got)
+	}
+	if last := survey.ages[len(survey.ages)-1]; last > cfg.PaceMax/2 {
+		t.Errorf("an idle scanner believes what is %v old", last)
+	}
+	if busy := survey.ages[5]; busy > cfg.PaceMin {
+		t.Errorf("a scanner that finds work believes what is %v old", busy)
+	}
+}
+
+// TestSurveyHidesNothing: a survey that says of dirty cells that there are none delays them by a minute for each node that
+// looks for them, whatever turns scanners take, and no more than the walks of that are made.
+func TestSurveyHidesNothing(t *testing.T) {
+	for _, nodes := range []int{1, 3} {
+		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
+			const tablets, pause = 200, 700 * time.Millisecond
+			w, survey, cfg, now := surveyedWorld(tablets, 3, 150, 199)
+			survey.nodes = nodes
+			shared := &choice{again: &rechecks{every: cfg.Recheck}}
+			var scanners []*scan
+			for i := range uint64(4) {
+				s := w.scan(cfg, i)
+				s.choice = shared
+				scanners = append(scanners, s)
+			}
+			found := map[mvcc.Cell]bool{}
+			took := time.Duration(0)
+			for ; len(found) < 3; took += pause {
+				if took > time.Duration(nodes)*(cfg.Recheck+2*time.Second) {
+					t.Fatalf("SURVEY-HIDES: %d of 3 dirty cells found after %v", len(found), took)
+				}
+				scanners[int(took/pause)%4].turn(t.Context())
+				for _, c := range w.offered {
+					found[c] = true
+				}
+				*now = now.Add(pause)
+			}
+			if most := int(took.Seconds()*tablets/cfg.Recheck.Seconds())/nodes + 1; w.walks > most {
+				t.Errorf("%d walks in %v, at most %d are due", w.walks, took, most)
+			}
+		})
+	}
+}
+
+// TestRechecksAreBounded: of many tablets no more are walked than a few a second, and a long pause, or a clock that is set
+// back, brings no flood.
+func TestRechecksAreBounded(t *testing.T) {
+	r := &rechecks{every: time.Minute}
+	now := time.UnixMilli(1_000_000_000)
+	const tablets = 100_000
+	seen, next := 0, 0
+	for range 1000 {
+		first, n := r.take(now, tablets, 1, 2)
+		if n > 0 && first != next {
+			t.Fatalf("%d and not %d is next", first, next)
+		}
+		next, seen = (first+n)%tablets, seen+n
+		now = now.Add(100 * time.Millisecond)
+	}
+	if want := 100 * maxRechecks / 2; seen > want || seen < want-1 {
+		t.Errorf("%d tablets in 100 s, want %d", seen, want)
+	}
+	if _, n := r.take(now.Add(time.Hour), tablets, 1, 2); n > maxRechecks {
+		t.Errorf("%d tablets after an hour", n)
+	}
+	if _, n := r.take(now.Add(-time.Hour), tablets, 1, 2); n != 0 {
+		t.Errorf("%d tablets after an hour back", n)
+	}
+	if first, n := r.take(now, 0, 1, 2); first != 0 || n != 0 {
+		t.Errorf("%d of no tablets", n)
+	}
+	now = now.Add(2 * time.Minute)
+	if first, n := r.take(now, 3, 0, 0); n > 3 || first > 2 {
+		t.Errorf("%d from %d on, of 3", n, first)
+	}
+}
+
+// TestSweeperBelievesTheBoard: settled tablets are not walked, but for their turn every few minutes.
+func TestSweeperBelievesTheBoard(t *testing.T) {
+	w, survey, cfg, now := surveyedWorld(60)
+	cfg.Resolver = resolverFunc(func(mvcc.LockInfo) (bool, error) { return false, nil })
+	asked := map[uint64]int{}
+	cfg.Walker = walkerFunc(func(d *pb.TabletDescriptor) { asked[d.TabletId]++ })
+	s := newSweeper(cfg, &counters{})
+	survey.dirty[w.tablets[7].TabletId] = true
+	for range 100 {
+		s.turn(t.Context())
+	}
+	if len(asked) != 1 || asked[w.tablets[7].TabletId] != 100 {
+		t.Errorf("asked %v", asked)
+	}
+	turns := int(sweepRechecks*cfg.Recheck/cfg.Sweep) + 10
+	for range turns {
+		*now = now.Add(cfg.Sweep)
+		s.turn(t.Context())
+	}
+	if len(asked) != 60 {
+		t.Errorf("%d of 60 tablets were walked in %v", len(asked), time.Duration(turns)*cfg.Sweep)
+	}
+	if n := asked[w.tablets[8].TabletId]; n > 2 {
+		t.Errorf("a settled tablet was walked %d times", n)
+	}
+}
+
+// walkerFunc is told what is walked, and finds nothing.
+type walkerFunc func(*pb.TabletDescriptor)
+
+func (f walkerFunc) Walk(_ context.Context, d *pb.TabletDescriptor, _ *pb.WalkRequest) (*pb.WalkResponse, error) {
+	f(d)
+	return &pb.WalkResponse{Done: true}, nil
+}

@@ -1,0 +1,71 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/scanner"
+	"github.com/percolator-go/percolator/node"
+)
+
+// scans adds up what the scanners of all nodes have done.
+func (r *rig) scans() (sum scanner.Stats) {
+	for _, n := range r.nodes {
+		s := n.Scans()
+		sum.Turns += s.Turns
+		sum.Requests += s.Requests
+		sum.Clean += s.Clean
+		sum.Errors += s.Errors
+	}
+	return sum
+}
+
+// TestIdleTabletsAreNotWalked: once each of many observed tablets has been looked at, the nodes' scanners and sweepers ask
+// hardly any of them. What is written then is found without hints, wherever it is, also by a node that leads none of them; and after that
+// there is silence again.
+func TestIdleTabletsAreNotWalked(t *testing.T) {
+	const tablets = 48
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	o := watch()
+	r := newRig(t, 3, func(i int, c *node.Config) {
+		c.Observers = o.register
+		c.Notifications.NoHints = true
+	})
+	spec := percolator.TableSpec{Name: o.column.Table}
+	for i := 1; i < tablets; i++ {
+		spec.SplitKeys = append(spec.SplitKeys, fmt.Sprintf("%02d", i))
+	}
+	if err := r.nodes[0].DB().CreateTable(ctx, spec); err != nil {
+		t.Fatal(err)
+	}
+	r.spread(ctx, 3)
+	silence := func(when string) {
+		t.Helper()
+		comesTrue(ctx, t, when, func() bool {
+			// Until all scanners have turned some times: what they walked all the same would be 32 requests in each turn.
+			const turns = 60
+			before := r.scans()
+			comesTrue(ctx, t, "scanners turn", func() bool { return r.scans().Turns >= before.Turns+turns })
+			now := r.scans()
+			asked, left := now.Requests-before.Requests, now.Clean-before.Clean
+			t.Logf("%s: %d requests in %d turns, %d tablets left out, %d errors", when, asked, now.Turns-before.Turns, left, now.Errors-before.Errors)
+			return asked <= turns/2 && left >= (turns-12)*(tablets-2)
+		})
+	}
+	silence("after the start")
+	for i, row := range []string{"00x", "20x", "47x"} {
+		began := time.Now()
+		if err := set(ctx, r.nodes[i].DB(), row, o.column, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if got := o.await(t); got != row {
+			t.Errorf("the observer ran for %q, not %q", got, row)
+		}
+		t.Logf("found after %v", time.Since(began).Round(time.Millisecond))
+	}
+	silence("after some work")
+}
