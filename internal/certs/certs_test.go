@@ -169,10 +169,10 @@ func TestFolderOfItsOwn(t *testing.T) {
 	}
 	must(t, certs.CreateClient, certs.Request{Dir: out, CA: ca, Name: "ann"}) // ca.crt is there already, the same
 	info, err := certs.Show(out, time.Now())
-	if err != nil || len(info) != 3 {
+	if err != nil || len(info) != 4 {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	for i, want := range []struct{ role, name string }{{"authority", "percolator"}, {"node", "n2"}, {"client", "ann"}} {
+	for i, want := range []struct{ role, name string }{{"authority", "percolator"}, {"node", "n2"}, {"client", "ann"}, {"gossip", "keys: 1"}} {
 		if info[i].Role != want.role || info[i].Name != want.name || info[i].Problem != "" {
 			t.Errorf("%+v", info[i])
 		}
@@ -226,6 +226,10 @@ func TestCreateRefuses(t *testing.T) {
 		{Dir: dir, Name: "", Hosts: []string{"h"}, Force: true},
 		{Dir: dir, Name: "a/b", Hosts: []string{"h"}, Force: true},
 		{Dir: dir, Name: "n", Force: true},
+		{Dir: dir, Name: "n", Hosts: []string{"a b"}, Force: true},
+		{Dir: dir, Name: "n", Hosts: []string{"good", "h:7800"}, Force: true},
+		{Dir: dir, Name: "n", Hosts: []string{""}, Force: true},
+		{Dir: dir, Name: "n", Hosts: []string{"a..b"}, Force: true},
 	} {
 		if _, err := certs.CreateNode(r); !errors.Is(err, certs.ErrFiles) {
 			t.Errorf("%+v: %v", r, err)
@@ -295,22 +299,35 @@ func TestGossipKeys(t *testing.T) {
 		return keys
 	}
 	old := string(keys()[0])
-	if _, err := certs.RotateGossipKey(dir, certs.UseKey); !errors.Is(err, certs.ErrFiles) {
+	if _, err := certs.RotateGossipKey(dir, certs.UseKey, false); !errors.Is(err, certs.ErrFiles) {
 		t.Error(err)
 	}
-	if n, err := certs.RotateGossipKey(dir, certs.AddKey); n != 2 || err != nil {
-		t.Error(n, err)
+	rotate := func(step certs.Step, force bool, want int) {
+		t.Helper()
+		if n, err := certs.RotateGossipKey(dir, step, force); n != want || (err == nil) != (want > 0) {
+			t.Error(step, n, err)
+		}
 	}
+	rotate(certs.DropOld, true, 0) // the only one
+	rotate(certs.AddKey, false, 2)
+	if _, err := certs.RotateGossipKey(dir, certs.DropOld, false); !errors.Is(err, certs.ErrNotUsed) {
+		t.Error(err)
+	}
+	rotate(certs.DropOld, true, 1)
+	if got := keys(); string(got[0]) != old {
+		t.Error("the key that encrypts was dropped")
+	}
+	rotate(certs.AddKey, false, 2)
 	if got := keys(); string(got[0]) != old {
 		t.Error("the new key encrypts before all accept it")
 	}
-	if n, err := certs.RotateGossipKey(dir, certs.UseKey); n != 2 || err != nil {
+	if n, err := certs.RotateGossipKey(dir, certs.UseKey, false); n != 2 || err != nil {
 		t.Error(n, err)
 	}
 	if got := keys(); string(got[0]) == old || string(got[1]) != old {
 		t.Error("the order is wrong")
 	}
-	if n, err := certs.RotateGossipKey(dir, certs.DropOld); n != 1 || err != nil {
+	if n, err := certs.RotateGossipKey(dir, certs.DropOld, false); n != 1 || err != nil {
 		t.Error(n, err)
 	}
 	if got := keys(); len(got) != 1 || string(got[0]) == old {

@@ -73,7 +73,7 @@ func CreateCA(r Request) (Created, error) {
 	if err != nil {
 		return Created{}, err
 	}
-	files = append(files, file{GossipKeys, formatGossipKeys([][]byte{gossip}), keyMode})
+	files = append(files, file{GossipKeys, formatGossipKeys([][]byte{gossip}, ""), keyMode})
 	return r.write(files, template.NotAfter)
 }
 
@@ -121,12 +121,8 @@ func (r Request) sign(role Role, usage []x509.ExtKeyUsage, certName, keyName str
 	if template.NotAfter.After(ca.NotAfter) {
 		template.NotAfter = ca.NotAfter // it would not be sound any longer anyway
 	}
-	for _, h := range r.Hosts {
-		if ip := net.ParseIP(h); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, h)
-		}
+	if err := addHosts(template, r.Hosts); err != nil {
+		return Created{}, err
 	}
 	files, err := pair(template, ca, key, signer, certName, keyName)
 	if err != nil {
@@ -140,6 +136,39 @@ func (r Request) sign(role Role, usage []x509.ExtKeyUsage, certName, keyName str
 		return Created{}, err
 	}
 	return r.write(files, template.NotAfter)
+}
+
+// addHosts names what the certificate's holder is reached by.
+func addHosts(template *x509.Certificate, hosts []string) error {
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+			continue
+		}
+		if !isDNSName(h) {
+			return fmt.Errorf("%w: %q is no host: give a DNS name or an IP address, without a port", ErrFiles, h)
+		}
+		template.DNSNames = append(template.DNSNames, h)
+	}
+	return nil
+}
+
+// isDNSName reports whether clients could find the name in a certificate. Underscores are not for hosts, but in use.
+func isDNSName(name string) bool {
+	if len(name) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(strings.TrimPrefix(name, "*."), ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		for _, c := range label {
+			if c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // alongside adds the cluster's shared files, unless they are in Dir already.

@@ -50,12 +50,20 @@ const (
 	DropOld Step = "drop" // only the one that encrypts stays
 )
 
-// RotateGossipKey carries out a step on dir's gossip.keys, and returns how many keys there are then.
-func RotateGossipKey(dir string, step Step) (int, error) {
+// notUsed stands before a key that was added and has not been used. Whoever reads the keys takes it for a comment.
+const notUsed = "# added, not used yet"
+
+// ErrNotUsed: the newest key would be dropped, which was added and has never encrypted.
+var ErrNotUsed = fmt.Errorf("%w: the key that was added last is not used yet, and would be dropped", ErrFiles)
+
+// RotateGossipKey carries out a step on dir's gossip.keys, and returns how many keys there are then. The key that encrypts
+// stays in every step. force drops a key that was added and is not used yet. Errors: ErrFiles, ErrNotUsed.
+func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 	keys, err := ReadGossipKeys(dir)
 	if err != nil {
 		return 0, err
 	}
+	comment := ""
 	switch step {
 	case AddKey:
 		if len(keys) == maxGossipKeys {
@@ -65,7 +73,7 @@ func RotateGossipKey(dir string, step Step) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		keys = append(keys, key)
+		keys, comment = append(keys, key), notUsed
 	case UseKey:
 		if len(keys) < 2 {
 			return 0, fmt.Errorf("%w: there is one key only; add one first", ErrFiles)
@@ -73,11 +81,21 @@ func RotateGossipKey(dir string, step Step) (int, error) {
 		last := len(keys) - 1
 		keys = append([][]byte{keys[last]}, keys[:last]...)
 	case DropOld:
+		if len(keys) < 2 {
+			return 0, fmt.Errorf("%w: there is one key only, which encrypts; add another and use it first", ErrFiles)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, GossipKeys))
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", ErrFiles, err)
+		}
+		if bytes.Contains(text, []byte(notUsed)) && !force {
+			return 0, ErrNotUsed
+		}
 		keys = keys[:1]
 	default:
 		return 0, fmt.Errorf("%w: %q is no step; they are add, use and drop", ErrFiles, step)
 	}
-	return len(keys), writeFile(filepath.Join(dir, GossipKeys), formatGossipKeys(keys), keyMode)
+	return len(keys), writeFile(filepath.Join(dir, GossipKeys), formatGossipKeys(keys, comment), keyMode)
 }
 
 func newGossipKey() ([]byte, error) {
@@ -88,9 +106,13 @@ func newGossipKey() ([]byte, error) {
 	return key, nil
 }
 
-func formatGossipKeys(keys [][]byte) []byte {
+// formatGossipKeys writes a key a line. The comment, if there is one, stands before the last.
+func formatGossipKeys(keys [][]byte, comment string) []byte {
 	var b bytes.Buffer
-	for _, key := range keys {
+	for i, key := range keys {
+		if comment != "" && i == len(keys)-1 {
+			fmt.Fprintln(&b, comment)
+		}
 		fmt.Fprintln(&b, base64.StdEncoding.EncodeToString(key))
 	}
 	return b.Bytes()

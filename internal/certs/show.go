@@ -3,15 +3,17 @@ package certs
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 )
 
-// Info describes one certificate in a folder.
+// Info describes one certificate in a folder, or its gossip keys, which have neither hosts nor an end.
 type Info struct {
 	File                string    `json:"file"`
-	Role                string    `json:"role"` // "authority", "node", "client", or empty
+	Role                string    `json:"role"` // "authority", "node", "client", "gossip", or empty
 	Name                string    `json:"name"`
 	Hosts               []string  `json:"hosts,omitempty"`
 	NotBefore, NotAfter time.Time `json:"-"`
@@ -19,7 +21,7 @@ type Info struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Show describes the certificates in a folder.
+// Show describes the certificates in a folder, and its gossip keys, without which a node does not start.
 func Show(dir string, now time.Time) ([]Info, error) {
 	var all []Info
 	authorities, err := readCerts(filepath.Join(dir, CACert))
@@ -41,7 +43,25 @@ func Show(dir string, now time.Time) ([]Info, error) {
 		}
 		all = append(all, describe(name, found[0], roots, now))
 	}
-	return all, nil
+	return append(all, describeKeys(dir)...), nil
+}
+
+// describeKeys describes the gossip keys, or says that they are missing where there is a node's certificate. A client's folder
+// has none.
+func describeKeys(dir string) []Info {
+	i := Info{File: GossipKeys, Role: "gossip"}
+	switch keys, err := ReadGossipKeys(dir); {
+	case err == nil:
+		i.Name = fmt.Sprintf("keys: %d", len(keys))
+	case !errors.Is(err, fs.ErrNotExist):
+		i.Problem = "cannot be read"
+	default:
+		if _, err := os.Stat(filepath.Join(dir, NodeCert)); err != nil {
+			return nil
+		}
+		i.Problem = "missing; copy it from where the authority was made"
+	}
+	return []Info{i}
 }
 
 func describe(file string, c *x509.Certificate, roots *x509.CertPool, now time.Time) Info {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -121,7 +122,7 @@ func (r *run) certShow() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:     "show",
-		Short:   "Show the certificates in a folder, and what is wrong with them",
+		Short:   "Show the certificates and gossip keys in a folder, and what is wrong with them",
 		Example: r.example("cert show", "cert show --certs /etc/percolator/certs -o json"),
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -136,7 +137,7 @@ func (r *run) certShow() *cobra.Command {
 	return r.withOutput(cmd)
 }
 
-// certificates prints a table, or an object a line. A certificate that can't be used fails the command, so that a script
+// certificates prints a table, or an object a line. A file that can't be used fails the command, so that a script
 // can watch over them.
 func (r *run) certificates(infos []certs.Info) error {
 	var g grid
@@ -151,15 +152,22 @@ func (r *run) certificates(infos []certs.Info) error {
 		if r.output == outputJSON {
 			err := r.object(struct {
 				certs.Info
-				NotBefore time.Time `json:"not_before"`
-				NotAfter  time.Time `json:"not_after"`
+				NotBefore time.Time `json:"not_before,omitzero"`
+				NotAfter  time.Time `json:"not_after,omitzero"`
 			}{i, i.NotBefore.UTC(), i.NotAfter.UTC()})
 			if err != nil {
 				return err
 			}
 			continue
 		}
-		g.add(i.File, i.Role, printable(i.Name), i.NotAfter.UTC().Format(time.DateOnly), state, strings.Join(i.Hosts, " "))
+		name, until := "-", "-"
+		if i.Name != "" {
+			name = printable(i.Name)
+		}
+		if !i.NotAfter.IsZero() {
+			until = i.NotAfter.UTC().Format(time.DateOnly)
+		}
+		g.add(i.File, i.Role, name, until, state, strings.Join(i.Hosts, " "))
 	}
 	if r.output != outputJSON {
 		if err := g.write(r.Stdout); err != nil {
@@ -174,6 +182,7 @@ func (r *run) certificates(infos []certs.Info) error {
 
 func (r *run) certGossipKey() *cobra.Command {
 	var dir string
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "gossip-key add|use|drop",
 		Short: "Replace the key that gossip is encrypted with, in three steps",
@@ -182,13 +191,18 @@ all nodes, and wait ten seconds before the next, for nodes look at it every five
 
   add   a new key is accepted beside the old one
   use   the new key encrypts, the old one is still accepted
-  drop  the old one is accepted no longer`,
+  drop  the old one is accepted no longer
+
+The key that encrypts stays always. To take a new key back that is not used yet: drop --force.`,
 		Example: r.example("cert gossip-key add", "cert gossip-key use", "cert gossip-key drop --certs ca"),
 		Args:    argsBetween(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch step := certs.Step(args[0]); step {
 			case certs.AddKey, certs.UseKey, certs.DropOld:
-				n, err := certs.RotateGossipKey(dir, step)
+				n, err := certs.RotateGossipKey(dir, step, force)
+				if errors.Is(err, certs.ErrNotUsed) {
+					return &hintError{err: err, hint: fmt.Sprintf("`%s cert gossip-key use` first; drop --force takes the new key back", r.Name)}
+				}
 				if err != nil {
 					return err
 				}
@@ -204,5 +218,6 @@ all nodes, and wait ten seconds before the next, for nodes look at it every five
 		},
 	}
 	cmd.Flags().StringVar(&dir, "certs", "certs", "folder with gossip.keys")
+	cmd.Flags().BoolVar(&force, "force", false, "drop also a key that was added and is not used yet")
 	return r.withOutput(cmd)
 }
