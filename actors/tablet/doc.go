@@ -4,7 +4,8 @@
 // A Tablet is the only one to touch its RawNode. Operations reach it through its Port; what was in the mailbox ahead of
 // the flush marker is one batch: its reads share one ReadIndex, its mutations become one Raft entry that holds their
 // effects. Every write to disk goes through the node's log actor, which drains what all tablets have sent it into one
-// commit with one sync, and applies what is committed while that goes on.
+// commit with one sync, and applies what is committed while that goes on. Where the leader is the only voter, an entry and
+// what it does are one write (through.go).
 //
 // Invariants (design section 5):
 //  1. A read is answered only by the leader, after an entry of its own term is applied, from state that includes all up
@@ -12,7 +13,8 @@
 //     checked inside it. A first read asks for its timestamp before all that.
 //  2. A mutation is evaluated and proposed in one actor turn, against applied state plus the effects of every proposal in
 //     flight. An answer waits until all that its evaluation could have read is applied.
-//  3. The applied index is written in the Txn of the effects.
+//  3. The applied index is written in the Txn of the effects. If that is the Txn of the entry too, it holds a HardState that
+//     commits the entry, and is visible only when it is synced.
 //  4. A one-phase commit holds its reservation before it asks the oracle (invariant 10 of section 4), or has both in one
 //     turn, in which no view of the locks is captured; the reservation goes only after its effects are visible.
 //  5. Every call is answered exactly once: on loss of leadership with "unknown" if it may have been proposed.
