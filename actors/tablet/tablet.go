@@ -317,6 +317,9 @@ func (t *Tablet) flush() {
 // with what one trip to the disk takes; an idle tablet holds nothing back.
 func (t *Tablet) mutateHeld() {
 	calls := t.held
+	if len(calls) == 0 {
+		return
+	}
 	t.held, t.taken = nil, len(calls)
 	t.inHand = append(t.inHand, calls...)
 	t.mutate(t.stillOurs(calls))
