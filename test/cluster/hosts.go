@@ -115,13 +115,13 @@ func (h *Hosts) Close() error {
 	return errors.Join(append(errs, run("ip link del "+h.prefix+"b"))...)
 }
 
-// sweep removes the hosts of processes that were killed before they could do it.
+// sweep removes the hosts of processes that were killed before they could do it. Their links go with the namespaces.
 func sweep() error {
 	var errs []error
 	remove := func(entries []string, pattern, command string) {
 		for _, name := range entries {
 			var pid int
-			if n, _ := fmt.Sscanf(name, pattern, &pid); n == 1 && syscall.Kill(pid, 0) != nil {
+			if _, err := fmt.Sscanf(name, pattern, &pid); err == nil && syscall.Kill(pid, 0) != nil {
 				errs = append(errs, run(command+name))
 			}
 		}
