@@ -130,7 +130,7 @@ func WithDB(ctx context.Context, db *DB) context.Context { return context.WithVa
 // DBFrom is a handle on the database on whose behalf an observer runs, one of the caller's own; nil outside of an observer.
 func DBFrom(ctx context.Context) *DB {
 	db, ok := ctx.Value(dbKey{}).(*DB)
-	if !ok {
+	if !ok || db == nil {
 		return nil
 	}
 	return NewDB(db.c)

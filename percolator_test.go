@@ -340,6 +340,9 @@ func TestRegistry(t *testing.T) {
 	if len(r.Observers()) != 2 {
 		t.Errorf("%+v", r.Observers())
 	}
+	if percolator.DBFrom(percolator.WithDB(context.Background(), nil)) != nil {
+		t.Error("a handle on no database")
+	}
 	if percolator.DBFrom(context.Background()) != nil {
 		t.Error("a database outside of an observer")
 	}

@@ -229,7 +229,7 @@ func (e *entrance) serveEarly() {
 	if e.listen == nil {
 		return
 	}
-	cfg := rpc.ServerConfig{MaxStreams: 64, Logger: e.cfg.Logger}
+	cfg := rpc.ServerConfig{MaxStreams: 64, MaxIdle: earlyIdle, Logger: e.cfg.Logger}
 	if e.files != nil {
 		cfg.TLS = e.files.Server(certs.Node, certs.Client) // the guards keep clients from the door
 	}
@@ -241,8 +241,12 @@ func (e *entrance) serveEarly() {
 	go func() { e.earlyServed <- e.early.Serve(l) }() // joined by takeOver
 }
 
-// maxEarlyConns bounds the connections to a node that does not serve yet.
-const maxEarlyConns = 256
+// maxEarlyConns bounds the connections to a node that does not serve yet, and earlyIdle how long one of them is held by who asks
+// nothing: clients must not keep nodes out.
+const (
+	maxEarlyConns = 256
+	earlyIdle     = 3 * time.Second
+)
 
 // takeOver ends the early server; the listener is that of the server that follows, which must register the door. nil: there
 // is no address.

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
@@ -76,6 +77,9 @@ func TestWaitingNodeWithCertificates(t *testing.T) {
 	})
 	if !errors.Is(err, percolator.ErrUnavailable) || !strings.Contains(err.Error(), "waiting to join a cluster") {
 		t.Errorf("of a node that does not serve yet: %v", err)
+	}
+	if conn.GetState() == connectivity.Ready && !conn.WaitForStateChange(asking, connectivity.Ready) {
+		t.Error("a connection that asks nothing keeps others out")
 	}
 }
 

@@ -81,9 +81,6 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 		last := len(keys) - 1
 		keys = append([][]byte{keys[last]}, keys[:last]...)
 	case DropOld:
-		if len(keys) < 2 {
-			return 0, fmt.Errorf("%w: there is one key only, which encrypts; add another and use it first", ErrFiles)
-		}
 		text, err := os.ReadFile(filepath.Join(dir, GossipKeys))
 		if err != nil {
 			return 0, fmt.Errorf("%w: %w", ErrFiles, err)

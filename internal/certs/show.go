@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -53,6 +54,11 @@ func describeKeys(dir string) []Info {
 	switch keys, err := ReadGossipKeys(dir); {
 	case err == nil:
 		i.Name = fmt.Sprintf("keys: %d", len(keys))
+		if slices.ContainsFunc(keys, func(key []byte) bool { return len(key) != gossipKeyBytes }) {
+			i.Problem = fmt.Sprintf("a key is not of %d bytes", gossipKeyBytes)
+		}
+	case errors.Is(err, fs.ErrPermission):
+		i.Name = "not for this user to read" // who watches over certificates need not be
 	case !errors.Is(err, fs.ErrNotExist):
 		i.Problem = "cannot be read"
 	default:

@@ -22,7 +22,7 @@ func (r *run) startCommand() *cobra.Command {
 		Long: `Run a node over the data in --dir, which is created when missing.
 
 SIGTERM or SIGINT drains the node: it takes no new work, finishes observers and commits under way, and exits 0.
-A second signal, half a second later or more, ends it at once; nothing acknowledged is lost either way.
+A second signal, a moment later, ends it at once; nothing acknowledged is lost either way.
 
 With an empty directory it begins a new cluster. With --join it becomes a node of the one that the nodes at those
 addresses belong to, and waits for them as long as it takes. With --expect N on N nodes with empty directories and the
@@ -126,7 +126,7 @@ func failure(node RunningNode) <-chan error {
 
 // sameSignal: signals that come so soon after the first are the first, for timeout(1) and the like send one to the process
 // and again to its process group.
-const sameSignal = 500 * time.Millisecond
+const sameSignal = 50 * time.Millisecond
 
 // watch cancels on the first signal and closes the channel it returns on the second. Its goroutine ends with the
 // process, or with Signals.

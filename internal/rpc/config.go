@@ -110,6 +110,8 @@ type ServerConfig struct {
 	// MaxConnections bounds connections at once; default 1024. Those beyond it wait to be accepted: were there no bound,
 	// whoever opens very many would leave the store without file descriptors, and the process ends then.
 	MaxConnections int
+	// MaxIdle is how long a connection may be without a call or a stream; 0: for ever.
+	MaxIdle time.Duration
 	// AnswerMemory is how much memory the answers to all clients may take together, in bytes; default 160 MiB, at least
 	// 128 MiB. A stream may hold a fifth of it; clients that want more wait.
 	AnswerMemory int64

@@ -68,7 +68,7 @@ func Guards(cfg ServerConfig) []grpc.ServerOption {
 	cfg = cfg.withDefaults()
 	opts := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(cfg.MaxStreams), grpc.ConnectionTimeout(connectTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: cfg.keepalive, Timeout: cfg.keepaliveAnswer}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: cfg.keepalive, Timeout: cfg.keepaliveAnswer, MaxConnectionIdle: cfg.MaxIdle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), permitUnary(cfg)),
 		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), permitStream(cfg)),
