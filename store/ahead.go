@@ -13,9 +13,6 @@ import (
 // (docs/performance.md).
 const aheadBytes = 512 << 10
 
-// leastAhead is how little may be left of it before a Txn's writer does not wait for a better moment (Writer.Prepare).
-const leastAhead = aheadBytes / 4
-
 // allocate writes the pages of a file between two offsets as they are: a hole becomes zeros that have their place on the
 // disk with the next sync. What others write there through a mapping of their own at the same time is not touched, as no byte
 // is changed. An error, of a kernel before Linux 5.14 or a full disk, has changed nothing.

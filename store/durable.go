@@ -112,9 +112,7 @@ func (d *durable) after(n int64) error {
 	}
 	d.used += n
 	d.dirty.Store(true)
-	if d.ready < d.used+leastAhead { // nobody has had the time
-		d.prepare()
-	}
+	d.prepare()
 	return nil
 }
 
@@ -151,7 +149,7 @@ func (d *durable) sync() (synced bool, err error) {
 // prepare gives the log file its place on the disk for what the next syncs are to write. A file that cannot have it is
 // written all the same.
 func (d *durable) prepare() {
-	if d.off || d.ready >= d.used+aheadBytes/2 || d.ready >= d.limit {
+	if d.ready >= d.used+aheadBytes/2 || d.ready >= d.limit {
 		return
 	}
 	from := d.ready

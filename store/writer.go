@@ -59,15 +59,6 @@ func (w *Writer) commitAll(batches []*Batch, synced bool) error {
 	return nil
 }
 
-// Prepare does ahead what later Commits would else spend time on. It is for moments in which nobody waits for this writer.
-func (w *Writer) Prepare() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.failed == nil {
-		w.d.durable.prepare()
-	}
-}
-
 // Sync makes everything durable that was committed before it was called.
 func (w *Writer) Sync() error {
 	err := w.sync()

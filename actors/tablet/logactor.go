@@ -148,7 +148,6 @@ func (r *logReceiver) commitTogether(writes []*write) {
 	if len(logs) > 0 {
 		r.beginSync(logs)
 	}
-	r.writer.Prepare() // while tablets take note
 }
 
 // beginSync syncs what has been written, on a goroutine of its own, and tells the appends when it has.
