@@ -20,25 +20,14 @@ import (
 	"github.com/percolator-go/percolator/cluster/gossip"
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/certs/certstest"
 	"github.com/percolator-go/percolator/node"
 )
-
-// protect makes a folder with an authority, a node's and a client's certificate.
-func protect(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, create := range []func(certs.Request) (certs.Created, error){certs.CreateCA, certs.CreateNode, certs.CreateClient} {
-		if _, err := create(certs.Request{Dir: dir, Name: "x", Hosts: []string{"127.0.0.1"}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 // TestWaitingNodeWithCertificates: who holds a client's certificate is told that the node does not serve yet, not that the
 // certificate is none; the door stays shut to it.
 func TestWaitingNodeWithCertificates(t *testing.T) {
-	dir, listen := protect(t), freeAddr(t)
+	dir, listen := certstest.Folder(t, "127.0.0.1"), freeAddr(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	j, ended := &joiner{t, memlink.NewNetwork()}, make(chan error, 1)
 	go func() {
@@ -85,7 +74,7 @@ func TestWaitingNodeWithCertificates(t *testing.T) {
 
 // TestGossipKeysAreLookedAtFirst: without them nothing is made, and no cluster takes the node in.
 func TestGossipKeysAreLookedAtFirst(t *testing.T) {
-	dir, data := protect(t), filepath.Join(t.TempDir(), "data")
+	dir, data := certstest.Folder(t, "127.0.0.1"), filepath.Join(t.TempDir(), "data")
 	if err := os.Remove(filepath.Join(dir, certs.GossipKeys)); err != nil {
 		t.Fatal(err)
 	}

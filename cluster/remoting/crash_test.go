@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/certs/certstest"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -146,7 +147,7 @@ func hostile(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
 // What is known to end a process that uses the library as it is, and what would harm a node, is refused and counted. The
 // process lives on and serves a proper node.
 func TestHostileNode(t *testing.T) {
-	dir := folder(t)
+	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
 	a.asks(2)
 	files, err := certs.Open(certs.NodeSource(dir), nil)
@@ -192,7 +193,7 @@ func TestHostileNode(t *testing.T) {
 
 // Without a node's certificate of the authority nobody gets as far as the first message.
 func TestStrangers(t *testing.T) {
-	dir, other := folder(t), folder(t)
+	dir, other := certstest.Folder(t, "elsewhere"), certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
 	a.asks(2)
 	config := func(s certs.Source) *tls.Config {
@@ -236,7 +237,7 @@ func TestStrangers(t *testing.T) {
 
 // Connections beyond the bound are closed, and others get their place when some are given up.
 func TestConnectionsAreBounded(t *testing.T) {
-	dir := folder(t)
+	dir := certstest.Folder(t, "elsewhere")
 	a, b := start(t, childConfig{Node: 1, Incarnation: 1, Certs: dir}), start(t, childConfig{Node: 2, Incarnation: 1, Certs: dir, MaxConnections: 4})
 	a.knows(2, b.addr)
 	b.knows(1, a.addr)

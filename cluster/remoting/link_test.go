@@ -7,20 +7,9 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/certs/certstest"
 	"github.com/percolator-go/percolator/test/ports"
 )
-
-// folder makes a cluster's certificates.
-func folder(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, create := range []func(certs.Request) (certs.Created, error){certs.CreateCA, certs.CreateNode, certs.CreateClient} {
-		if _, err := create(certs.Request{Dir: dir, Name: "x", Hosts: []string{"elsewhere"}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 // freeAddr is an address at which a node may listen in more than one life.
 func freeAddr(t *testing.T) string {
@@ -43,7 +32,7 @@ func pair(t *testing.T, dir string) (a, b *child) {
 
 // Two nodes ask each other, in plain text and with certificates, messages of every size that is allowed.
 func TestTwoNodes(t *testing.T) {
-	for name, dir := range map[string]string{"plain": "", "certificates": folder(t)} {
+	for name, dir := range map[string]string{"plain": "", "certificates": certstest.Folder(t, "elsewhere")} {
 		t.Run(name, func(t *testing.T) {
 			a, b := pair(t, dir)
 			a.asks(2)
@@ -80,7 +69,7 @@ func TestTwoNodes(t *testing.T) {
 // between fails at once or soon, and not after the two seconds that the library sleeps. On a machine that has other things to
 // do, one of some times must show it.
 func TestReconnect(t *testing.T) {
-	dir := folder(t)
+	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
 	a.asks(2)
 	life := uint64(1)
@@ -116,7 +105,7 @@ func TestReconnect(t *testing.T) {
 
 // What waits for a node that has been stopped fails when gossip declares it dead, and it is asked again when it goes on.
 func TestDownOfASilentNode(t *testing.T) {
-	a, b := pair(t, folder(t))
+	a, b := pair(t, certstest.Folder(t, "elsewhere"))
 	a.asks(2)
 	b.asks(1)
 	if err := b.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -149,7 +138,7 @@ func TestDownOfASilentNode(t *testing.T) {
 
 // Certificates are renewed while nodes talk, and the next connection uses them.
 func TestNewCertificates(t *testing.T) {
-	dir := folder(t)
+	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
 	a.asks(2)
 	if _, err := certs.CreateNode(certs.Request{Dir: dir, Name: "y", Hosts: []string{"h"}, Force: true}); err != nil {

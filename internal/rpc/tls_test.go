@@ -18,21 +18,10 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/certs/certstest"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
-
-// folder makes an authority, a node's and a client's certificate.
-func folder(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, create := range []func(certs.Request) (certs.Created, error){certs.CreateCA, certs.CreateNode, certs.CreateClient} {
-		if _, err := create(certs.Request{Dir: dir, Name: "x", Hosts: []string{"127.0.0.1"}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 // in is a client's configuration with the files of a folder.
 func in(dir string) ClientConfig {
@@ -61,7 +50,7 @@ func secured(t *testing.T, dir string, register func(grpc.ServiceRegistrar)) (ad
 
 // A server that demands certificates serves those that its authority signed, and nobody else.
 func TestMutualTLS(t *testing.T) {
-	ours, theirs := folder(t), folder(t)
+	ours, theirs := certstest.Folder(t, "127.0.0.1"), certstest.Folder(t, "127.0.0.1")
 	addr := secured(t, ours, nil)
 	node := in(ours)
 	node.CertFile, node.KeyFile = certs.NodeSource(ours).Cert, certs.NodeSource(ours).Key
@@ -106,7 +95,7 @@ func TestMutualTLS(t *testing.T) {
 // TestWhyRefused: who is refused after the handshake, as TLS 1.3 has it, hears why, even if the server has hung up before the
 // client writes.
 func TestWhyRefused(t *testing.T) {
-	dir := folder(t)
+	dir := certstest.Folder(t, "127.0.0.1")
 	files, err := certs.Open(certs.NodeSource(dir), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +152,7 @@ func concat(t *testing.T, names ...string) (all []byte) {
 
 // What a configuration names has to be there and sound, and the error says which file is not.
 func TestUnusableFiles(t *testing.T) {
-	dir := folder(t)
+	dir := certstest.Folder(t, "127.0.0.1")
 	missing, expired := in(dir), in(t.TempDir())
 	missing.KeyFile += "?"
 	past := time.Now().Add(-48 * time.Hour)
@@ -195,7 +184,7 @@ func (hello) Hello(context.Context, *pb.HelloRequest) (*pb.HelloResponse, error)
 
 // What is registered beside the public interface is for nodes alone.
 func TestServicesForNodes(t *testing.T) {
-	dir := folder(t)
+	dir := certstest.Folder(t, "127.0.0.1")
 	addr := secured(t, dir, func(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, hello{}) })
 	for _, tc := range []struct {
 		source certs.Source
@@ -221,7 +210,7 @@ func TestServicesForNodes(t *testing.T) {
 
 // A client that runs for long connects with the certificate that is there when it connects.
 func TestClientReloads(t *testing.T) {
-	dir := folder(t)
+	dir := certstest.Folder(t, "127.0.0.1")
 	files, err := certs.Open(certs.ClientSource(dir), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +222,7 @@ func TestClientReloads(t *testing.T) {
 	addr := secured(t, server, nil)
 	creds := newFileCredentials(files)
 	// The authority is exchanged: files hold the new one, and the server is still of the old one.
-	next := folder(t)
+	next := certstest.Folder(t, "127.0.0.1")
 	if err := os.WriteFile(in(dir).CAFile, concat(t, in(next).CAFile, in(dir).CAFile), 0o600); err != nil {
 		t.Fatal(err)
 	}
