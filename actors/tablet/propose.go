@@ -176,7 +176,8 @@ func (t *Tablet) hand(p *proposal, data []byte) error {
 
 // pipelineFree reports whether another batch of mutations may be evaluated. A proposal that is being applied leaves its place
 // in the pipeline to the next, which is evaluated and written to the log meanwhile; but no more than as many again may be
-// under way. A step of collection alone holds nobody up.
+// under way. One that is written with its entry keeps its place until Raft has committed it. A step of collection alone holds
+// nobody up.
 func (t *Tablet) pipelineFree() bool {
 	n := 0
 	for i, p := range t.inflight {
