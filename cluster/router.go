@@ -32,6 +32,7 @@ type route struct {
 	descriptor *pb.TabletDescriptor // nil: none is known
 	port       *TabletPort          // nil: no replica is here
 	leader     uint64               // the node that is believed to lead; 0: not known. A hint
+	own        uint64               // this node, while its replica says that it leads; else 0
 }
 
 // maxRoutes bounds the map: more tablets than a cluster can have.
@@ -47,7 +48,20 @@ func (r *Router) Attach(id uint64, p *TabletPort) {
 
 // Detach forgets the port of a replica that this node no longer has; the tablet stays known.
 func (r *Router) Detach(id uint64) {
-	r.change(id, func(at *route) { at.port = nil })
+	r.change(id, func(at *route) { at.port, at.own = nil, 0 })
+}
+
+// Leads is the word of this node's replica that it leads from now on. What others say does not take it back: an answer from
+// before its election may be on its way.
+func (r *Router) Leads(id, self uint64) {
+	r.change(id, func(at *route) { at.leader, at.own = self, self })
+}
+
+// Follows is the word of this node's replica that it does not lead, but the node's; 0: it knows of none.
+func (r *Router) Follows(id, node uint64) {
+	if at := r.route(id); at.leader != node || at.own != 0 {
+		r.change(id, func(at *route) { at.leader, at.own = node, 0 })
+	}
 }
 
 // Led notes that the node leads the tablet, 0 that nobody is known to. It is a hint: whoever follows it in vain learns
@@ -58,11 +72,12 @@ func (r *Router) Led(id, node uint64) {
 	}
 }
 
-// Unled forgets that the node leads the tablet, if that is what is believed.
+// Unled forgets that the node leads the tablet, if that is what is believed and not its own replica's word.
 func (r *Router) Unled(id, node uint64) {
-	if r.route(id).leader == node {
+	believed := func(at route) bool { return at.leader == node && at.own != node }
+	if believed(r.route(id)) {
 		r.change(id, func(at *route) {
-			if at.leader == node {
+			if believed(*at) {
 				at.leader = 0
 			}
 		})
@@ -88,14 +103,18 @@ func (r *Router) Version() uint64 { return r.changes.Load() + 1 }
 // Leader is the node that is believed to lead the tablet; 0: not known.
 func (r *Router) Leader(id uint64) uint64 { return r.route(id).leader }
 
-// LedBy are the tablets that the node is believed to lead, in range order.
-func (r *Router) LedBy(node uint64) []*pb.TabletDescriptor {
+// LeadsHere reports whether this node's replica says that it leads. Leader is what routes go by; this is what a node's duties
+// for the tablets that it leads go by, which no hint may take from it.
+func (r *Router) LeadsHere(id uint64) bool { return r.route(id).own != 0 }
+
+// LedHere are the tablets whose replica on this node says that it leads, in range order.
+func (r *Router) LedHere() []*pb.TabletDescriptor {
 	sorted := r.inOrder()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var out []*pb.TabletDescriptor
 	for _, d := range sorted {
-		if r.routes[d.TabletId].leader == node {
+		if r.routes[d.TabletId].own != 0 {
 			out = append(out, d)
 		}
 	}

@@ -126,7 +126,7 @@ func (h *host) SplitApplied(left, right *pb.TabletDescriptor) {
 // Leading implements tablet.Host.
 func (h *host) Leading(d *pb.TabletDescriptor) {
 	h.n.router.Update(d)
-	h.n.router.Led(d.TabletId, h.n.identity.NodeID)
+	h.n.router.Leads(d.TabletId, h.n.identity.NodeID)
 	if d.TabletId == cluster.MetaTablet {
 		h.n.changes.wake()
 	}
@@ -144,7 +144,7 @@ func (h *host) Leading(d *pb.TabletDescriptor) {
 
 // Following implements tablet.Host.
 func (h *host) Following(id, node uint64) {
-	h.n.router.Led(id, node)
+	h.n.router.Follows(id, node)
 	if id == cluster.MetaTablet {
 		h.n.changes.wake()
 	}
@@ -156,7 +156,7 @@ func (h *host) Following(id, node uint64) {
 // Changed implements tablet.Host. Who leads tells meta: where replicas are is found there.
 func (h *host) Changed(d *pb.TabletDescriptor) {
 	h.n.router.Update(d)
-	if h.n.router.Leader(d.TabletId) == h.n.identity.NodeID {
+	if h.n.router.LeadsHere(d.TabletId) {
 		h.reports.add(d)
 	}
 }

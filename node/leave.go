@@ -46,7 +46,7 @@ func (n *Node) handOver(ctx context.Context) {
 // led are the tablets that this node leads and another could.
 func (n *Node) led() []*pb.TabletDescriptor {
 	var out []*pb.TabletDescriptor
-	for _, d := range n.router.LedBy(n.identity.NodeID) {
+	for _, d := range n.router.LedHere() {
 		voters := 0
 		for _, r := range d.Replicas {
 			if !r.Learner && !r.Outgoing {

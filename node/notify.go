@@ -96,7 +96,7 @@ func namesOf(observers []observer.Registered) []string {
 func (n *Node) startScanners(x *notifications) error {
 	tune, targets := n.cfg.Notifications, x.dispatcher.Targets()
 	cfg := scanner.Config{
-		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher, Places: places{n.router, n.identity.NodeID},
+		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher, Places: places{n.router},
 		Owner:  ownerOf(n.identity.NodeID, n.identity.Incarnation),
 		Walker: scanner.NewWalker(n.client.Transport()), Resolver: n.client,
 		Survey: n.survey,
@@ -143,14 +143,13 @@ func hintsOf(t config.Notifications) scanner.Hints {
 // places are the tablets as scanners see them.
 type places struct {
 	router *cluster.Router
-	self   uint64
 }
 
 // Tablets implements scanner.Places: those that this node leads, or all that it knows of. Meta has no observers.
 func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, error) {
 	all := p.router.All()
 	if local {
-		all = p.router.LedBy(p.self)
+		all = p.router.LedHere()
 	}
 	for i, d := range all {
 		if wire.StartOf(d).Table >= mvcc.FirstUserTable {

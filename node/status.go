@@ -49,11 +49,10 @@ func (n *Node) statusWith(ctx context.Context, leading bool) (*pb.NodeStatusResp
 	return out, ctx.Err()
 }
 
-// tabletStatuses asks this node's replicas; leading: those that may lead.
+// tabletStatuses asks this node's replicas; leading: those that lead.
 func (n *Node) tabletStatuses(ctx context.Context, leading bool) (out []*pb.StatusResponse) {
 	for _, d := range n.router.All() {
-		port, leader := n.router.Port(d.TabletId), n.router.Leader(d.TabletId)
-		if port == nil || leading && leader != 0 && leader != n.identity.NodeID {
+		if n.router.Port(d.TabletId) == nil || leading && !n.router.LeadsHere(d.TabletId) {
 			continue
 		}
 		if s := n.tabletStatus(ctx, d.TabletId); s != nil {

@@ -56,7 +56,7 @@ func (n *Node) holding() holding {
 	held := n.router.Held()
 	h := holding{replicas: len(held)}
 	for _, id := range held {
-		if n.router.Leader(id) == n.identity.NodeID {
+		if n.router.LeadsHere(id) {
 			h.leaders++
 		}
 	}
