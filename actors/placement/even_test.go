@@ -71,7 +71,11 @@ var sizes = []func(rng *rand.Rand) uint64{
 // TestEvenBytes: from wherever replicas are, bytes come within a fifth of the mean, or one tablet of it, and leaders likewise,
 // with hardly more moves than there are replicas; then it is quiet, also when all sizes change a little.
 func TestEvenBytes(t *testing.T) {
-	for seed := range uint64(300) {
+	seeds := uint64(300)
+	if testing.Short() {
+		seeds = 30
+	}
+	for seed := range seeds {
 		if t.Failed() {
 			return
 		}
