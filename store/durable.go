@@ -1,8 +1,10 @@
 package store
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,26 +16,29 @@ import (
 )
 
 // durable syncs what a writer commits. Badger writes a Txn into the log file of its active memtable (NNNNN.mem), which
-// is mapped into memory; durable has the same file open and syncs it with fdatasync. That is one flush of the disk for
-// each commit, where Badger's own SyncWrites makes two, and it can be left out for batches that need none of their own.
+// is mapped into memory; durable copies what is new of it to a journal, and syncs that with fdatasync. That is one flush of the
+// disk for each commit, where Badger's own SyncWrites makes two, and it can be left out for batches that need none of their own.
 //
 // It keeps what survives a power loss a prefix of the commit sequence, also when not every commit is synced: within one
 // log file by Badger's replay, which stops at the first entry that is not whole; across files because before a Txn that
-// may make Badger begin a new file, everything in the old one is synced. Only one goroutine may write to the database for
+// may make Badger begin a new file, everything in the old one is in its journal. Only one goroutine may write to the database for
 // this to hold: nothing but the writer does, and a value log collector, the only other source of Txns in Badger, has
 // nothing to do here (chunk.go).
 type durable struct {
 	dir   string
 	limit int64 // Badger begins a new file when one of its two measures of the old reaches this
 	off   bool  // Options.NoSync, or a store in memory
-	fid   int   // the writer's, as are used and ready
+	fid   int   // the writer's, as are used and read
 	used  int64 // upper bound of both measures
-	ready int64 // the file has its place on the disk up to here
+	read  []byte
+	end   atomic.Int64 // of the last Txn in the log file; written by the writer
 	dirty atomic.Bool
 
-	mu     sync.Mutex // held while the file is synced or changed for the next
-	file   *os.File
-	failed error // of a sync: the next one's success would say nothing about what this one was for
+	mu       sync.Mutex // held while the journal is synced or changed for the next
+	file     *os.File   // Badger's log file
+	journal  *journal   // its
+	journals []*journal // all
+	failed   error      // of a sync: the next one's success would say nothing about what this one was for
 }
 
 // What Badger adds to an entry: in the log file at most 21 bytes (header, version, checksum); in the memtable version,
@@ -63,7 +68,10 @@ func openDurable(b badger.Options, off bool) (*durable, error) {
 	for _, fid := range fids {
 		d.fid = max(d.fid, fid)
 	}
-	return d, d.open()
+	if err := d.open(); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
 }
 
 func logFileName(dir string, fid int) string { return filepath.Join(dir, fmt.Sprintf("%05d.mem", fid)) }
@@ -84,13 +92,69 @@ func logFiles(dir string) (fids []int, err error) {
 	return fids, nil
 }
 
+// open turns to the log file fid, which Badger has just made: before anything is in its journal it is there for good. The
+// caller holds mu, or is the only one.
 func (d *durable) open() (err error) {
-	d.ready = 0
-	d.file, err = os.OpenFile(logFileName(d.dir, d.fid), os.O_RDWR, 0)
+	d.end.Store(logHeadBytes)
+	d.file, err = os.Open(logFileName(d.dir, d.fid))
 	if err != nil {
 		return fmt.Errorf("store: open log file: %w", err)
 	}
-	return nil
+	if err := unix.Fdatasync(int(d.file.Fd())); err != nil {
+		return fmt.Errorf("store: sync log file: %w", err)
+	}
+	free, err := d.free()
+	if err != nil {
+		return err
+	}
+	// Also for what is gone: an older log file must not come back when its journal is written over.
+	if err := syncDir(d.dir); err != nil {
+		return err
+	}
+	d.journal = free
+	return free.begin(d.fid, d.file)
+}
+
+// shrink gives back what the journals do not need now.
+func (d *durable) shrink() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var kept []*journal
+	for _, j := range d.journals {
+		if j != d.journal && d.done(j) {
+			if err := errors.Join(j.file.Close(), os.Remove(j.file.Name())); err != nil {
+				return fmt.Errorf("store: remove a journal: %w", err)
+			}
+			continue
+		}
+		kept = append(kept, j)
+	}
+	d.journals = kept
+	if d.journal == nil {
+		return nil
+	}
+	return d.journal.shrink()
+}
+
+// done reports whether a journal's log file is gone: all of it is in tables.
+func (d *durable) done(j *journal) bool {
+	_, err := os.Stat(logFileName(d.dir, j.log))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// free is a journal that is done, or a new one, which is named after the first log file that it is for.
+func (d *durable) free() (*journal, error) {
+	for _, j := range d.journals {
+		if d.done(j) {
+			return j, nil
+		}
+	}
+	f, err := os.OpenFile(filepath.Join(d.dir, fmt.Sprintf("%05d%s", d.fid, journalExt)), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+	if err != nil {
+		return nil, fmt.Errorf("store: make a journal: %w", err)
+	}
+	d.journals = append(d.journals, &journal{file: f})
+	return d.journals[len(d.journals)-1], nil
 }
 
 // before prepares for a Txn: if it may go to a new file, the old one is made durable first.
@@ -111,9 +175,66 @@ func (d *durable) after(n int64) error {
 		return err
 	}
 	d.used += n
+	if err := d.measure(n); err != nil {
+		return err
+	}
 	d.dirty.Store(true)
-	d.prepare()
 	return nil
+}
+
+// An entry of Badger's log file begins with two bytes of flags and the lengths of key and value and an expiry as varints, and
+// ends with a CRC; zeros follow the last one. A Txn's last entry has a flag of its own.
+const (
+	entrySumBytes = 4
+	finTxnFlag    = 1 << 7
+)
+
+// measure finds the end of a Txn that was written behind the last one and takes at most n bytes.
+func (d *durable) measure(n int64) error {
+	if int64(cap(d.read)) < n {
+		d.read = make([]byte, n)
+	}
+	b, at, last := d.read[:n], d.end.Load(), byte(0)
+	got, err := d.file.ReadAt(b, at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("store: read log file %d: %w", d.fid, err)
+	}
+	b = b[:got]
+	for size := entrySize(b); size > 0; size = entrySize(b) {
+		last, b, at = b[0], b[size:], at+int64(size)
+	}
+	if last&finTxnFlag == 0 {
+		return fmt.Errorf("store: log file %d: no end of a transaction at %d", d.fid, at)
+	}
+	d.end.Store(at)
+	if cap(d.read) > keptRead {
+		d.read = nil
+	}
+	return nil
+}
+
+// keptRead bounds what is kept to read the next Txn into.
+const keptRead = 1 << 20
+
+// entrySize is how many bytes the first entry takes; 0: there is none that is whole.
+func entrySize(b []byte) int {
+	if len(b) < 2 {
+		return 0
+	}
+	var lengths [3]uint64 // of key and value, and the expiry
+	at := 2
+	for i := range lengths {
+		v, n := binary.Uvarint(b[at:])
+		if n <= 0 {
+			return 0
+		}
+		lengths[i], at = v, at+n
+	}
+	key, value := lengths[0], lengths[1]
+	if size := uint64(at) + key + value + entrySumBytes; key > 0 && key <= uint64(len(b)) && value <= uint64(len(b)) && size <= uint64(len(b)) {
+		return int(size)
+	}
+	return 0
 }
 
 // follow moves on to the next file if Badger has.
@@ -140,30 +261,36 @@ func (d *durable) sync() (synced bool, err error) {
 	if d.failed != nil || !d.dirty.Swap(false) { // what comes from here on may miss this sync, and needs another
 		return false, d.failed
 	}
-	if err := unix.Fdatasync(int(d.file.Fd())); err != nil {
-		d.failed = fmt.Errorf("store: sync log file: %w", err)
+	if err := d.journal.copy(d.file, d.end.Load()); err != nil {
+		d.failed = err
+	} else if err := unix.Fdatasync(int(d.journal.file.Fd())); err != nil {
+		d.failed = fmt.Errorf("store: sync journal: %w", err)
 	}
 	return true, d.failed
 }
 
-// prepare gives the log file its place on the disk for what the next syncs are to write. A file that cannot have it is
-// written all the same.
-func (d *durable) prepare() {
-	if d.ready >= d.used+aheadBytes/2 || d.ready >= d.limit {
-		return
+func (d *durable) close() error {
+	var errs []error
+	if d.file != nil {
+		errs = append(errs, d.file.Close())
 	}
-	from := d.ready
-	d.ready = min(d.used+aheadBytes, d.limit)
-	if allocate(d.file, from, d.ready) != nil {
-		d.ready = d.limit
+	for _, j := range d.journals {
+		errs = append(errs, j.file.Close())
 	}
+	return errors.Join(errs...)
 }
 
-func (d *durable) close() error {
-	if d.file == nil {
-		return nil
+// mendLogs makes the log files that a process left behind ready for Badger: whole, and durable unless noSync.
+func mendLogs(dir string, noSync bool) error {
+	if err := restoreJournals(dir); err != nil {
+		return err
 	}
-	return d.file.Close()
+	if !noSync {
+		if err := syncLeft(dir); err != nil {
+			return err
+		}
+	}
+	return removeJournals(dir)
 }
 
 // syncLeft makes the log files durable that a process left behind: what Badger is about to replay and show must not be

@@ -2,6 +2,8 @@ package store
 
 import (
 	"bytes"
+	"io"
+	"math"
 	"os"
 
 	"github.com/dgraph-io/badger/v4"
@@ -43,20 +45,25 @@ func BreakSyncUntil(s *Store) (mend func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	d := s.state.durable
-	file := d.file
-	d.file = r
-	return func() { d.file = file }, w.Close()
+	j := s.state.durable.journal
+	file := j.file
+	j.file = r
+	return func() { j.file = file }, w.Close()
 }
 
-// AheadBytes is how much of a log file is given its place on the disk at once.
+// AheadBytes is how much of a new journal is given its place on the disk at once.
 const AheadBytes = aheadBytes
 
-// Allocate has the first page of a file allocated.
-func Allocate(f *os.File) error { return allocate(f, 0, 1) }
+// NoAhead leaves the rest of the journal that is written without its place.
+func NoAhead(s *Store) { s.state.durable.journal.placed = math.MaxInt64 }
 
-// NoAhead leaves the rest of the active log file without its place.
-func NoAhead(s *Store) { s.state.durable.ready = s.state.durable.limit }
+// Journals are the names of the journals, and the one that is written.
+func Journals(s *Store) (all []string, active string) {
+	for _, j := range s.state.durable.journals {
+		all = append(all, j.file.Name())
+	}
+	return all, s.state.durable.journal.file.Name()
+}
 
 // LogFileName is the active log file's.
 func LogFileName(s *Store) string { return logFileName(s.state.durable.dir, s.state.durable.fid) }
@@ -124,3 +131,30 @@ func Due(s *Store) bool { return s.state.due() }
 
 // Looks are as many turns without a write as let the store rest.
 const Looks = restAfter + 1
+
+// Journal is one by itself.
+type Journal struct{ j journal }
+
+// NewJournal is one in a file, which may hold an older one.
+func NewJournal(f *os.File) *Journal { return &Journal{journal{file: f}} }
+
+// Write makes it the journal of a log file of the number, from its head up to an offset, in records of as many bytes as the steps say.
+func (w *Journal) Write(log int, logFile io.ReaderAt, steps ...int64) error {
+	if err := w.j.begin(log, logFile); err != nil {
+		return err
+	}
+	at := int64(logHeadBytes)
+	for _, n := range steps {
+		at += n
+		if err := w.j.copy(logFile, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RestoreJournals is what Open does with those of a directory.
+func RestoreJournals(dir string) error { return mendLogs(dir, true) }
+
+// JournalEnd is where the next record of the active journal goes.
+func JournalEnd(s *Store) int64 { return s.state.durable.journal.end }

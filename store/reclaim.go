@@ -133,7 +133,7 @@ func (s *Store) compact(d *database) error {
 		return fmt.Errorf("store: compact: %w", err)
 	}
 	d.dead.Add(-dead)
-	return nil
+	return d.durable.shrink()
 }
 
 // The keys that pad memtables lie below and above all others: a table with both in it overlaps every other, so that compacting

@@ -129,8 +129,8 @@ func openBadger(b badger.Options, noSync bool) (*badger.DB, error) {
 				return nil, err
 			}
 		}
-		if !b.InMemory && !noSync {
-			if err = syncLeft(b.Dir); err != nil {
+		if !b.InMemory {
+			if err = mendLogs(b.Dir, noSync); err != nil {
 				return nil, err
 			}
 		}

@@ -20,6 +20,7 @@ var properties = []property{
 	{tag: "torn_seq", pkg: "store", test: "^TestSnapNeverTorn$", assertion: "torn batch: at sequence"},
 	{tag: "stale_hot", pkg: "store", test: "^TestOldSnapLeavesNothingBehind$", assertion: "STALE-CELL: .*"},
 	{tag: "unmarked_batch", pkg: "store", test: "^TestLargeBatchCutShort$", assertion: "TORN-BATCH: .*"},
+	{tag: "unrestored_journals", pkg: "store", test: "^TestJournalsRestore$", assertion: "UNRESTORED: .*"},
 	{tag: "forget_rollback", pkg: "actors/tablet", test: "^TestRolledBackStaysSo$", assertion: "ROLLED-BACK: .*"},
 	{tag: "secondary_first", pkg: "internal/txn", test: "^TestSecondaryNeverFirst$", assertion: "secondary-never-first: all-or-nothing is broken"},
 	{tag: "early_answer", pkg: "actors/tablet", test: "^TestAnswersWaitUntilApplied$", assertion: "ANSWER-BEFORE-APPLY: .*"},
