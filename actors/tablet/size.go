@@ -24,6 +24,7 @@ type sizing struct {
 	halved bool   // half is known
 	half   string // the row that halves the measured size; empty: there is none
 	run    *measuring
+	again  bool // the last measurement may be wrong by much: bytes were on their way meanwhile. To be repeated when none are
 }
 
 // measuring is a measurement under way.
@@ -32,6 +33,7 @@ type measuring struct {
 	weights []store.Weight
 	step    uint64 // bytes a weight
 	began   int64  // grown when it began
+	doubt   uint64 // bytes that were counted and may not have been visible then
 }
 
 const (
@@ -41,6 +43,8 @@ const (
 	// A measurement is worth its reading again after the tablet has taken a part of its size, and so much at least.
 	remeasurePart  = 8
 	remeasureLeast = 1 << 20
+	// doubtPart: it is repeated if more than this part of it may have been counted twice or not at all.
+	doubtPart = 64
 )
 
 // countBytes takes an effect into account that is about to be applied, the same on every replica.
@@ -68,9 +72,11 @@ const valueShare = 16
 // size is about the tablet's bytes. above: where it may be halved is to be known if it is as large; 0: that is not asked for.
 func (t *Tablet) size(above uint64) uint64 {
 	s := &t.sizing
-	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) || above != 0 && t.bytes >= above && !s.halved
+	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) || above != 0 && t.bytes >= above && !s.halved ||
+		s.again && len(t.inflight) == 0
 	if due && t.leading && t.failed == nil && s.run == nil {
-		s.run = &measuring{step: weighStep, began: s.grown}
+		s.again = false
+		s.run = &measuring{step: weighStep, began: s.grown, doubt: putBytes(t.inflight)}
 		t.reader.submit(&weighJob{tablet: t, of: s.run, span: tableSpans(t.descriptor)[0], step: weighStep})
 	}
 	return t.bytes
@@ -133,18 +139,20 @@ func (t *Tablet) onWeighed(m *weighed) {
 	s.run = nil
 	total, half := r.halve()
 	s.half, s.halved = half, true
+	s.again = r.doubt+uint64(max(s.grown-r.began, r.began-s.grown)) > total/doubtPart
 	if !t.leading || t.failed != nil || t.exclusive != nil {
 		return
 	}
 	p := t.newProposal()
-	p.command.Sized = &wire.Sized{Bytes: uint64(max(int64(total)+s.grown-r.began, 0)) + t.waitingBytes()}
+	p.command.Sized = &wire.Sized{Bytes: uint64(max(int64(total)+s.grown-r.began, 0)) + putBytes(t.inflight[t.matched:])}
 	t.propose(p)
 	t.ready()
 }
 
-// waitingBytes is what entries put that are proposed and not applied yet: they come before what is proposed now.
-func (t *Tablet) waitingBytes() (n uint64) {
-	for _, p := range t.inflight[t.matched:] {
+// putBytes is what proposals put. Those whose entries are not in the log yet, t.inflight[t.matched:], come before what is proposed
+// now, and are not counted yet.
+func putBytes(proposals []*proposal) (n uint64) {
+	for _, p := range proposals {
 		for _, f := range p.command.Effects {
 			if store.Weighed(f.Key) {
 				n += uint64(len(f.Key) + len(f.Value))
