@@ -16,7 +16,7 @@
 //  2. Commit returns after the sync unless all its batches are lazy; after CommitUnsynced, Sync does. What
 //     they acknowledged is never lost (§2.2 relies on it for every lock and write record). What survives is a prefix of all
 //     batches ever committed, lazy ones included, so what is visible when a batch is made is there whenever that batch is
-//     (docs/adr/0002).
+//     (docs/adr/0002). What is synced are journals, copies of Badger's log files (docs/adr/0021).
 //  3. A Snap reads at the highest contiguous sequence number whose commit has returned: never a part of a batch, and, lazy
 //     and unsynced batches apart, nothing that could still be lost. Only appends to Raft logs go unsynced (docs/adr/0017).
 //  4. What a Snap can see stays: Badger may discard only versions that were superseded below every open Snap's number.
@@ -35,7 +35,7 @@
 //
 // # What a crash does
 //
-// Open repairs all there is: Badger replays its logs and drops a Txn whose end is missing; a large Batch of which not all Txns
+// Open repairs all there is: log files get back what their journals hold; Badger replays its logs and drops a Txn whose end is missing; a large Batch of which not all Txns
 // are there is undone (large.go); empty log files that a kill can leave behind (Badger issue 2207) are removed; an Open that
 // never finished making a new store is begun anew. The sequence goes on from Badger's highest version. Lazy batches since the last sync may be gone: their tablet applies the
 // entries of its log again.
