@@ -176,6 +176,7 @@ func (h *host) Failed(id uint64, err error) {
 	h.mu.Lock()
 	h.failed[id] = fmt.Errorf("node: tablet %d has stopped: %w", id, err)
 	h.mu.Unlock()
+	h.n.router.Follows(id, 0) // it leads nothing any more
 	h.n.system.Root.Send(h.pid, &failedTablet{id, err})
 }
 

@@ -155,7 +155,7 @@ func (s *survey) SettledVersion() uint64 { return s.n.board.SettledVersion() + s
 // Clean implements scanner.View: who is believed to lead the tablet has said so. What this node leads it knows as of now.
 func (v *surveyed) Clean(tablet uint64) bool {
 	leader := v.n.router.Leader(tablet)
-	if leader == v.n.identity.NodeID {
+	if leader == v.n.identity.NodeID || leader == 0 && v.n.router.LeadsHere(tablet) {
 		return v.n.board.IsClean(tablet)
 	}
 	a := v.answers[leader]

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -74,22 +76,40 @@ func openDurable(b badger.Options, off bool) (*durable, error) {
 	return d, nil
 }
 
-func logFileName(dir string, fid int) string { return filepath.Join(dir, fmt.Sprintf("%05d.mem", fid)) }
+func logFileName(dir string, fid int) string {
+	return filepath.Join(dir, fmt.Sprintf("%05d%s", fid, logExt))
+}
 
 // logFiles returns the numbers of the log files.
 func logFiles(dir string) (fids []int, err error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.mem"))
+	names, err := filesOf(dir, logExt)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		var fid int
-		if _, err := fmt.Sscanf(filepath.Base(name), "%05d.mem", &fid); err != nil {
+		fid, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(name), logExt))
+		if err != nil {
 			return nil, fmt.Errorf("store: log file %s: %w", name, err)
 		}
 		fids = append(fids, fid)
 	}
 	return fids, nil
+}
+
+const logExt = ".mem"
+
+// filesOf are the files of a directory whose names end so; none where there is no directory.
+func filesOf(dir, ext string) (paths []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("store: read directory: %w", err)
+	}
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == ext {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths, nil
 }
 
 // open turns to the log file fid, which Badger has just made: before anything is in its journal it is there for good. The
@@ -119,19 +139,26 @@ func (d *durable) open() (err error) {
 func (d *durable) shrink() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var kept []*journal
-	for _, j := range d.journals {
-		if j != d.journal && d.done(j) {
-			if err := errors.Join(j.file.Close(), os.Remove(j.file.Name())); err != nil {
-				return fmt.Errorf("store: remove a journal: %w", err)
-			}
-			continue
-		}
-		kept = append(kept, j)
-	}
-	d.journals = kept
 	if d.journal == nil {
 		return nil
+	}
+	var kept, done []*journal
+	for _, j := range d.journals {
+		if j != d.journal && d.done(j) {
+			done = append(done, j)
+		} else {
+			kept = append(kept, j)
+		}
+	}
+	d.journals = kept
+	// The log files are gone for good before their journals are.
+	if err := syncDir(d.dir); err != nil {
+		return err
+	}
+	for _, j := range done {
+		if err := errors.Join(j.file.Close(), os.Remove(j.file.Name())); err != nil {
+			return fmt.Errorf("store: remove a journal: %w", err)
+		}
 	}
 	return d.journal.shrink()
 }

@@ -158,3 +158,6 @@ func RestoreJournals(dir string) error { return mendLogs(dir, true) }
 
 // JournalEnd is where the next record of the active journal goes.
 func JournalEnd(s *Store) int64 { return s.state.durable.journal.end }
+
+// LogFiles are the numbers of a directory's log files.
+func LogFiles(dir string) ([]int, error) { return logFiles(dir) }

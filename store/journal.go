@@ -138,7 +138,7 @@ func (j *journal) shrink() error {
 // restoreJournals puts back into the log files of a directory what their journals hold; they are to be synced before
 // removeJournals. Errors: those of the file system; what is not whole is left out, as nobody was told that it is durable.
 func restoreJournals(dir string) error {
-	names, err := filepath.Glob(filepath.Join(dir, "*"+journalExt))
+	names, err := filesOf(dir, journalExt)
 	if err != nil || broken.UnrestoredJournals {
 		return err
 	}
@@ -220,7 +220,7 @@ func ended(err error) error {
 
 // removeJournals deletes the journals, for good before Badger makes another log file.
 func removeJournals(dir string) error {
-	names, err := filepath.Glob(filepath.Join(dir, "*"+journalExt))
+	names, err := filesOf(dir, journalExt)
 	if err != nil || len(names) == 0 {
 		return err
 	}

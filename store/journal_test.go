@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/percolator-go/percolator/store"
@@ -225,5 +226,35 @@ func TestForeignJournals(t *testing.T) {
 				t.Errorf("%v are left", left)
 			}
 		})
+	}
+}
+
+// TestLogFileNames: a store that has gone through more log files than have five digits finds them, and so does one whose path
+// has what patterns are made of.
+func TestLogFileNames(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), `odd [a-z] \*?`)
+	for n := range uint64(2) {
+		s := journaled(t, dir)
+		commit(t, s, round(n+1, 20))
+		_, active := store.Journals(s)
+		lost := copyStore(t, dir, losePages(rand.New(rand.NewPCG(8, n)), 0))
+		if got := roundOf(t, lost); got != n+1 {
+			t.Errorf("round %d is there, want %d", got, n+1)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(active); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"00007.mem", "99999.mem", "100000.mem", "1.sst"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := store.LogFiles(dir)
+	if slices.Sort(got); err != nil || !slices.Equal(got, []int{7, 99999, 100000}) {
+		t.Errorf("%v, %v", got, err)
 	}
 }

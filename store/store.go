@@ -85,7 +85,7 @@ func (s *Store) openDatabases() (err error) {
 	s.log = s.state
 	if s.opts.SeparateLog {
 		if s.log, err = s.openDatabase(logDir); err != nil {
-			return errors.Join(err, s.state.db.Close())
+			return errors.Join(err, s.state.db.Close(), s.state.durable.close())
 		}
 	}
 	s.lookAtSpace()

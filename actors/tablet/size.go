@@ -44,7 +44,7 @@ const (
 	remeasurePart  = 8
 	remeasureLeast = 1 << 20
 	// doubtPart: it is repeated if more than this part of it may have been counted twice or not at all.
-	doubtPart = 64
+	doubtPart = 32
 )
 
 // countBytes takes an effect into account that is about to be applied, the same on every replica.
@@ -141,6 +141,7 @@ func (t *Tablet) onWeighed(m *weighed) {
 	s.half, s.halved = half, true
 	s.again = r.doubt+uint64(max(s.grown-r.began, r.began-s.grown)) > total/doubtPart
 	if !t.leading || t.failed != nil || t.exclusive != nil {
+		s.again = true
 		return
 	}
 	p := t.newProposal()

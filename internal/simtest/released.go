@@ -60,7 +60,7 @@ func (c *Cluster) released(ctx context.Context) error {
 	return nil
 }
 
-// meetLocks resolves the locks of all tables that are expired, as readers would.
+// meetLocks resolves the expired locks of the tables that nobody observes, as readers would.
 func (c *Cluster) meetLocks(ctx context.Context) error {
 	_, db := c.Client(0)
 	client := db.Client()
@@ -68,7 +68,18 @@ func (c *Cluster) meetLocks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	catalogue, err := client.Catalogue(ctx)
+	if err != nil {
+		return err
+	}
+	observed := map[uint32]bool{}
+	for _, o := range catalogue.GetObservers() {
+		observed[o.Table] = true
+	}
 	for _, t := range tables {
+		if observed[t.Id] {
+			continue // those that walk them are what is looked at
+		}
 		for e, err := range client.WalkColumn(ctx, mvcc.GroupLock, mvcc.TableID(t.Id), "") {
 			if err != nil {
 				return err
