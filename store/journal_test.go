@@ -232,7 +232,7 @@ func TestForeignJournals(t *testing.T) {
 // TestLogFileNames: a store that has gone through more log files than have five digits finds them, and so does one whose path
 // has what patterns are made of.
 func TestLogFileNames(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), `odd [a-z] \*?`)
+	dir := filepath.Join(t.TempDir(), "odd [a-z] *?")
 	for n := range uint64(2) {
 		s := journaled(t, dir)
 		commit(t, s, round(n+1, 20))
