@@ -65,9 +65,6 @@ func Journals(s *Store) (all []string, active string) {
 	return all, s.state.durable.journal.file.Name()
 }
 
-// LogFileName is the active log file's.
-func LogFileName(s *Store) string { return logFileName(s.state.durable.dir, s.state.durable.fid) }
-
 // CountPrefix counts the keys with a prefix.
 func CountPrefix(s *Snap, prefix string) (n int) {
 	s.walk(walkOptions{prefix: []byte(prefix), keysOnly: true}, func(_, _ []byte, err error) bool {
