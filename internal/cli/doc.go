@@ -11,7 +11,7 @@
 //  5. A command that only looks changes nothing: history, why and the listings read what is stored and resolve no lock.
 //  6. What takes long can be ended at any moment, by kill -9 too, and goes on where it was when it is run again: its
 //     progress file never claims more than is durable (checkpoint.go), and no row is ever half written.
-//  7. What can't be undone wants to be meant (--yes), and says what it costs.
+//  7. What can't be undone wants to be meant (--yes, or its name typed at a terminal), and says what it costs.
 //
 // # Structure
 //

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 )
@@ -38,10 +37,8 @@ type tally struct {
 func (r *run) newMeter(name string, base tally, quiet bool) *meter {
 	m := &meter{w: r.Stderr, name: name, quiet: quiet, every: meterLog, base: base, start: time.Now()}
 	// A file or a pipe gets few lines, each of its own: it is read later, by somebody who looks for what went wrong.
-	if f, ok := r.Stderr.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			m.terminal, m.every = true, meterTerminal
-		}
+	if isTerminal(r.Stderr) {
+		m.terminal, m.every = true, meterTerminal
 	}
 	m.shown = m.start
 	return m

@@ -76,13 +76,14 @@ func (r *run) observerRetire() *cobra.Command {
 		Short: "Remove an observer and its notifications from the cluster",
 		Long: `Remove an observer from the cluster's catalogue, with all that waits for it. Its column is not observed any more; what
 its runs have written stays. A program that still registers it brings it back when it starts: retire it once no program
-does. --yes says that it is meant: what waited can't be had back but by a replay.`,
+does. --yes says that it is meant: what waited can't be had back but by a replay. At a terminal the command asks for the
+observer's name instead.`,
 		Example: r.example("observer retire count --yes"),
 		Args:    argsBetween(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Wrong usage, not a question: a prompt would hang scripts.
-			if !yes {
-				return usagef(cmd, "retiring %s drops its notifications: give --yes if that is meant; `observer pause` only stops it", printable(args[0]))
+			cost := fmt.Sprintf("retiring %s drops its notifications (`observer pause` only stops it)", printable(args[0]))
+			if err := r.confirm(cmd, yes, args[0], cost); err != nil {
+				return err
 			}
 			return r.control(cmd, &pb.ControlObserverRequest{Name: args[0], Retire: true}, "observer %s is retired")
 		},

@@ -40,15 +40,21 @@ func (r *run) tableCreate() *cobra.Command {
 	return r.withInput(r.withClient(cmd))
 }
 
-// tableDrop asks nothing: a prompt would hang scripts. --if-exists makes it idempotent.
+// tableDrop can't be undone, so it wants to be meant. --if-exists makes it idempotent.
 func (r *run) tableDrop() *cobra.Command {
-	var ifExists bool
+	var ifExists, yes bool
 	cmd := &cobra.Command{
-		Use:     "drop NAME",
-		Short:   "Drop a table and all it holds",
-		Example: r.example("table drop bank", "table drop bank --if-exists"),
+		Use:   "drop NAME --yes",
+		Short: "Drop a table and all it holds",
+		Long: `Drop a table with all its rows and their history; there is no way back but a backup. --yes says that it is meant. At a
+terminal it may be left out: the command then asks for the table's name once more.`,
+		Example: r.example("table drop bank --yes", "table drop bank --if-exists --yes"),
 		Args:    argsBetween(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			cost := fmt.Sprintf("dropping table %s removes all its rows for good", printable(args[0]))
+			if err := r.confirm(cmd, yes, args[0], cost); err != nil {
+				return err
+			}
 			return r.talk(cmd, func(ctx context.Context, s *session) error {
 				err := s.db.DropTable(ctx, args[0])
 				if ifExists && errors.Is(err, percolator.ErrNoTable) {
@@ -62,6 +68,7 @@ func (r *run) tableDrop() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&ifExists, "if-exists", false, "a missing table is no failure")
+	cmd.Flags().BoolVar(&yes, "yes", false, "it is meant")
 	return r.withClient(cmd)
 }
 
