@@ -152,10 +152,22 @@ func (q *question) here() {
 			q.elsewhere(q.o.carrier.self, away.Leader, r.Err)
 			return
 		}
-		q.answered(q.o.carrier.self, r.Value, r.Err)
+		q.answered(q.o.carrier.self, r.Value, overloadedOracle(r.Err))
 	})
 	if err != nil {
-		q.then(0, 0, fmt.Errorf("oracle: %w", err))
+		q.then(0, 0, fmt.Errorf("oracle: %w", overloadedOracle(err)))
+	}
+}
+
+// overloadedOracle is the refusal of an oracle that is asked for more than it can give out soon; any
+// other error stays as it is. Nothing was given out.
+func overloadedOracle(err error) error {
+	if !errors.Is(err, actorkit.ErrOverloaded) {
+		return err
+	}
+	return &txn.ServerError{
+		Code: pb.Error_CODE_OVERLOADED, RetryAfter: overloadedRetry,
+		Message: "more timestamps are asked for than there are: come again",
 	}
 }
 
@@ -176,6 +188,8 @@ func (q *question) there(node uint64) {
 			q.elsewhere(node, 0, err)
 		case e.GetCode() == pb.Error_CODE_NOT_LEADER:
 			q.elsewhere(node, e.GetLeaderNode(), &NotLeader{e.GetLeaderNode()})
+		case e.GetCode() == pb.Error_CODE_OVERLOADED:
+			q.answered(node, nil, overloadedOracle(actorkit.ErrOverloaded))
 		case e != nil:
 			q.answered(node, nil, &txn.ServerError{Code: e.Code, Message: e.Message})
 		default:

@@ -200,6 +200,8 @@ func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest, 
 		switch {
 		case errors.As(r.Err, &elsewhere):
 			away(elsewhere.Leader)
+		case errors.Is(r.Err, actorkit.ErrOverloaded):
+			reply(refused(pb.Error_CODE_OVERLOADED, "oracle: %v", r.Err))
 		case r.Err != nil:
 			reply(refused(pb.Error_CODE_UNAVAILABLE, "oracle: %v", r.Err))
 		default:

@@ -11,6 +11,8 @@
 //  4. Time never goes back: physical time is max(mark, wall clock at take-over) plus monotonic time since.
 //  5. Where there are several voters nothing is given out, and no mark raised, in a term before Config.Judge has let this
 //     node's clock in. The mark itself says nothing about clocks: it may be ahead because of another's.
+//  6. A timestamp is at most maxLead ahead of physical time, whatever is asked for: callers wait for the
+//     clock, in the order in which they came, for at most what maxWaiting allows, and then are refused.
 //
 // A crash loses what is left below the mark: timestamps jump forward to it.
 //

@@ -43,6 +43,15 @@ func (e *markTooLow) Error() string {
 	return fmt.Sprintf("oracle: the mark must be raised to %d", e.raiseTo)
 }
 
+// tooFarAhead: the timestamps would be more than maxLead ahead of physical time; room is how many
+// would not be.
+type tooFarAhead struct{ room mvcc.Timestamp }
+
+// Error implements error.
+func (e *tooFarAhead) Error() string {
+	return fmt.Sprintf("oracle: only %d timestamps can be had until physical time goes on", e.room)
+}
+
 // take gives out total timestamps first, first+1, … on a confirmation of leadership in the term, with that mark.
 func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Timestamp, err error) {
 	switch {
@@ -56,6 +65,9 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 	m.mark = max(m.mark, mark)
 	first = max(m.last+1, m.physical())
 	end := first + total
+	if limit := m.physical() + mvcc.TimestampAt(maxLead.Milliseconds()); end > limit && !broken.UnboundedLead {
+		return 0, &tooFarAhead{limit - min(first, limit)}
+	}
 	if end > m.mark {
 		return 0, &markTooLow{end + m.lead()}
 	}

@@ -21,8 +21,8 @@ type Port = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 // Call is one request in its envelope.
 type Call = actorkit.Call[*pb.TimestampsRequest, *pb.TimestampsResponse]
 
-// MaxCount is the most timestamps one request gets.
-const MaxCount = 1 << 16
+// MaxCount is the most timestamps one request gets: a 16th of a millisecond's.
+const MaxCount = 1 << 14
 
 // Meta is the meta tablet as the oracle needs it. The function must not block; then is called once, on any goroutine.
 type Meta interface {
@@ -148,8 +148,10 @@ type receiver struct {
 	self   *actor.PID
 	root   *actor.RootContext
 	closed *closed // the batch under way; nil: none is
+	rest   []*Call // of an earlier batch, which was too large: the first of the next
 
-	judged uint64 // the last term whose timestamps may follow this node's clock
+	waiting uint64 // timestamps asked for and not answered
+	judged  uint64 // the last term whose timestamps may follow this node's clock
 }
 
 // closed is a batch that takes no more calls. Answers of the meta tablet and of the judge name the one that they were asked
@@ -211,14 +213,17 @@ func (r *receiver) dispatch(c actor.Context) {
 		r.confirm(nil, m.to)
 	case resume:
 		r.next()
+	case retry:
+		r.onRetry(m)
 	case *actor.Started:
 		r.self, r.root = c.Self(), c.ActorSystem().Root
 	case *actor.Stopping:
 		stop := func(call *Call) { call.Fail(actorkit.ErrStopped) }
 		r.answer(stop)
-		for _, call := range r.batch.Take() {
+		for _, call := range append(r.rest, r.batch.Take()...) {
 			stop(call)
 		}
+		r.rest = nil
 	}
 }
 
@@ -227,6 +232,11 @@ func (r *receiver) onCall(c actor.Context, call *Call) {
 		call.Fail(fmt.Errorf("oracle: a request for %d timestamps; 1 to %d can be had", n, MaxCount))
 		return
 	}
+	if r.waiting+uint64(call.Req.GetCount()) > maxWaiting {
+		call.Fail(actorkit.ErrOverloaded)
+		return
+	}
+	r.waiting += uint64(call.Req.GetCount())
 	if r.batch.Add(c, call, 8) {
 		r.next()
 	}
@@ -234,10 +244,18 @@ func (r *receiver) onCall(c actor.Context, call *Call) {
 
 // next closes the batch and confirms leadership for it.
 func (r *receiver) next() {
-	if r.closed != nil || r.batch.Len() == 0 {
+	if r.closed != nil || len(r.rest)+r.batch.Len() == 0 {
 		return
 	}
-	r.closed = &closed{r.batch.Take()}
+	if r.closed = (&closed{r.rest}); len(r.rest) == 0 {
+		r.closed.calls = r.batch.Take()
+	}
+	r.rest = nil
+	r.ask()
+}
+
+// ask confirms leadership for the batch under way.
+func (r *receiver) ask() {
 	if term, mark, ok := r.meta.Confirmed(); ok {
 		r.onConfirmed(&confirmed{of: r.closed, term: term, mark: mark, alone: true})
 		return
@@ -308,7 +326,15 @@ func (r *receiver) serve(m *confirmed) {
 	}
 	first, raiseTo, err := r.take(m, total)
 	var low *markTooLow
+	var ahead *tooFarAhead
 	switch {
+	case errors.As(err, &ahead):
+		if r.shorten(ahead.room) {
+			r.serve(m)
+		} else {
+			r.awaitClock()
+		}
+		return
 	case errors.As(err, &low):
 		r.confirm(r.closed, low.raiseTo)
 		return
@@ -356,6 +382,7 @@ func (r *receiver) answer(answer func(*Call)) {
 		return
 	}
 	for _, call := range of.calls {
+		r.waiting -= uint64(call.Req.GetCount())
 		answer(call)
 	}
 }

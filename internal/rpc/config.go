@@ -28,7 +28,9 @@ const (
 	connectionWindow = 4 << 20
 	maxHeaders       = 16 << 10 // of one call
 	maxLocate        = 1024
-	maxTimestamps    = 1 << 16
+	// maxTimestamps is the most timestamps one request gets: a 64th of a millisecond's. A connection
+	// has at most callsEach requests under way, and so asks for at most those of two milliseconds.
+	maxTimestamps = 1 << 12
 )
 
 // Times of connections: how long connecting and pinging may take.

@@ -14,7 +14,7 @@ const (
 	// timestampAttempt is how long one request to the oracle may take before the next is sent.
 	timestampAttempt = 2 * time.Second
 	// maxTimestampBatch is the most timestamps in one request, maxTimestampQueue the most callers that wait.
-	maxTimestampBatch = 1 << 14
+	maxTimestampBatch = 1 << 12
 	maxTimestampQueue = 1 << 16
 )
 
