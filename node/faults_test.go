@@ -105,17 +105,14 @@ func (o observed) await(t *testing.T) string {
 	}
 }
 
-// TestSecondaryOfDeadCoordinator: a coordinator dies after the primary's commit. The observer of the secondary runs
-// within seconds, and nobody has read the cell: the sweep finds its lock.
-func TestSecondaryOfDeadCoordinator(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	o := watch()
-	n := open(t, "", func(c *node.Config) { c.Observers = o.register })
-	if err := workload.Prepare(ctx, n.DB(), 2); err != nil {
+// leaveSecondary does what a coordinator does that dies after it has committed its primary: the secondary, a cell of the
+// watched column in row "row", stays locked.
+func leaveSecondary(ctx context.Context, t *testing.T, db *percolator.DB) {
+	t.Helper()
+	if err := workload.Prepare(ctx, db, 2); err != nil {
 		t.Fatal(err)
 	}
-	client := n.DB().Client()
+	client := db.Client()
 	tables, err := client.Tables(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -151,8 +148,48 @@ func TestSecondaryOfDeadCoordinator(t *testing.T) {
 	must(primary, &pb.TabletRequest{Op: &pb.TabletRequest_Commit{Commit: &pb.CommitRequest{
 		StartTs: uint64(start), CommitTs: uint64(commit), Cells: []*pb.Cell{wire.CellPB(primary)},
 	}}})
+}
+
+// TestSecondaryOfDeadCoordinator: a coordinator dies after the primary's commit. The observer of the secondary runs
+// within seconds, and nobody has read the cell: the sweep finds its lock.
+func TestSecondaryOfDeadCoordinator(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	o := watch()
+	n := open(t, "", func(c *node.Config) { c.Observers = o.register })
+	leaveSecondary(ctx, t, n.DB())
 	if row := o.await(t); row != "row" {
 		t.Errorf("the observer ran for %q", row)
+	}
+}
+
+// TestSweptWithoutItsObserver: as above, but the node that leads the secondary's tablet does not run the observer: its
+// program does not link it, or it has no workers. It sweeps the lock all the same, and the other node runs the observer.
+func TestSweptWithoutItsObserver(t *testing.T) {
+	for name, linked := range map[string]bool{"not linked": false, "no workers": true} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			o := watch()
+			r := newRig(t, 2, func(i int, c *node.Config) {
+				c.Placement.Off = true // node 0 leads every tablet
+				if i == 1 || linked {
+					c.Observers = o.register
+				}
+				if i == 0 {
+					c.ObserverWorkers = 0
+				}
+			})
+			leaveSecondary(ctx, t, r.nodes[0].DB())
+			select {
+			case row := <-o.rows:
+				if row != "row" {
+					t.Errorf("the observer ran for %q", row)
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatal("UNSWEPT: the change's lock is still there after 30 s")
+			}
+		})
 	}
 }
 

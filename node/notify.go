@@ -99,8 +99,8 @@ func (n *Node) startScanners(x *notifications) error {
 		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher, Places: places{n.router},
 		Owner:  ownerOf(n.identity.NodeID, n.identity.Incarnation),
 		Walker: scanner.NewWalker(n.client.Transport()), Resolver: n.client,
-		Survey: n.survey,
-		Hints:  hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
+		Survey: n.survey, Observed: n.board.Observed,
+		Hints: hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
 		// After some quick restarts the oracle is far ahead of the clock: by the clock, what a crash has left would look
 		// too young to be touched for as long.

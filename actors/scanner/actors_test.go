@@ -226,6 +226,39 @@ func TestSweeper(t *testing.T) {
 	}
 }
 
+// TestSweepsWhatOthersObserve: a column is swept whose observer runs in other processes, by what the tablet says is observed.
+func TestSweepsWhatOthersObserve(t *testing.T) {
+	now := time.UnixMilli(1_000_000)
+	w := &lockWorld{entries: map[mvcc.Group][]*pb.WalkEntry{}}
+	w.tablets = newWorld(0).tablets
+	for _, g := range []mvcc.Group{mvcc.GroupLock, mvcc.GroupIntent} {
+		w.entries[g] = []*pb.WalkEntry{{
+			Cell: wire.CellPB(cell("a")), Ts: 1, Lock: wire.LockPB(mvcc.Lock{StartTS: 1, Primary: cell("p")}),
+		}}
+	}
+	w.entries[mvcc.GroupIntent][0].Ts = 2
+	w.entries[mvcc.GroupIntent][0].Intent = wire.IntentPB(&mvcc.Intent{Primary: cell("p")})
+	asked := make(chan bool, 2)
+	cfg := Config{
+		Observed: func(uint64) []notify.Target { return []notify.Target{{Table: 16, Column: column, Weak: true}} },
+		Scanners: -1, Dispatcher: w, Places: w, Walker: w, Now: func() time.Time { return now },
+		Resolver: resolverFunc(func(l mvcc.LockInfo) (bool, error) {
+			asked <- l.Intent
+			return false, nil
+		}),
+	}.withDefaults()
+	spawn(t, cfg)
+	found := map[bool]bool{}
+	eventually(t, "the lock and the intent are asked about", func() bool {
+		select {
+		case intent := <-asked:
+			found[intent] = true
+		default:
+		}
+		return len(found) == 2
+	})
+}
+
 // askedLock is what the sweeper has asked about.
 type askedLock struct {
 	cell    mvcc.Cell
@@ -238,7 +271,7 @@ type askedLock struct {
 func TestNothingObserved(t *testing.T) {
 	w := newWorld(0)
 	cfg := w.config()
-	cfg.Targets, cfg.LockTables = nil, nil
+	cfg.Targets = nil
 	s := spawn(t, cfg)
 	if len(s.pids) != 1 { // the hinter waits for messages
 		t.Errorf("%d actors", len(s.pids))

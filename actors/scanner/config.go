@@ -92,8 +92,10 @@ type Config struct {
 	// maxRechecks such requests a second. Each node that looks for a column does its share, and is through with all tablets
 	// after as many times as long as there are such nodes. The sweeper takes sweepRechecks times as long for those of its node.
 	Recheck time.Duration
-	// LockTables are tables to sweep besides those of the targets.
-	LockTables []mvcc.TableID
+	// Observed lists the columns of a tablet led on this node that any observer of the cluster watches, by the catalogue
+	// that the tablet itself goes by: the sweeper looks after them whether or not this process runs those observers. It
+	// must not block, and the list is not changed. nil: the sweeper looks after the targets' columns only.
+	Observed func(tablet uint64) []notify.Target
 
 	Hints     Hints
 	HintQueue int // most cells that wait to be passed on; beyond it hints are dropped

@@ -5,8 +5,9 @@
 //   - N scanners: each picks a random tablet and a random key in it and walks the notify group from there, around the
 //     tablet and on to the next ones. They are the safety net for lost hints, and the way idle nodes take work from busy
 //     ones;
-//   - one sweeper: it walks the lock and intent groups and has what is left over resolved, so that a crash after a
-//     primary's commit cannot leave an observed secondary asleep.
+//   - one sweeper: it walks the lock and intent groups of the tablets that the node leads and has what is left over
+//     resolved, so that a crash after a primary's commit cannot leave an observed secondary asleep. It looks after every
+//     column that the tablets' catalogue says is observed, also where this process runs none of the observers.
 //
 // Invariants:
 //  1. Every dirty cell whose observer is registered here is found again and again until it is cleared or parked: a walk

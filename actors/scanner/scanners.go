@@ -91,8 +91,8 @@ func (s *Scanners) spawn(ctx context.Context) error {
 		batch: actorkit.NewBatcher[*hint](actorkit.BatchConfig{}), waiting: &s.waiting, stats: &s.stats, end: &s.end,
 	})
 	names := []string{"hinter"}
-	// Where nothing is observed there is nothing to look for: no timer wakes the node up.
-	if s.cfg.Resolver != nil && len(s.cfg.Targets)+len(s.cfg.LockTables) > 0 {
+	// Where nothing can be observed there is nothing to look for: no timer wakes the node up.
+	if s.cfg.Resolver != nil && (len(s.cfg.Targets) > 0 || s.cfg.Observed != nil) {
 		actors = append(actors, newTurning(ctx, newSweeper(s.cfg, &s.stats), &s.end))
 		names = append(names, "sweeper")
 	}

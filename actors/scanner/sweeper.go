@@ -8,7 +8,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -35,6 +37,7 @@ type sweeper struct {
 	// What there is by the survey's word of a version; 0: of none.
 	version     uint64
 	local, open []*pb.TabletDescriptor
+	walks       int // places that one of local may have
 }
 
 func newSweeper(cfg Config, stats *counters) *sweeper {
@@ -86,15 +89,16 @@ func (w *sweeper) choose(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 		if err != nil || w.cfg.Survey == nil {
 			return local, err
 		}
-		w.version, w.local, w.open = version, local, nil
+		w.version, w.local, w.open, w.walks = version, local, nil, 1
 		for _, d := range local {
+			w.walks = max(w.walks, 1+len(w.observed(d.GetTabletId())))
 			if !w.cfg.Survey.Settled(d.GetTabletId()) {
 				w.open = append(w.open, d)
 			}
 		}
 	}
 	out := slices.Clip(w.open)
-	first, count := w.again.take(w.cfg.Now(), len(w.local), 1, 1+len(w.cfg.Targets))
+	first, count := w.again.take(w.cfg.Now(), len(w.local), 1, w.walks)
 	for i := range count {
 		if d := w.local[(first+i)%len(w.local)]; w.cfg.Survey.Settled(d.GetTabletId()) {
 			out = append(out, d)
@@ -113,10 +117,7 @@ func (w *sweeper) places(tablets []*pb.TabletDescriptor) []swept {
 				out = append(out, swept{tablet: d, group: mvcc.GroupLock, table: id})
 			}
 		}
-		for _, id := range w.cfg.LockTables {
-			add(id)
-		}
-		for _, t := range w.cfg.Targets {
+		for _, t := range w.observed(d.GetTabletId()) {
 			add(t.Table)
 			if t.Weak && tables[t.Table] {
 				out = append(out, swept{tablet: d, group: mvcc.GroupIntent, table: t.Table, column: t.Column})
@@ -124,6 +125,15 @@ func (w *sweeper) places(tablets []*pb.TabletDescriptor) []swept {
 		}
 	}
 	return out
+}
+
+// observed lists the columns to look after in a tablet: not only those whose observers this process runs, for a change
+// that stays locked is seen by nobody until it is swept, whoever would run its observer.
+func (w *sweeper) observed(tablet uint64) []notify.Target {
+	if w.cfg.Observed == nil || broken.SweepOwnTargets {
+		return w.cfg.Targets
+	}
+	return w.cfg.Observed(tablet)
 }
 
 // place walks one place to its end, or until the requests are used up, and reports whether it resolved anything.

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -21,7 +22,10 @@ type Board struct {
 }
 
 // notice is one replica's. What has not been put up is taken to be there: zero says nothing.
-type notice struct{ is atomic.Uint32 }
+type notice struct {
+	is       atomic.Uint32
+	observed atomic.Pointer[[]notify.Target] // the list does not change
+}
 
 // What a notice says: that the replica leads and that none of its tablet's observed columns has a notification which is not
 // parked; that it leads and that there is neither a lock, but for reservations, nor a weak intent.
@@ -68,6 +72,19 @@ func (b *Board) IsClean(tablet uint64) bool { return b.says(tablet, isClean) }
 
 // IsSettled reports whether the tablet is led here and holds nothing of a transaction that has not ended.
 func (b *Board) IsSettled(tablet uint64) bool { return b.says(tablet, isSettled) }
+
+// Observed lists the tablet's columns that observers watch, wherever these run, by the catalogue that its replica here goes
+// by. The caller does not change the list.
+func (b *Board) Observed(tablet uint64) []notify.Target {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if n := b.notices[tablet]; n != nil {
+		if observed := n.observed.Load(); observed != nil {
+			return *observed
+		}
+	}
+	return nil
+}
 
 func (b *Board) says(tablet uint64, what uint32) bool {
 	b.mu.RLock()
@@ -119,6 +136,10 @@ func (t *Tablet) putUp() {
 	if p.notice == nil || !p.stale && p.leading == t.leading && p.locked == locked && p.index == t.notify && p.catalogue == t.catalogue {
 		return
 	}
+	if p.catalogue != t.catalogue {
+		observed := t.observedTargets()
+		p.notice.observed.Store(&observed)
+	}
 	p.stale, p.leading, p.locked, p.index, p.catalogue = false, t.leading, locked, t.notify, t.catalogue
 	var is uint32
 	if t.leading {
@@ -131,6 +152,17 @@ func (t *Tablet) putUp() {
 		}
 	}
 	t.cfg.Board.put(p.notice, is)
+}
+
+// observedTargets lists the observed columns of the tablet's tables, without those of retired observers.
+func (t *Tablet) observedTargets() []notify.Target {
+	var out []notify.Target
+	for key, kind := range t.catalogue.columns {
+		if t.ranges(key.table) {
+			out = append(out, notify.Target{Table: key.table, Column: key.column, Weak: kind == mvcc.ObservedWeak})
+		}
+	}
+	return out
 }
 
 // holds reports whether an observed column may have a notification that is not parked, or a weak intent. It reads nothing:
