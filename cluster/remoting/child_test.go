@@ -34,6 +34,8 @@ type childConfig struct {
 	Node, Incarnation uint64
 	Listen, Certs     string
 	MaxConnections    int
+	// Late has the node listen and take nothing until it is told "receive".
+	Late bool
 }
 
 func TestMain(m *testing.M) {
@@ -88,9 +90,14 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	lines := bufio.NewScanner(in)
+	if cfg.Late {
+		fmt.Fprintln(out, link.Addr())
+		lines.Scan()
+	}
 	p := peer.New(link, peer.Self{ClusterID: "c", NodeID: cfg.Node, Incarnation: cfg.Incarnation}, answers{}, peer.Config{})
 	fmt.Fprintln(out, link.Addr())
-	for lines := bufio.NewScanner(in); lines.Scan(); {
+	for lines.Scan() {
 		var command string
 		var a, b uint64
 		var addr string

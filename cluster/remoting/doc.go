@@ -13,6 +13,7 @@
 //  4. A connection that has ended, failed, or leads to an address that the node has left, delays nothing on its successor:
 //     each has a name of its own in the library.
 //  5. No other actor can be reached: the node's own are in another system.
+//  6. No stream begins before batches can be taken: one that another node counts as on its way is not lost to a start.
 //
 // What a certificate does not say is which node its holder is: one node can pretend to be another (docs/adr/0014).
 // Called by: node. A crash ends the connections; the other side hears of it at once, or by keepalive, or by gossip.

@@ -30,9 +30,10 @@ const (
 
 // guard stands between the network and the library. It refuses all that the library would not survive or should not do.
 type guard struct {
-	counts *counts
-	depth  *depth
-	logger *slog.Logger
+	counts   *counts
+	depth    *depth
+	receives <-chan struct{} // closed when batches can be taken
+	logger   *slog.Logger
 }
 
 func (l *Link) serverOptions() []grpc.ServerOption {
@@ -56,6 +57,14 @@ func (g *guard) unary(ctx context.Context, _ any, info *grpc.UnaryServerInfo, _ 
 func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	if info.FullMethod != remote.Remoting_Receive_FullMethodName {
 		return g.refuse(s.Context(), codes.PermissionDenied, "call of %s", info.FullMethod)
+	}
+	// The library registers an actor's name before its mailbox can be sent to: a batch in that moment would panic with the
+	// mailbox marked as running, and nothing would ever be taken from it again. And a batch that comes before anybody takes
+	// it would be lost although its sender has been told that it is on its way.
+	select {
+	case <-g.receives:
+	case <-s.Context().Done(): // the sender waits for connectTimeout, and tries again
+		return s.Context().Err()
 	}
 	defer func() {
 		if r := recover(); r != nil {

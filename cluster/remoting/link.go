@@ -50,6 +50,8 @@ type Link struct {
 	depth  *depth // of the receiving actor's mailbox
 	counts counts
 
+	receives chan struct{} // closed by the first Receive
+
 	mu        sync.Mutex
 	receive   func(*wire.PeerBatch)
 	lost      func(node uint64)
@@ -72,7 +74,8 @@ type target struct {
 // receiver is the name of the one actor that others may send to.
 const receiver = "peers"
 
-// Open listens for other nodes. Connections to them are made when there is something to send.
+// Open listens for other nodes, whose streams begin once Receive has been called. Connections to them are made when
+// there is something to send.
 func Open(cfg Config) (*Link, error) {
 	if cfg.MaxConnections <= 0 {
 		cfg.MaxConnections = 1024
@@ -88,8 +91,11 @@ func Open(cfg Config) (*Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("remoting: %q is no port", portText)
 	}
-	l := &Link{cfg: cfg, nodes: make(map[uint64]*target), endpoints: make(map[string]*endpoint), depth: newDepth()}
-	l.guard = &guard{counts: &l.counts, depth: l.depth, logger: cfg.Logger}
+	l := &Link{
+		cfg: cfg, nodes: make(map[uint64]*target), endpoints: make(map[string]*endpoint), depth: newDepth(),
+		receives: make(chan struct{}),
+	}
+	l.guard = &guard{counts: &l.counts, depth: l.depth, receives: l.receives, logger: cfg.Logger}
 	// What the library has to say is said here, in our words.
 	silent := slog.New(slog.DiscardHandler)
 	l.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return silent }))
@@ -136,9 +142,6 @@ func (l *Link) take(c actor.Context) {
 	}
 	l.mu.Unlock()
 	l.counts.received.Add(1)
-	if receive == nil {
-		return
-	}
 	defer func() {
 		if r := recover(); r != nil { // the actor would be restarted, but ten times only
 			l.counts.panics.Add(1)
@@ -148,10 +151,13 @@ func (l *Link) take(c actor.Context) {
 	receive(b)
 }
 
-// Receive implements peer.Link.
+// Receive implements peer.Link. Other nodes' streams wait until it is called for the first time.
 func (l *Link) Receive(fn func(*wire.PeerBatch)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.receive == nil {
+		close(l.receives)
+	}
 	l.receive = fn
 }
 

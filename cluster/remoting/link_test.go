@@ -103,6 +103,25 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
+// What is sent to a node that listens and does not take batches yet is said to be not sent, and never lost; the node is
+// asked as soon as it takes them.
+func TestNothingIsLostToAStart(t *testing.T) {
+	a := start(t, childConfig{Node: 1, Incarnation: 1})
+	b := start(t, childConfig{Node: 2, Incarnation: 1, Late: true})
+	a.knows(2, b.addr)
+	for range 3 {
+		if got := a.tell("ask 2 1 1"); !strings.Contains(got, "request not sent") {
+			t.Fatalf("a question to a node that takes none yet: %s", got)
+		}
+	}
+	if got := b.tell("receive"); got != b.addr {
+		t.Fatalf("the node that starts: %s", got)
+	}
+	b.knows(1, a.addr)
+	a.asksAgain(2)
+	b.asks(1)
+}
+
 // What waits for a node that has been stopped fails when gossip declares it dead, and it is asked again when it goes on.
 func TestDownOfASilentNode(t *testing.T) {
 	a, b := pair(t, certstest.Folder(t, "elsewhere"))
