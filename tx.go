@@ -13,7 +13,12 @@ var (
 )
 
 // Tx is a transaction (§2.2): it reads the snapshot at its start timestamp and buffers its writes until commit.
-// It belongs to one goroutine at a time, except that reads may run concurrently with each other.
+//
+// Its methods may be used concurrently: functions that Transact and observers run may
+// share it among goroutines, which they must wait for before they return. Of two
+// concurrent writes to one cell either may be the last. A write after the end is dropped.
+// If that happens while the transaction is being committed, the commit fails with
+// ErrInvalid as long as it has not been sent; later a warning is logged.
 type Tx struct {
 	t       *txn.Txn
 	managed bool

@@ -30,6 +30,7 @@ type Client struct {
 	leases   leases
 	backlog  backlog
 	stats    counters
+	warned   atomic.Int64 // of a late write, last, in seconds since 1970
 
 	closed atomic.Bool
 	ctx    context.Context // ends with the client; for what goes on in the background
@@ -120,7 +121,7 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	if t.counted = c.stats.named(o.Name); t.counted != nil {
 		t.counted.begun.Add(1)
 	}
-	t.writes = t.room[:0]
+	t.writes = t.first[:0]
 	return t
 }
 

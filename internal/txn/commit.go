@@ -25,7 +25,7 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, notCommitted(err)
 	}
-	if err := t.resolveTables(ctx); err != nil {
+	if err := t.resolveRest(ctx); err != nil {
 		return 0, notCommitted(err)
 	}
 	ts, err := t.commit(ctx)
@@ -34,6 +34,7 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 		t.c.stats.failed(err)
 		return 0, notCommitted(err)
 	}
+	t.done()
 	return ts, nil
 }
 
@@ -46,7 +47,9 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		slices.SortFunc(t.notifies, compareCells)
 		t.notifies = slices.Compact(t.notifies)
 	}
-	switch {
+	switch err := t.overtaken(); {
+	case err != nil:
+		return 0, err
 	case len(t.writes) == 0 && len(t.notifies) == 0:
 		t.c.stats.readOnly.Add(1)
 		return t.start(ctx)

@@ -41,6 +41,11 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 			}
 			return 0, errManyTablets
 		}
+		if !sent {
+			if err := t.overtaken(); err != nil {
+				return 0, err
+			}
+		}
 		resp, v, err := c.try(ctx, d, msg.request(t, !sent))
 		sent = true
 		switch v {

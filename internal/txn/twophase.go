@@ -41,7 +41,7 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 	// Every lock is durable: only now may the commit timestamp be asked for (§2.3, invariant 2).
 	commitTS, err := p.c.oracle.get(ctx)
-	if err = cmp.Or(err, ctx.Err()); err != nil {
+	if err = cmp.Or(err, ctx.Err(), p.t.overtaken()); err != nil {
 		p.abandon(ctx)
 		return 0, err
 	}

@@ -1,0 +1,336 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// A transaction's buffered writes. Any number of goroutines may write to them and read
+// through them at once, under guard, until the transaction ends; from then on they belong
+// to Commit alone, which looks at them without guard.
+
+// errLateWrite is the failure of a commit that was overtaken by a write of the same
+// transaction.
+var errLateWrite = fmt.Errorf("%w: a goroutine wrote to the transaction during its commit: "+
+	"wait for all that write before the commit, or before the function returns", ErrInvalid)
+
+// cellCost is about the memory that a buffered cell takes besides its row, column and value.
+const cellCost = 192
+
+// pending is a buffered write.
+type pending struct {
+	cell  mvcc.Cell
+	kind  mvcc.Kind
+	value []byte
+}
+
+// unresolvedWrite is a write whose table is known by name only. Kind 0 is a notification.
+type unresolvedWrite struct {
+	key   Key
+	kind  mvcc.Kind
+	value []byte
+}
+
+// writeBuffer holds what a transaction has buffered.
+type writeBuffer struct {
+	guard     sync.Mutex
+	ended     bool  // by the first of Commit, Rollback and the end of Run's function
+	late      bool  // something was dropped for that
+	committed bool  // what was dropped is missing in what has committed
+	failed    error // the first failed read or impossible write: the transaction cannot commit
+
+	// writes are in the order of their first Set, one per cell; first holds the first
+	// few, so that a small transaction allocates nothing for them. index finds a cell's
+	// place in writes once they are many.
+	writes []pending
+	index  map[mvcc.Cell]int
+	// notifies may hold a cell several times until Commit.
+	notifies []mvcc.Cell
+	size     int // bytes buffered, about
+	limit    int // of size
+	// unresolved are writes to tables whose ids are not known yet, and all later ones, in
+	// order.
+	unresolved []unresolvedWrite
+	first      [2]pending
+}
+
+// Set buffers a write; the value is copied.
+func (t *Txn) Set(k Key, value []byte) {
+	if limit := t.c.cfg.Limits.Value; len(value) > limit {
+		t.refuse(&LimitError{Limit: "value", Size: len(value), Max: limit})
+		return
+	}
+	t.buffer(k, mvcc.KindPut, value)
+}
+
+// Delete buffers a deletion.
+func (t *Txn) Delete(k Key) { t.buffer(k, mvcc.KindDelete, nil) }
+
+// Notify makes the weak observer of the column run for the row, if the transaction commits.
+func (t *Txn) Notify(k Key) { t.buffer(k, 0, nil) }
+
+// SetCell buffers a write to a cell by its id, ack columns too: for the observer
+// framework. The value must not change any more.
+func (t *Txn) SetCell(cell mvcc.Cell, value []byte) {
+	t.guard.Lock()
+	defer t.guard.Unlock()
+	// The framework's own cells are within the limits, and their tables' ids come from
+	// the catalogue.
+	if !t.tooLate() {
+		t.put(cell, mvcc.KindPut, value)
+	}
+}
+
+// buffer takes in a write of any kind. It has no context, hence can't look a table up: an
+// id that is not in the cache is looked up when there is one.
+func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
+	if err := t.c.checkAddress(k.Row, k.Column); err != nil {
+		t.refuse(err)
+		return
+	}
+	t.guard.Lock()
+	defer t.guard.Unlock()
+	if t.tooLate() {
+		return
+	}
+	if t.size > t.limit { // failed already: not even a copy
+		return
+	}
+	if t.size += len(k.Row) + len(k.Column) + len(value) + cellCost; t.size > t.limit {
+		t.failWith(&LimitError{Limit: "transaction", Size: t.size, Max: t.limit})
+		// It will never commit: whoever goes on writing holds nothing by that.
+		t.writes, t.index, t.notifies, t.unresolved = nil, nil, nil, nil
+		return
+	}
+	if kind == mvcc.KindPut {
+		value = handOut(value)
+	}
+	// Once a write waits for its table all later ones queue up behind it: the last write
+	// of a cell must win.
+	id, known := t.c.tables.known(k.Table)
+	if !known || len(t.unresolved) > 0 {
+		t.unresolved = append(t.unresolved, unresolvedWrite{k, kind, value})
+		return
+	}
+	t.put(mvcc.Cell{Table: id, Row: k.Row, Column: k.Column}, kind, value)
+}
+
+// put buffers a write over what is buffered for the cell already.
+func (b *writeBuffer) put(cell mvcc.Cell, kind mvcc.Kind, value []byte) {
+	if kind == 0 {
+		b.notifies = append(b.notifies, cell)
+		return
+	}
+	if at := b.find(cell); at >= 0 {
+		b.writes[at].kind, b.writes[at].value = kind, value
+		return
+	}
+	b.writes = append(b.writes, pending{cell, kind, value})
+	if b.index != nil {
+		b.index[cell] = len(b.writes) - 1
+	} else if len(b.writes) > smallSet {
+		b.index = make(map[mvcc.Cell]int, 4*smallSet)
+		for i := range b.writes {
+			b.index[b.writes[i].cell] = i
+		}
+	}
+}
+
+// find is the place of the cell's buffered write; -1 if there is none. A linear search
+// beats a map for the few cells of most transactions, and costs no allocation.
+func (b *writeBuffer) find(cell mvcc.Cell) int {
+	if b.index != nil {
+		if i, ok := b.index[cell]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range b.writes {
+		if b.writes[i].cell == cell {
+			return i
+		}
+	}
+	return -1
+}
+
+// buffered is the cell's buffered write; ErrTxDone if the transaction has ended.
+func (b *writeBuffer) buffered(cell mvcc.Cell) (w pending, ok bool, err error) {
+	b.guard.Lock()
+	defer b.guard.Unlock()
+	if b.ended {
+		return w, false, ErrTxDone
+	}
+	if at := b.find(cell); at >= 0 {
+		return b.writes[at], true, nil
+	}
+	return w, false, nil
+}
+
+// bufferedIn is the sorted buffered writes of a scan's range and columns: copied, so that
+// the loop's body may write. Columns are sorted. Weak columns and acks are never scanned.
+// ErrTxDone if the transaction has ended.
+func (b *writeBuffer) bufferedIn(span mvcc.Span, columns []string) ([]pending, error) {
+	b.guard.Lock()
+	defer b.guard.Unlock()
+	if b.ended {
+		return nil, ErrTxDone
+	}
+	var found []pending
+	for _, w := range b.writes {
+		in := w.cell.Table == span.Table && span.Contains(w.cell.Row)
+		if !in || w.cell.Class != mvcc.ClassData {
+			continue
+		}
+		if _, asked := slices.BinarySearch(columns, w.cell.Column); asked || len(columns) == 0 {
+			found = append(found, w)
+		}
+	}
+	slices.SortFunc(found, func(a, b pending) int { return compareCells(a.cell, b.cell) })
+	return found, nil
+}
+
+// resolveTables looks up the tables of writes that wait for that, for a read, until there
+// are none or the transaction has ended.
+func (t *Txn) resolveTables(ctx context.Context) error {
+	for {
+		name, waits, err := t.unknownTable()
+		if err != nil || !waits {
+			return err
+		}
+		// Not under guard: writes, which have no deadline, must not wait for meta.
+		id, err := t.c.TableID(ctx, name)
+		if err != nil {
+			return err
+		}
+		t.guard.Lock()
+		if !t.ended {
+			t.resolve(name, id)
+		}
+		t.guard.Unlock()
+	}
+}
+
+// unknownTable is the table that the oldest unresolved write waits for; ErrTxDone if the
+// transaction has ended.
+func (b *writeBuffer) unknownTable() (name string, waits bool, err error) {
+	b.guard.Lock()
+	defer b.guard.Unlock()
+	switch {
+	case b.ended:
+		return "", false, ErrTxDone
+	case len(b.unresolved) == 0:
+		return "", false, nil
+	}
+	return b.unresolved[0].key.Table, true, nil
+}
+
+// resolve takes in the oldest unresolved writes as long as they are to the table.
+func (b *writeBuffer) resolve(name string, id mvcc.TableID) {
+	for len(b.unresolved) > 0 && b.unresolved[0].key.Table == name {
+		w := b.unresolved[0]
+		b.unresolved = b.unresolved[1:]
+		b.put(mvcc.Cell{Table: id, Row: w.key.Row, Column: w.key.Column}, w.kind, w.value)
+	}
+}
+
+// resolveRest is resolveTables for Commit, to which the buffer belongs by then.
+func (t *Txn) resolveRest(ctx context.Context) error {
+	for len(t.unresolved) > 0 {
+		name := t.unresolved[0].key.Table
+		id, err := t.c.TableID(ctx, name)
+		if err != nil {
+			return err
+		}
+		t.resolve(name, id)
+	}
+	return nil
+}
+
+// fail makes the transaction unable to commit (invariant 9 of design section 4).
+func (b *writeBuffer) fail(err error) {
+	b.guard.Lock()
+	defer b.guard.Unlock()
+	b.failWith(err)
+}
+
+// failWith is fail under guard. The first failure is the cause of what follows.
+func (b *writeBuffer) failWith(err error) {
+	if b.failed == nil && !b.ended {
+		b.failed = err
+	}
+}
+
+// failure is why the transaction cannot commit; nil if it can.
+func (b *writeBuffer) failure() error {
+	b.guard.Lock()
+	defer b.guard.Unlock()
+	return b.failed
+}
+
+// refuse fails the transaction for a write that cannot be.
+func (t *Txn) refuse(err error) {
+	t.guard.Lock()
+	defer t.guard.Unlock()
+	if !t.tooLate() {
+		t.failWith(err)
+	}
+}
+
+// over reports whether the transaction has ended.
+func (b *writeBuffer) over() bool {
+	b.guard.Lock()
+	defer b.guard.Unlock()
+	return b.ended
+}
+
+// tooLate reports whether the transaction has ended, and then takes note that a write was
+// dropped. The caller holds guard.
+//
+// A write has nobody to tell, but it must not be missing in a commit unnoticed. Until the
+// commit has been sent it fails for that (overtaken); from then on it is as if the write
+// had come after it, and the log says so.
+func (t *Txn) tooLate() bool {
+	if !t.ended {
+		return false
+	}
+	if t.committed && !t.late {
+		t.c.lateWrite()
+	}
+	t.late = true
+	return true
+}
+
+// overtaken is the failure of a commit that has not been sent if writes were dropped
+// meanwhile.
+func (t *Txn) overtaken() error {
+	t.guard.Lock()
+	defer t.guard.Unlock()
+	if t.late {
+		return errLateWrite
+	}
+	return nil
+}
+
+// lateWrite says in the log, not more often than once a second, that a write is missing
+// in what has committed.
+func (c *Client) lateWrite() {
+	now := time.Now().Unix()
+	if last := c.warned.Load(); last != now && c.warned.CompareAndSwap(last, now) {
+		c.cfg.Logger.Warn("a write was dropped: it came during or after its transaction's commit; " +
+			"wait for all that write before the commit, or before the function returns")
+	}
+}
+
+// done takes note that the transaction has committed.
+func (t *Txn) done() {
+	t.guard.Lock()
+	defer t.guard.Unlock()
+	if t.committed = true; t.late {
+		t.c.lateWrite()
+	}
+}
