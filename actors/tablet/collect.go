@@ -163,7 +163,7 @@ func (t *Tablet) onCollectStep() {
 		t.makeStep(p)
 	case p.survey && !p.place.Done():
 		p.asked = true
-		t.reader.submit(&surveyJob{tablet: t, pass: p, place: p.place, descriptor: t.descriptor, catalogue: t.appliedCatalogue})
+		t.background.submit(&surveyJob{tablet: t, pass: p, place: p.place, descriptor: t.descriptor, catalogue: t.appliedCatalogue})
 	default:
 		t.endPass(p)
 	}

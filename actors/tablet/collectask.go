@@ -104,10 +104,13 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 		}
 		return len(unsettled) < maxUnsettled
 	})
-	e.reader.submit(&confirmJob{
+	taken := e.background.trySubmit(&confirmJob{
 		tablet: e.Tablet, call: call, term: e.term, below: below, descriptor: e.descriptor,
 		settled: settled, unsettled: unsettled, answer: e.collectResponse(nil, false),
 	})
+	if !taken {
+		call.Reply(failure(pb.Error_CODE_OVERLOADED, "tablet %d has too many confirmations waiting; try again", e.id))
+	}
 }
 
 // confirmJob is the part of a confirmation that reads the disk.

@@ -25,10 +25,10 @@ func TestReadOvertakenBySafepoint(t *testing.T) {
 	r.do(2, onePhaseOf(r.take(1), put("a", "new")))
 	busy := &blockJob{gate: make(chan struct{})}
 	for range 2 {
-		r.readers.submit(busy)
+		r.readers.reads.lane().submit(busy)
 	}
 	read := r.start(2, getOf(at, "a"))
-	r.until(2, "the read waits for a worker", func(*pb.StatusResponse) bool { return len(r.readers.jobs) > 0 })
+	r.until(2, "the read waits for a worker", func(*pb.StatusResponse) bool { return r.readers.reads.waiting() > 0 })
 	safepoint := uint64(r.take(1))
 	r.do(2, collectOf(&pb.CollectRequest{Bound: safepoint}))
 	r.do(2, collectOf(&pb.CollectRequest{Safepoint: safepoint}))

@@ -27,6 +27,7 @@
 //     configuration counts in which others can be elected, the oracle's short cut (Alone) is withdrawn.
 //  10. A message of another replica is checked before Raft sees it: one that does not fit is counted and dropped.
 //  11. A group with nothing to do is not ticked and sends nothing (wake.go); a group of one replica never is.
+//  12. A turn never waits for a read worker: reads wait in the tablet (readqueue.go), within its port's QueueLimit.
 //
 // A crash loses nothing acknowledged: what was acknowledged is applied and synced. The lock table is loaded from the
 // store again; reservations vanish with the process, and their transactions were never proposed.

@@ -100,7 +100,7 @@ func (t *Tablet) loadNotifyColumn(key columnKey) (*notifyColumn, error) {
 		return c, err
 	}
 	*c = notifyColumn{uncounted: true}
-	t.reader.submit(&countJob{tablet: t, column: c, key: key, span: span, snap: snap})
+	t.background.submit(&countJob{tablet: t, column: c, key: key, span: span, snap: snap})
 	return c, nil
 }
 

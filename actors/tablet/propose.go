@@ -238,7 +238,7 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	waiting := [][]*Call{t.batch.Take(), t.held, callsOf(t.parked), callsOf(t.parkedReads), t.firstReads}
+	waiting := [][]*Call{t.batch.Take(), t.held, callsOf(t.parked), callsOf(t.parkedReads), t.firstReads, t.reads.calls}
 	for _, b := range t.pendingReads {
 		waiting = append(waiting, b.calls)
 	}
@@ -257,7 +257,7 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	t.held, t.firstReads = nil, nil
+	t.held, t.firstReads, t.reads.calls = nil, nil, nil
 	t.parked, t.parkedReads, t.pendingReads, t.exclusive, t.matched = nil, nil, nil, nil, 0
 	t.onePhase = map[mvcc.Timestamp]*onePhase{}
 	t.overlay, t.locks, t.notify = newOverlay(), newLockTable(), newNotifyIndex()

@@ -94,8 +94,7 @@ func (t *Tablet) dispatchReads() {
 	t.pendingReads = kept
 }
 
-// dispatch captures what the reads of a batch are answered from and gives them to the read workers. The order matters
-// (design section 5): the term, the epoch and the lock view first, then, on the worker, the Badger Txn.
+// dispatch lets the reads of a batch go to the read workers.
 func (t *Tablet) dispatch(b *readBatch) {
 	if b.epoch != t.descriptor.Epoch { // range and replicas have changed while the others were asked
 		b.calls = t.stillOurs(b.calls)
@@ -111,18 +110,8 @@ func (t *Tablet) dispatch(b *readBatch) {
 	if len(reads) == 0 {
 		return
 	}
-	c := capture{
-		tablet: t, term: t.term, epoch: t.descriptor.Epoch, descriptor: t.descriptor, catalogue: t.catalogue,
-		locks: t.locks.view(), bound: t.bound, safepoint: t.safepoint, notifies: t.counters.notifies,
-		notify: t.notifyViews(reads), snap: b.snap,
-	}
-	const chunk = 32
-	for jobs := (len(reads) + chunk - 1) / chunk; jobs > 0; jobs-- { // of equal size: the workers end together
-		n := (len(reads) + jobs - 1) / jobs
-		job := &readJob{capture: c, calls: reads[:n:n]}
-		reads = reads[n:]
-		t.reader.submit(job)
-	}
+	t.reads.add(reads, t.descriptor.Epoch, b.snap)
+	t.submitReads()
 }
 
 // capture is what reads are answered from, taken in one actor turn. All of it is immutable.

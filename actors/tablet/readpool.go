@@ -3,7 +3,9 @@ package tablet
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,11 +16,32 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// ReadPool is the node's read workers: they answer reads off the tablets' goroutines. All tablets share one pool.
+// ReadPool is the node's read workers: they answer reads off the tablets' goroutines, and do what
+// else tablets want to have read: surveys, confirmations, counts. All tablets share one pool, and
+// each has lanes of its own in it, so that one tablet's reads do not stand in front of another's.
+// Submitting never waits: a tablet has Raft's messages and its ticks to see to.
 type ReadPool struct {
-	jobs chan job
-	done sync.WaitGroup
+	reads, background *readWorkers
 }
+
+// readWorkers are goroutines that serve the lanes in turn, a job each.
+type readWorkers struct {
+	done sync.WaitGroup
+
+	mu     sync.Mutex
+	some   *sync.Cond  // a lane has jobs, or the end has come
+	lanes  []*readLane // those with jobs, in the order in which they are served
+	closed bool
+}
+
+// readLane is one tablet's queue for some workers.
+type readLane struct {
+	workers *readWorkers
+	jobs    []job // the workers' mu protects it
+}
+
+// maxLaneJobs is how many jobs a lane may hold for trySubmit to add one.
+const maxLaneJobs = 256
 
 // job is a piece of reading: it must not wait for a tablet.
 type job interface{ run() }
@@ -29,29 +52,89 @@ type readJob struct {
 	calls []*Call
 }
 
-// NewReadPool starts n workers; Close joins them.
+// NewReadPool starts n workers for reads and a few for what is in no hurry; Close joins them.
 func NewReadPool(n int) *ReadPool {
-	p := &ReadPool{jobs: make(chan job, 256)}
+	return &ReadPool{reads: newReadWorkers(n), background: newReadWorkers(max(n/4, 1))}
+}
+
+// Close ends the workers after the jobs that are there. No tablet may submit any more.
+func (p *ReadPool) Close() {
+	p.reads.close()
+	p.background.close()
+}
+
+func newReadWorkers(n int) *readWorkers {
+	w := &readWorkers{}
+	w.some = sync.NewCond(&w.mu)
 	for range n {
-		p.done.Go(func() {
-			for j := range p.jobs {
+		w.done.Go(func() {
+			for j := w.next(); j != nil; j = w.next() {
 				j.run()
 			}
 		})
 	}
-	return p
+	return w
 }
 
-// submit may wait for a free worker: workers never wait for a tablet.
-func (p *ReadPool) submit(j job) { p.jobs <- j }
+// lane returns a new, empty lane.
+func (w *readWorkers) lane() *readLane { return &readLane{workers: w} }
 
-// Close ends the workers after the jobs that are there. No tablet may submit any more.
-func (p *ReadPool) Close() {
-	close(p.jobs)
-	p.done.Wait()
+// submit queues a job. The caller bounds how many of its kind there are.
+func (l *readLane) submit(j job) { l.add(j, math.MaxInt) }
+
+// trySubmit is submit for jobs whose number nobody bounds. It reports whether the lane has taken
+// the job.
+func (l *readLane) trySubmit(j job) bool { return l.add(j, maxLaneJobs) }
+
+func (l *readLane) add(j job, most int) bool {
+	w := l.workers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(l.jobs) >= most {
+		return false
+	}
+	if l.jobs = append(l.jobs, j); len(l.jobs) == 1 {
+		w.lanes = append(w.lanes, l)
+	}
+	w.some.Signal()
+	return true
+}
+
+// next waits for a job; nil is the end.
+func (w *readWorkers) next() job {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.lanes) == 0 {
+		if w.closed {
+			return nil
+		}
+		w.some.Wait()
+	}
+	l := w.lanes[0]
+	w.lanes = slices.Delete(w.lanes, 0, 1)
+	j := l.jobs[0]
+	if l.jobs = slices.Delete(l.jobs, 0, 1); len(l.jobs) > 0 {
+		w.lanes = append(w.lanes, l)
+	}
+	return j
+}
+
+func (w *readWorkers) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.some.Broadcast()
+	w.mu.Unlock()
+	w.done.Wait()
 }
 
 func (j *readJob) run() {
+	defer j.tablet.reads.finished(j.tablet)
+	if j.tablet.servedTerm.Load() != j.term { // what waited for a worker since then is not read for nothing
+		for _, call := range j.calls {
+			call.Reply(j.lostLeadership())
+		}
+		return
+	}
 	snap := j.snap
 	if snap == nil {
 		snap = j.tablet.store.Snap()
@@ -82,7 +165,7 @@ func (j *readJob) run() {
 		case met.token != 0:
 			blocked = append(blocked, waiter{call, met})
 		case j.tablet.servedTerm.Load() != j.term:
-			call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership", j.tablet.id))
+			call.Reply(j.lostLeadership())
 		default:
 			call.Reply(wire.Capped(call.Req, response))
 		}
@@ -90,6 +173,10 @@ func (j *readJob) run() {
 	if len(blocked) > 0 {
 		j.tablet.root.Send(j.tablet.self, &blockedReads{waiters: blocked})
 	}
+}
+
+func (j *readJob) lostLeadership() *pb.TabletResponse {
+	return failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership", j.tablet.id)
 }
 
 // failed is the answer to a read that could not be evaluated.

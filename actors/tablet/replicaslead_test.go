@@ -43,7 +43,7 @@ func TestOldLeaderReadsNothing(t *testing.T) {
 	for range 3 { // until it has been through the reading, were it read
 		g.status(old, groupTablet)
 		done := make(chan struct{})
-		g.nodes[old].readers.submit(signal(done))
+		g.nodes[old].readers.reads.lane().submit(signal(done))
 		<-done
 	}
 	select {

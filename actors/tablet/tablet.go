@@ -51,13 +51,12 @@ type Host interface {
 
 // Tablet is one replica of a tablet. All fields are the actor's own, except those that say otherwise.
 type Tablet struct {
-	cfg    Config
-	host   Host
-	store  *store.Store
-	logs   *LogActor
-	reader *ReadPool
-	self   *actor.PID
-	root   *actor.RootContext
+	cfg   Config
+	host  Host
+	store *store.Store
+	logs  *LogActor
+	self  *actor.PID
+	root  *actor.RootContext
 
 	id   uint64
 	node *raft.RawNode
@@ -120,6 +119,8 @@ type Tablet struct {
 	firstReads   []*Call                      // reads that need a timestamp
 	stamping     bool                         // one request for such timestamps is under way
 	pendingReads []*readBatch                 // waiting for their ReadIndex to be visible
+	reads        readQueue                    // those whose index is visible
+	background   *readLane                    // surveys, measurements, confirmations and counts
 	readCounter  uint64
 	sweeping     bool
 	inHand       []*Call // taken up in this turn: a panic must not leave them without an answer
@@ -139,8 +140,9 @@ func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *
 func newTablet(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *ReadPool, id uint64, host Host, cfg Config) *Tablet {
 	cfg = cfg.withDefaults()
 	return &Tablet{
-		cfg: cfg, host: host, store: st, logs: logs, reader: readers, id: id, root: system.Root,
+		cfg: cfg, host: host, store: st, logs: logs, id: id, root: system.Root,
 		batch: actorkit.NewBatcher[*Call](cfg.Batch), locks: newLockTable(), overlay: newOverlay(), notify: newNotifyIndex(),
+		reads: readQueue{readLane: readers.reads.lane()}, background: readers.background.lane(),
 		onePhase: map[mvcc.Timestamp]*onePhase{}, heard: map[uint64]hearing{}, asleep: true,
 	}
 }
@@ -204,6 +206,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onGranted(m)
 	case *blockedReads:
 		t.onBlockedReads(m)
+	case *readersFree:
+		t.submitReads()
 	case *counted:
 		t.onCounted(m)
 	case *stamped:

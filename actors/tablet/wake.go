@@ -163,7 +163,7 @@ func (t *Tablet) idle() (whole []uint64, idle bool) {
 	if !t.leading || t.failed != nil || t.visible != t.last || t.exclusive != nil || t.transfer != nil {
 		return nil, false
 	}
-	if len(t.inflight)+len(t.pendingReads)+len(t.held)+len(t.parked)+len(t.parkedReads)+len(t.onePhase)+t.batch.Len() > 0 {
+	if len(t.inflight)+len(t.pendingReads)+len(t.reads.calls)+len(t.held)+len(t.parked)+len(t.parkedReads)+len(t.onePhase)+t.batch.Len() > 0 {
 		return nil, false
 	}
 	idle = !isJoint(t.descriptor)

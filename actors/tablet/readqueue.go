@@ -1,0 +1,98 @@
+package tablet
+
+import (
+	"sync/atomic"
+
+	"github.com/percolator-go/percolator/store"
+)
+
+// A readQueue holds the reads whose index is visible until a read worker can take them. It belongs
+// to its tablet and is used in the tablet's turns, but for the two counters that the workers share.
+// At most maxReadJobs of the tablet's jobs are in the pool; the calls beyond that stay here, without
+// a capture, and are bounded by the QueueLimit of the tablet's port, where they count until they are
+// answered. When the workers have done half of the jobs the tablet gets a readersFree message and
+// submits more: what has gathered meanwhile shares one capture.
+type readQueue struct {
+	*readLane
+	calls []*Call
+	epoch uint64      // the calls were checked under it
+	snap  *store.Snap // only in the broken build that opens it too early
+
+	unfinished atomic.Int32 // jobs of this queue in the pool, those under way included
+	wanted     atomic.Bool  // the tablet is to be told when half of them are done
+}
+
+const (
+	maxReadJobs  = 64
+	maxReadCalls = 32 // calls in one job
+)
+
+// readersFree tells a tablet that the pool has done half of its jobs.
+type readersFree struct{}
+
+// add appends reads that have been checked under the epoch.
+func (q *readQueue) add(reads []*Call, epoch uint64, snap *store.Snap) {
+	q.snap = snap
+	if len(q.calls) == 0 {
+		q.calls, q.epoch = reads, epoch
+		return
+	}
+	// Older ones may have been checked under an older epoch: then all are checked again.
+	q.calls = append(q.calls, reads...)
+}
+
+// room reports whether another job may be submitted.
+func (q *readQueue) room() bool { return q.unfinished.Load() < maxReadJobs }
+
+// finished counts off a job that a worker has done.
+func (q *readQueue) finished(t *Tablet) {
+	if q.unfinished.Add(-1) <= maxReadJobs/2 && q.wanted.CompareAndSwap(true, false) {
+		t.root.Send(t.self, &readersFree{})
+	}
+}
+
+// wait asks to be told of room, and reports false if there is some by now: no job that ends will
+// tell then.
+func (q *readQueue) wait() bool {
+	q.wanted.Store(true)
+	return q.unfinished.Load() > maxReadJobs/2 || !q.wanted.CompareAndSwap(true, false)
+}
+
+// submitReads gives the workers as many of the reads that are due as they have room for.
+func (t *Tablet) submitReads() {
+	q := &t.reads
+	for len(q.calls) > 0 {
+		if q.room() {
+			t.submitJobs()
+		}
+		if len(q.calls) > 0 && q.wait() {
+			return
+		}
+	}
+	q.calls = nil // it may be the rest of a long one
+}
+
+// submitJobs captures what the reads are answered from and makes jobs of them. The order matters
+// (design section 5): the term, the epoch and the lock view first, then, on the worker, the Badger
+// Txn.
+func (t *Tablet) submitJobs() {
+	q := &t.reads
+	if q.epoch != t.descriptor.Epoch {
+		q.calls, q.epoch = t.stillOurs(q.calls), t.descriptor.Epoch
+	}
+	if len(q.calls) == 0 {
+		return
+	}
+	c := capture{
+		tablet: t, term: t.term, epoch: t.descriptor.Epoch, descriptor: t.descriptor, catalogue: t.catalogue,
+		locks: t.locks.view(), bound: t.bound, safepoint: t.safepoint, notifies: t.counters.notifies,
+		notify: t.notifyViews(q.calls), snap: q.snap,
+	}
+	for jobs := (len(q.calls) + maxReadCalls - 1) / maxReadCalls; jobs > 0 && q.room(); jobs-- {
+		n := (len(q.calls) + jobs - 1) / jobs // of equal size: the workers end together
+		job := &readJob{capture: c, calls: q.calls[:n:n]}
+		q.calls = q.calls[n:]
+		q.unfinished.Add(1)
+		q.submit(job)
+	}
+}

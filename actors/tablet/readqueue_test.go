@@ -1,0 +1,168 @@
+package tablet
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// waiting is how many jobs have no worker yet.
+func (w *readWorkers) waiting() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.lanes {
+		n += len(l.jobs)
+	}
+	return n
+}
+
+// occupy gives all read workers of the rig a job that lasts until the release.
+func (r *rig) occupy() (release func()) {
+	r.tb.Helper()
+	gate := make(chan struct{})
+	for range 2 {
+		r.readers.reads.lane().submit(&blockJob{gate})
+	}
+	r.until(1, "the workers are busy", func(*pb.StatusResponse) bool { return r.readers.reads.waiting() == 0 })
+	return sync.OnceFunc(func() { close(gate) })
+}
+
+func scanOf(at mvcc.Timestamp) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Scan{Scan: &pb.ScanRequest{At: uint64(at), Span: &pb.Span{Table: cellOf("a").Table}}}}
+}
+
+// flood is scans that were sent to a tablet, and how each has ended.
+type flood struct {
+	refused int // for want of room in the tablet's queue
+	sent    int
+	answers chan result
+}
+
+// flood sends n scans to tablet 2.
+func (r *rig) flood(n int) *flood {
+	r.tb.Helper()
+	f := &flood{answers: make(chan result, n)}
+	at := r.take(1)
+	for range n {
+		switch err := r.port(2).Tell(scanOf(at), time.Time{}, false, func(a result) { f.answers <- a }); {
+		case errors.Is(err, actorkit.ErrOverloaded):
+			f.refused++
+		case err != nil:
+			r.tb.Fatal(err)
+		default:
+			f.sent++
+		}
+	}
+	return f
+}
+
+// ended waits for all answers and counts them by their code.
+func (f *flood) ended(t *testing.T) map[pb.Error_Code]int {
+	t.Helper()
+	codes := map[pb.Error_Code]int{}
+	for range f.sent {
+		a := answered(t, "a scan", f.answers)
+		if a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		codes[a.Value.GetError().GetCode()]++
+	}
+	return codes
+}
+
+// TestReadsDoNotBlockTheTablet: while the read workers are stuck and thousands of scans wait for
+// them, the tablet and its neighbour answer status requests and take writes. Scans beyond the
+// queue's limit are refused, the others are answered when the workers go on.
+func TestReadsDoNotBlockTheTablet(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
+	release := r.occupy()
+	defer release()
+	f := r.flood(actorkit.DefaultQueueLimit + 1000)
+	if f.refused < 1000 {
+		t.Errorf("%d scans are refused of %d beyond the limit", f.refused, 1000)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	status := &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}
+	for _, id := range []uint64{2, 1} {
+		if _, err := r.port(id).Ask(ctx, status, true); err != nil {
+			t.Fatalf("tablet %d: its status: %v", id, err)
+		}
+	}
+	commit := onePhaseOf(r.take(1), put("b", "1"))
+	if a, err := r.port(2).Ask(ctx, commit, true); err != nil || a.GetError() != nil {
+		t.Fatalf("a commit while reads wait: %v, %v", a, err)
+	}
+	if n := r.readers.reads.waiting(); n > maxReadJobs {
+		t.Errorf("%d jobs of one tablet are in the pool; at most %d", n, maxReadJobs)
+	}
+	release()
+	if codes := f.ended(t); codes[pb.Error_CODE_UNSPECIFIED] != f.sent {
+		t.Errorf("%d scans ended with %v", f.sent, codes)
+	}
+	if n := r.port(2).Queued(); n != 0 {
+		t.Errorf("%d calls are counted as waiting", n)
+	}
+}
+
+// TestWaitingReadsEndWithTheTablet: a tablet that stops while reads wait for stuck workers answers
+// those that no worker has; the workers answer the others.
+func TestWaitingReadsEndWithTheTablet(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	release := r.occupy()
+	defer release()
+	f := r.flood(5000)
+	r.until(2, "all have come", func(s *pb.StatusResponse) bool { return r.readers.reads.waiting() > 0 })
+	if err := r.system.Root.StopFuture(r.port(2).PID()).Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for range f.sent - maxReadJobs*maxReadCalls {
+		a := answered(t, "a scan that waits in the tablet", f.answers)
+		if code := a.Value.GetError().GetCode(); code != pb.Error_CODE_NOT_LEADER {
+			t.Fatalf("answered %v, %v", a.Value, a.Err)
+		}
+		f.sent--
+	}
+	release()
+	if codes := f.ended(t); codes[pb.Error_CODE_NOT_LEADER] != f.sent {
+		t.Errorf("%d scans ended with %v", f.sent, codes)
+	}
+}
+
+// TestReadLanesTakeTurns: a tablet with many jobs does not delay another's.
+func TestReadLanesTakeTurns(t *testing.T) {
+	p := NewReadPool(1)
+	gate := make(chan struct{})
+	busy, first, second := p.reads.lane(), p.reads.lane(), p.reads.lane()
+	busy.submit(&blockJob{gate})
+	var order []string // the one worker's
+	for range 50 {
+		first.submit(funcJob(func() { order = append(order, "first") }))
+	}
+	second.submit(funcJob(func() { order = append(order, "second") }))
+	for range maxLaneJobs - 50 {
+		if !first.trySubmit(funcJob(func() {})) {
+			t.Fatal("a lane with room refuses a job")
+		}
+	}
+	if first.trySubmit(funcJob(func() { t.Error("a job that was refused is run") })) {
+		t.Error("a full lane takes a job")
+	}
+	close(gate)
+	p.Close()
+	if len(order) != 51 || order[1] != "second" {
+		t.Errorf("the jobs were done in the order %q", order)
+	}
+}
+
+type funcJob func()
+
+func (f funcJob) run() { f() }
