@@ -22,8 +22,8 @@
 //  4. What a Snap can see stays: Badger may discard only versions that were superseded below every open Snap's number.
 //  5. After a failed write or sync nothing is written any more (ErrFailed): a later commit would make visible what is
 //     left of the failed one.
-//  6. A Raft log is contiguous and never commits more than it holds, at every moment on disk. Entries, HardState and the
-//     deletion of an overwritten suffix go in one Batch.
+//  6. A Raft log is contiguous and never commits more than it holds, at every moment on disk. Entries and HardState go in
+//     one Batch with the deletion of what they overwrite, or after it.
 //  7. Keys order like (row, class, column) of any bytes, and round-trip.
 //  8. The directory belongs to one process at a time, says its disk format, and is refused with a typed error otherwise.
 //  9. Badger's value log stays empty: long values are cut into chunks. Nobody but the Writer writes to a database.

@@ -18,6 +18,16 @@ const (
 // deletesPerCall bounds how many entries one Truncate or Delete removes.
 const deletesPerCall = 4096
 
+// entryDeleteBytes is what the delete of one entry counts in a Batch.
+const entryDeleteBytes = 1 + 8 + 1 + 8 + entryOverhead
+
+// TruncateBytes is the most that one Truncate adds to a Batch's Size.
+const TruncateBytes = (deletesPerCall + 2) * entryDeleteBytes
+
+// deletesWithAppend bounds the overwritten entries whose deletes go in one Batch with those in
+// their place; more of them go ahead, in batches of their own.
+const deletesWithAppend = 256
+
 // Log is one replica's Raft log. It implements raft.Storage and is used by its tablet's goroutine only. What Append and
 // Truncate put into batches takes effect here when Appended and Truncated say that the batch's commit has returned;
 // several may be under way, in order.
@@ -111,12 +121,18 @@ func (l *Log) Append(b *Batch, entries []*raftpb.Entry, hs *raftpb.HardState) {
 
 // AppendSplit is Append into as many batches of at most maxBytes as it takes, to be committed in this order. After each
 // of them the log on disk is whole: the HardState goes with every one, its commit index no further than the entries. An
-// entry that alone is longer than maxBytes gets a batch of its own, which Commit refuses.
+// entry that is too long by itself, with at most deletesWithAppend deletes, gets a batch of its own.
 func (l *Log) AppendSplit(entries []*raftpb.Entry, hs *raftpb.HardState, maxBytes int) []*Batch {
 	const perEntry = 32 + entryValueBytes + entryOverhead // key and HardState included
 	var out []*Batch
+	if len(entries) > 0 {
+		out = l.dropOverwritten(entries[0].GetIndex(), hs)
+	}
 	for len(entries) > 0 {
 		n, size := 0, perEntry
+		if first := entries[0].GetIndex(); first <= l.written {
+			size += int(l.written-first+1) * entryDeleteBytes
+		}
 		for n < len(entries) && (n == 0 || size+perEntry+len(entries[n].Data) <= maxBytes) {
 			size += perEntry + len(entries[n].Data)
 			n++
@@ -129,6 +145,25 @@ func (l *Log) AppendSplit(entries []*raftpb.Entry, hs *raftpb.HardState, maxByte
 	if len(out) == 0 {
 		b := new(Batch)
 		l.Append(b, nil, hs)
+		out = append(out, b)
+	}
+	return out
+}
+
+// dropOverwritten returns batches that delete the entries from first on, if they are too many to
+// go with those that overwrite them. The last entries go first, so that the log has no gap after
+// any of the batches. No entry that is overwritten was ever committed.
+func (l *Log) dropOverwritten(first uint64, hs *raftpb.HardState) (out []*Batch) {
+	if l.written < first+deletesWithAppend {
+		return nil
+	}
+	for l.written >= first {
+		b := new(Batch)
+		for n := 0; n < deletesPerCall && l.written >= first; n++ {
+			b.Delete(appendEntryKey(make([]byte, 0, 18), l.tablet, l.written))
+			l.written--
+		}
+		l.Append(b, nil, clampCommit(hs, first-1, false))
 		out = append(out, b)
 	}
 	return out

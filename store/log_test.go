@@ -209,6 +209,44 @@ func TestLogAppendSplit(t *testing.T) {
 	}
 }
 
+// Deletes of a long overwritten suffix do not make the batch of a long entry too large, and the log
+// is whole after each of the batches.
+func TestLogAppendSplitOverLongSuffix(t *testing.T) {
+	const suffix = 6000
+	for committed := range 4 {
+		f := newLog(t, "")
+		f.append(run(6, 11, 20+suffix), hard(6, 20))
+		limit := f.s.MaxBatchBytes() - 64<<10
+		long := entry(21, 7, make([]byte, limit-1000))
+		batches := f.log.AppendSplit([]*raftpb.Entry{long, entry(22, 7, nil)}, hard(7, 22), limit)
+		if len(batches) != 3 {
+			t.Errorf("%d batches, want 2 of deletes and 1 of entries", len(batches))
+		}
+		for i, b := range batches {
+			if b.Size() > f.s.MaxBatchBytes() {
+				t.Fatalf("batch %d of %d bytes", i, b.Size())
+			}
+		}
+		f.commit(batches[:committed]...)
+		f.reopen() // fails on a gap, or on a commit index beyond the end
+		hs, _, _ := f.log.InitialState()
+		if last, _ := f.log.LastIndex(); committed > 0 && (hs.GetTerm() != 7 || last > 22 && committed > 1) {
+			t.Errorf("after %d batches: term %d, last %d", committed, hs.GetTerm(), last)
+		}
+	}
+}
+
+// A Truncate adds no more than TruncateBytes.
+func TestTruncateBytes(t *testing.T) {
+	f := newLog(t, "")
+	f.append(run(6, 11, 5010), hard(6, 5010))
+	b := new(store.Batch)
+	upTo, err := f.log.Truncate(b, 5010)
+	if err != nil || upTo >= 5010 || b.Size() > store.TruncateBytes || b.Size() < store.TruncateBytes*9/10 {
+		t.Errorf("up to %d: %d bytes, TruncateBytes is %d, %v", upTo, b.Size(), store.TruncateBytes, err)
+	}
+}
+
 func TestLogDelete(t *testing.T) {
 	f := newLog(t, t.TempDir())
 	for i := uint64(0); i < 3; i++ {

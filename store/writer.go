@@ -117,18 +117,25 @@ func (w *Writer) write(batches []*Batch, synced bool) error {
 func (w *Writer) admit(batches []*Batch) error {
 	total := 0
 	for _, b := range batches {
-		if b.Size() > maxBatchBytes || b.entries > maxBatchLen {
-			return fmt.Errorf("%w: %d bytes in %d entries, the limits are %d and %d",
-				ErrBatchTooLarge, b.Size(), b.entries, maxBatchBytes, maxBatchLen)
-		}
-		if w.large(b) {
-			if err := w.divisible(b); err != nil {
-				return err
-			}
+		if err := w.Check(b); err != nil {
+			return err
 		}
 		total += b.Size()
 	}
 	return w.store.checkReserve(w, total)
+}
+
+// Check returns ErrBatchTooLarge, wrapped, if Commit would refuse the Batch however much room there is. Who commits batches
+// of several owners at once asks first, so that one owner's batch is not the others' error. Any goroutine may call it.
+func (w *Writer) Check(b *Batch) error {
+	if b.Size() > maxBatchBytes || b.entries > maxBatchLen {
+		return fmt.Errorf("%w: %d bytes in %d entries, the limits are %d and %d",
+			ErrBatchTooLarge, b.Size(), b.entries, maxBatchBytes, maxBatchLen)
+	}
+	if w.large(b) {
+		return w.divisible(b)
+	}
+	return nil
 }
 
 // txnLimits are the bytes and entries of batches that one Txn takes.

@@ -79,11 +79,13 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	if broken.SplitAppliedIndex {
 		first := &store.Batch{}
 		first.PutApplied(t.id, record)
-		t.logs.send(&write{batch: first, done: func(error) { t.logs.send(&write{batch: batch, done: done}) }})
+		t.logs.send(&write{batch: first, stream: t.writes, done: func(error) {
+			t.logs.send(&write{batch: batch, stream: t.writes, done: done})
+		}})
 		return nil
 	}
 	batch.PutApplied(t.id, record)
-	w := &write{batch: batch, done: done}
+	w := &write{batch: batch, stream: t.writes, done: done}
 	if a.checksum != 0 {
 		t.fenceChecksum(w, a)
 	}

@@ -25,11 +25,17 @@ type logStats struct{ batches, requests atomic.Uint64 }
 // actor's goroutine, or that of the sync, after the batch is visible and, unless it is lazy, synced, or with the error that stopped
 // it; it must not block. A lazy one does not wait for the sync of others.
 type write struct {
-	batch *store.Batch
-	done  func(error)
-	fence bool // nothing that was sent later is visible when done is called
-	log   bool // an append to a Raft log, which may be visible before it is synced
+	batch  *store.Batch
+	done   func(error)
+	stream *writeStream // nil: it depends on no other
+	fence  bool         // nothing that was sent later is visible when done is called
+	log    bool         // an append to a Raft log, which may be visible before it is synced
 }
+
+// writeStream is what one replica writes, each batch on top of those before. After one that was
+// refused for good none is written: the replica's log would have a gap. Other replicas' writes go
+// on. The log actor's goroutine alone looks into it.
+type writeStream struct{ refused error }
 
 // SpawnLog starts the log actor over the writer. Its queue is unbounded: admission is bounded at the tablets.
 func SpawnLog(system *actor.ActorSystem, w *store.Writer, cfg actorkit.BatchConfig, logger *slog.Logger, opts ...actor.PropsOption) *LogActor {
@@ -77,6 +83,10 @@ type synced struct{}
 func (r *logReceiver) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *write:
+		if err := r.refusal(m); err != nil {
+			m.done(err)
+			return
+		}
 		if r.batch.Add(c, m, m.batch.Size()) {
 			r.commit()
 		}
@@ -95,6 +105,22 @@ func (r *logReceiver) Receive(c actor.Context) {
 			r.onSynced()
 		}
 	}
+}
+
+// refusal is why a write is refused for good: no store takes such a batch, or one before it in
+// its stream was refused.
+func (r *logReceiver) refusal(w *write) error {
+	if w.stream != nil && w.stream.refused != nil {
+		return w.stream.refused
+	}
+	err := r.writer.Check(w.batch)
+	if err != nil {
+		r.logger.Error("a batch was refused; its tablet stops on this node", "error", err)
+		if w.stream != nil {
+			w.stream.refused = err
+		}
+	}
+	return err
 }
 
 func (r *logReceiver) commit() { r.commitInOrder(r.batch.Take()) }

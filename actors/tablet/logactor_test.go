@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -66,7 +67,12 @@ func (s *slowSync) put(name string, log, lazy bool) {
 	if lazy {
 		b.SetLazy()
 	}
-	s.send(&write{batch: b, log: log, done: func(err error) {
+	s.sendNamed(name, &write{batch: b, log: log})
+}
+
+// sendNamed sends a write that is told under the name.
+func (s *slowSync) sendNamed(name string, w *write) {
+	w.done = func(err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if err != nil {
@@ -74,7 +80,8 @@ func (s *slowSync) put(name string, log, lazy bool) {
 		}
 		s.told = append(s.told, name)
 		s.each <- struct{}{}
-	}})
+	}
+	s.send(w)
 }
 
 // wait returns what was told once there are so many.
@@ -143,4 +150,31 @@ func TestStopWhileSyncing(t *testing.T) {
 	s.results <- nil
 	<-stopped
 	s.want(s.wait(2), "append 1", "append 2")
+}
+
+// A batch that is too large is the error of its own replica, and ends what that replica writes: what was sent behind it
+// rests on it. What others write goes on.
+func TestTooLargeBatchOfOne(t *testing.T) {
+	s := newSlowSync(t)
+	batch := func(entries int) *store.Batch {
+		b := &store.Batch{}
+		b.SetLazy()
+		for range entries {
+			b.Delete([]byte("r"))
+		}
+		return b
+	}
+	one, other := &writeStream{}, &writeStream{}
+	s.sendNamed("other 1", &write{batch: batch(1), stream: other})
+	s.sendNamed("one", &write{batch: batch(s.store.MaxBatchLen() + 1), stream: one})
+	s.sendNamed("one, behind", &write{batch: batch(1), stream: one})
+	s.sendNamed("other 2", &write{batch: batch(1), stream: other})
+	s.sendNamed("of nobody", &write{batch: batch(1)})
+	told := s.wait(5)
+	slices.Sort(told)
+	for i, want := range []string{"of nobody", "one, behind: store: batch is too large", "one: store: batch is too large", "other 1", "other 2"} {
+		if !strings.HasPrefix(told[i], want) || !strings.Contains(want, ":") && told[i] != want {
+			t.Errorf("told %q, want %q", told[i], want)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/store"
 )
 
 // appended comes back from the log actor: the entries and the HardState are synced.
@@ -94,6 +95,10 @@ func (t *Tablet) append(m *raftpb.Message) {
 	if through {
 		a.err = t.writeThrough(last, a.entries)
 	}
+	if last.Size() > t.store.MaxBatchBytes()-store.TruncateBytes { // no room for the deletes as well
+		last = &store.Batch{}
+		batches = append(batches, last)
+	}
 	if a.err == nil {
 		a.truncated, a.err = t.truncate(last)
 	}
@@ -105,9 +110,10 @@ func (t *Tablet) append(m *raftpb.Message) {
 		last.SetLazy() // a commit index alone: nobody waits for it, and it can be learnt again
 	}
 	for _, b := range batches[:len(batches)-1] {
-		t.logs.send(&write{batch: b, log: true, done: func(error) {}}) // the last brings the same error
+		// The last brings the same error.
+		t.logs.send(&write{batch: b, stream: t.writes, log: true, done: func(error) {}})
 	}
-	t.logs.send(&write{batch: last, log: !through || broken.EarlyThrough, done: func(err error) {
+	t.logs.send(&write{batch: last, stream: t.writes, log: !through || broken.EarlyThrough, done: func(err error) {
 		a.err = err
 		t.root.Send(t.self, a)
 	}})

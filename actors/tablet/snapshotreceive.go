@@ -17,6 +17,7 @@ import (
 type Arrival struct {
 	store  *store.Store
 	logs   *LogActor
+	writes *writeStream
 	id     string
 	marker *wire.Installing
 	next   uint64
@@ -34,7 +35,7 @@ func NewArrival(st *store.Store, logs *LogActor, node uint64, first *wire.Snapsh
 		return nil, err
 	}
 	return &Arrival{
-		store: st, logs: logs, id: first.Id, marker: marker, filled: store.NewFilling(rowsOf(marker.Tablet)), total: newSum(),
+		store: st, logs: logs, writes: &writeStream{}, id: first.Id, marker: marker, filled: store.NewFilling(rowsOf(marker.Tablet)), total: newSum(),
 	}, nil
 }
 
@@ -122,9 +123,9 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	a.next++
 	a.whole = c.Last
 	for _, b := range batches[:len(batches)-1] {
-		a.logs.send(&write{batch: b, done: func(error) {}}) // the last brings the same error
+		a.logs.send(&write{batch: b, stream: a.writes, done: func(error) {}}) // the last brings the same error
 	}
-	a.logs.send(&write{batch: batches[len(batches)-1], done: then})
+	a.logs.send(&write{batch: batches[len(batches)-1], stream: a.writes, done: then})
 	return nil
 }
 

@@ -51,12 +51,13 @@ type Host interface {
 
 // Tablet is one replica of a tablet. All fields are the actor's own, except those that say otherwise.
 type Tablet struct {
-	cfg   Config
-	host  Host
-	store *store.Store
-	logs  *LogActor
-	self  *actor.PID
-	root  *actor.RootContext
+	cfg    Config
+	host   Host
+	store  *store.Store
+	logs   *LogActor
+	writes *writeStream // all that this replica sends to logs
+	self   *actor.PID
+	root   *actor.RootContext
 
 	id   uint64
 	node *raft.RawNode
@@ -140,7 +141,7 @@ func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *
 func newTablet(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *ReadPool, id uint64, host Host, cfg Config) *Tablet {
 	cfg = cfg.withDefaults()
 	return &Tablet{
-		cfg: cfg, host: host, store: st, logs: logs, id: id, root: system.Root,
+		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id, root: system.Root,
 		batch: actorkit.NewBatcher[*Call](cfg.Batch), locks: newLockTable(), overlay: newOverlay(), notify: newNotifyIndex(),
 		reads: readQueue{readLane: readers.reads.lane()}, background: readers.background.lane(),
 		onePhase: map[mvcc.Timestamp]*onePhase{}, heard: map[uint64]hearing{}, asleep: true,
