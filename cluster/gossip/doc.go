@@ -11,7 +11,7 @@
 //  3. memberlist's callbacks run under its lock: they only copy into this package's table, under a lock that is never held
 //     while memberlist is called. Watchers are called from a goroutine of their own.
 //  4. What a node says of itself fits into memberlist's 512 bytes, whatever the figures: Open refuses addresses that would not.
-//  5. Everything is bounded: members, dead incarnations, events that wait, lines in the log.
+//  5. Everything is bounded: members, dead incarnations, events that wait, lines in the log, connections from outside.
 //
 // To memberlist each incarnation is a member of its own, named by node and incarnation. Under one name for all of them a
 // restart at the same address would produce no event, and one at another address a conflict that lasts until the old

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -16,9 +17,12 @@ import (
 // It belongs to Open once that has returned without an error, else to its caller.
 type Listener struct {
 	*memberlist.NetTransport
-	ip     net.IP
-	ctx    context.Context // ends with Close: nothing is dialled any more
-	cancel context.CancelFunc
+	ip      net.IP
+	ctx     context.Context // ends with Close: nothing is dialled any more, nobody let in
+	cancel  context.CancelFunc
+	streams *inboundStreams
+	drained chan struct{} // closed when no connection can come in any more
+	done    sync.WaitGroup
 }
 
 var _ memberlist.NodeAwareTransport = (*Listener)(nil)
@@ -35,14 +39,34 @@ func Listen(bind string, logger *slog.Logger) (*Listener, error) {
 			BindAddrs: []string{ip.String()}, BindPort: port, Logger: slog.NewLogLogger(newQuiet(logger), slog.LevelInfo),
 		})
 		if err == nil {
-			l := &Listener{NetTransport: t, ip: ip}
-			l.ctx, l.cancel = context.WithCancel(context.Background())
-			return l, nil
+			return newListener(t, ip), nil
 		}
 		if port != 0 || try >= 10 {
 			return nil, fmt.Errorf("gossip: listen on %s: %w", bind, err)
 		}
 	}
+}
+
+func newListener(t *memberlist.NetTransport, ip net.IP) *Listener {
+	l := &Listener{
+		NetTransport: t, ip: ip, drained: make(chan struct{}),
+		streams: &inboundStreams{out: make(chan net.Conn)},
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.done.Go(func() { l.streams.run(t.StreamCh(), l.ctx.Done(), l.drained) })
+	return l
+}
+
+// StreamCh implements memberlist.Transport: what comes in, within a bound.
+func (l *Listener) StreamCh() <-chan net.Conn { return l.streams.out }
+
+// Shutdown implements memberlist.Transport. It is called once.
+func (l *Listener) Shutdown() error {
+	l.cancel()
+	err := l.NetTransport.Shutdown()
+	close(l.drained)
+	l.done.Wait()
+	return err
 }
 
 // Addr is what was bound.
@@ -52,14 +76,11 @@ func (l *Listener) Addr() string {
 
 // Close ends a Listener that no Gossip owns.
 func (l *Listener) Close() error {
-	l.cancel()
 	// Its goroutines may be handing over what nobody takes.
 	done := make(chan struct{})
 	go func() {
 		for {
 			select {
-			case c := <-l.StreamCh():
-				_ = c.Close()
 			case <-l.PacketCh():
 			case <-done:
 				return
@@ -67,7 +88,7 @@ func (l *Listener) Close() error {
 		}
 	}()
 	defer close(done)
-	return l.NetTransport.Shutdown()
+	return l.Shutdown()
 }
 
 // DialTimeout implements memberlist.Transport.
