@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -40,6 +39,8 @@ type App struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
+	// terminal decides whether a stream is a terminal; nil: those that are character devices.
+	terminal func(stream any) bool
 	// Signals delivers SIGINT and SIGTERM: the first drains a node, a later one forces. nil: none come.
 	Signals <-chan os.Signal
 }
@@ -65,12 +66,12 @@ func (a *App) Run(ctx context.Context, args []string) int {
 			return c, nil
 		}
 	}
-	r := &run{App: a}
+	r := newRun(a)
 	root := r.root()
 	root.SetArgs(args)
 	root.SetIn(a.Stdin)
-	root.SetOut(a.Stdout)
-	root.SetErr(a.Stderr)
+	root.SetOut(r.Stdout)
+	root.SetErr(r.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		err = r.noTopic
@@ -87,6 +88,8 @@ func (a *App) Run(ctx context.Context, args []string) int {
 // run is one execution of a command line.
 type run struct {
 	*App
+	// Stdout and Stderr hide App's: what is written here reaches a terminal as text only.
+	Stdout, Stderr io.Writer
 	// entered: the arguments were accepted and a command has begun.
 	entered bool
 	noTopic error  // help was asked for on a command that does not exist
@@ -95,6 +98,11 @@ type run struct {
 	timeout timeoutFlag
 	client  clientFlags
 	input   inputFlags
+}
+
+// newRun returns an execution that has not begun.
+func newRun(a *App) *run {
+	return &run{App: a, Stdout: textWriter{a.Stdout}, Stderr: textWriter{a.Stderr}}
 }
 
 // root builds the command tree.
@@ -222,8 +230,7 @@ func (r *run) versionCommand() *cobra.Command {
 					Version string `json:"version"`
 				}{r.Name, r.Version})
 			}
-			_, err := fmt.Fprintf(r.Stdout, "%s %s\n", r.Name, r.Version)
-			return err
+			return r.print("%s %s", r.Name, r.Version)
 		},
 	}
 	return r.withOutput(cmd)

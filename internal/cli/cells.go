@@ -94,7 +94,11 @@ func (r *run) get(ctx context.Context, s *percolator.Snapshot, table, row string
 		return err
 	}
 	if len(columns) == 1 && r.output == outputTable && len(cells) == 1 {
-		_, err := fmt.Fprintf(r.Stdout, "%s\n", cells[0].Value)
+		out := r.App.Stdout // a file or a pipe gets the value as it is
+		if r.atTerminal(out) {
+			out = r.Stdout
+		}
+		_, err := fmt.Fprintf(out, "%s\n", cells[0].Value)
 		return err
 	}
 	if err := r.cells(cells, false); err != nil {
@@ -107,7 +111,7 @@ func (r *run) get(ctx context.Context, s *percolator.Snapshot, table, row string
 		}
 		return &hintError{
 			err:  fmt.Errorf("%w: row %s of table %s %s", errNoValue, printable(row), table, what),
-			hint: fmt.Sprintf("`%s history %s ROW` shows what the row ever held", r.Name, table),
+			hint: r.suggest("history", "", operand{"TABLE", table}, operand{"ROW", row}) + " shows what the row ever held",
 		}
 	}
 	return nil
@@ -288,7 +292,6 @@ func (r *run) transact(cmd *cobra.Command, fn func(context.Context, *percolator.
 				CommitTS percolator.Timestamp `json:"commit_ts"`
 			}{at})
 		}
-		_, err := fmt.Fprintf(r.Stdout, "committed at %d\n", uint64(at))
-		return err
+		return r.print("committed at %d", uint64(at))
 	})
 }

@@ -114,8 +114,7 @@ func (r *run) make(cmd *cobra.Command, f *certFlags, create func(certs.Request) 
 			NotAfter time.Time `json:"not_after"`
 		}{created.Files, created.NotAfter.UTC().Truncate(time.Second)})
 	}
-	_, err = fmt.Fprintf(r.Stdout, "wrote %s; good until %s\n", strings.Join(created.Files, ", "), created.NotAfter.UTC().Format(time.DateOnly))
-	return err
+	return r.print("wrote %s; good until %s", strings.Join(created.Files, ", "), created.NotAfter.UTC().Format(time.DateOnly))
 }
 
 func (r *run) certShow() *cobra.Command {
@@ -211,8 +210,7 @@ The key that encrypts stays always. To take a new key back that is not used yet:
 						Keys int `json:"keys"`
 					}{n})
 				}
-				_, err = fmt.Fprintf(r.Stdout, "gossip.keys holds %d now; copy it to all nodes before the next step\n", n)
-				return err
+				return r.print("gossip.keys holds %d now; copy it to all nodes before the next step", n)
 			}
 			return usagef(cmd, "%q is no step; they are add, use and drop", args[0])
 		},

@@ -65,7 +65,7 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 
 // TestWrongDoor: who has found something else than a node's address for clients, or not what it wants, is told what to change.
 func TestWrongDoor(t *testing.T) {
-	r := &run{App: &App{Name: "percolator"}}
+	r := newRun(&App{Name: "percolator"})
 	for text, want := range map[string]string{
 		`connection error: desc = "error reading server preface: EOF"`:                                      "--certs; --addr",
 		`authentication handshake failed: tls: first record does not look like a TLS handshake`:             "leave --certs out",

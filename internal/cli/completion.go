@@ -3,7 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
-	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -49,7 +49,7 @@ bash needs the package bash-completion. With -o json the script is a field of an
 					Script string `json:"script"`
 				}{args[0], script})
 			}
-			_, err = fmt.Fprint(r.Stdout, script)
+			_, err = io.WriteString(r.App.Stdout, script)
 			return err
 		},
 	}
@@ -119,8 +119,8 @@ func (r *run) proposals(cmd *cobra.Command, argument string) ([]cobra.Completion
 		found = nil
 	}
 	slices.Sort(found)
-	// What would have to be escaped on the line is left to whoever types it.
-	return slices.DeleteFunc(found, func(name string) bool { return printable(name) != name }), cobra.ShellCompDirectiveNoFileComp
+	// What would have to be quoted or escaped on the line is left to whoever types it.
+	return slices.DeleteFunc(found, func(name string) bool { return shellQuote(name) != name }), cobra.ShellCompDirectiveNoFileComp
 }
 
 // ask puts a question to the node that the flags, the environment or the configuration file name, in a bounded time.

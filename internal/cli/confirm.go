@@ -29,10 +29,10 @@ func (r *run) confirm(cmd *cobra.Command, yes bool, name, cost string) error {
 		return nil
 	}
 	refused := usagef(cmd, "%s: give --yes if that is meant", cost)
-	if !isTerminal(r.Stdin) {
+	if !r.atTerminal(r.Stdin) {
 		return refused
 	}
-	if _, err := fmt.Fprintf(r.Stderr, "%s; type %s to go on: ", cost, printable(name)); err != nil {
+	if _, err := io.WriteString(r.Stderr, oneLine(fmt.Sprintf("%s; type %s to go on: ", cost, printable(name)))); err != nil {
 		return err
 	}
 	ctx, end := r.interruptible(cmd.Context())
@@ -68,8 +68,11 @@ func readLine(ctx context.Context, from io.Reader) (string, error) {
 	}
 }
 
-// isTerminal reports whether a stream is a character device, as a terminal is.
-func isTerminal(stream any) bool {
+// atTerminal reports whether a stream is a character device, as a terminal is.
+func (r *run) atTerminal(stream any) bool {
+	if r.terminal != nil {
+		return r.terminal(stream)
+	}
 	f, ok := stream.(*os.File)
 	if !ok {
 		return false

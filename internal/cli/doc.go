@@ -12,6 +12,8 @@
 //  6. What takes long can be ended at any moment, by kill -9 too, and goes on where it was when it is run again: its
 //     progress file never claims more than is durable (checkpoint.go), and no row is ever half written.
 //  7. What can't be undone wants to be meant (--yes, or its name typed at a terminal), and says what it costs.
+//  8. What came from outside reaches a terminal as text (terminal.go), and advice can be pasted into a shell whatever the
+//     names in it are (suggest.go).
 //
 // # Structure
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"syscall"
 
@@ -86,17 +87,19 @@ func (r *run) complain(cmd *cobra.Command, err error) {
 			if f.Fix != "" {
 				line += "; " + f.Fix
 			}
-			_, _ = fmt.Fprintln(r.Stderr, line)
+			_, _ = io.WriteString(r.Stderr, oneLine(line)+"\n")
 		}
 		return
 	}
 	// The library's prefix says what the command's name in front says already, at every level of wrapping.
-	_, _ = fmt.Fprintf(r.Stderr, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(err.Error(), "percolator: ", ""))
+	text := strings.ReplaceAll(err.Error(), "percolator: ", "")
+	// Several errors in one have a line each. They are set in: none of them can pass for advice.
+	_, _ = fmt.Fprintf(r.Stderr, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(text, "\n", "\n      "))
 }
 
 // next prints what to do, on a line that scripts can cut away.
 func (r *run) next(format string, args ...any) {
-	_, _ = fmt.Fprintf(r.Stderr, "  next: "+format+"\n", args...)
+	_, _ = io.WriteString(r.Stderr, "  next: "+oneLine(fmt.Sprintf(format, args...))+"\n")
 }
 
 // configFaults lists the config.Faults in err.

@@ -145,7 +145,7 @@ func (e *export) run(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		e.state, e.w = e.want, bufio.NewWriterSize(e.r.Stdout, 1<<20)
+		e.state, e.w = e.want, bufio.NewWriterSize(e.r.App.Stdout, 1<<20)
 		return e.write(ctx, s, snapshot)
 	}
 	// The file is taken before the snapshot: a second process must not move this one's lease.
@@ -197,7 +197,7 @@ func (e *export) snapshot(ctx context.Context, s *session) (*percolator.Snapshot
 	if e.at != "" {
 		return nil, usagef(nil, "--at: %s goes on at the snapshot %d that it was begun with; leave --at out, or give --restart", e.out.partName, e.state.TS)
 	}
-	_, _ = fmt.Fprintf(e.r.Stderr, "%s: going on after %d rows, at the snapshot of %s UTC\n", e.r.Name, e.state.Rows, clock(mvcc.Timestamp(e.state.TS)))
+	e.r.note("going on after %d rows, at the snapshot of %s UTC", e.state.Rows, clock(mvcc.Timestamp(e.state.TS)))
 	return s.db.SnapshotAt(ctx, percolator.Timestamp(e.state.TS))
 }
 

@@ -136,6 +136,17 @@ func (f *fakeCluster) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, e
 	}
 	return f.status, f.fail
 }
+func (f *fakeCluster) DrainNode(_ context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
+	f.sent = append(f.sent, req)
+	return &pb.DrainNodeResponse{Node: &pb.Node{NodeId: req.NodeId}}, f.fail
+}
+func (f *fakeCluster) MoveTablet(_ context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
+	f.sent = append(f.sent, req)
+	return &pb.MoveTabletResponse{}, f.fail
+}
+func (f *fakeCluster) HoldHistory(_ context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	return &pb.HoldHistoryResponse{TtlMs: req.TtlMs}, f.fail
+}
 func (f *fakeCluster) CreateTable(_ context.Context, name string, _ []string) (*pb.Table, error) {
 	return &pb.Table{Id: 16, Name: name}, f.fail
 }

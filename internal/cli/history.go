@@ -82,10 +82,15 @@ func (r *run) history(ctx context.Context, s *session, table string, view *histo
 	if len(view.entries) == 0 {
 		return &hintError{
 			err:  fmt.Errorf("%w: table %s holds nothing in row %s", errNoValue, table, printable(view.row)),
-			hint: fmt.Sprintf("`%s scan %s --limit 10` shows rows that exist; --escape go or --hex writes any bytes", r.Name, table),
+			hint: r.rowsThatExist(table),
 		}
 	}
 	return nil
+}
+
+// rowsThatExist is advice for a row that was not found.
+func (r *run) rowsThatExist(table string) string {
+	return r.suggest("scan", "--limit 10", operand{"TABLE", table}) + " shows rows that exist; --escape go or --hex writes any bytes"
 }
 
 // bounded reports whether a tablet may have more of the row than it has answered, whatever --limit is.
@@ -103,8 +108,8 @@ func bounded(entries []*pb.HistoryEntry) bool {
 
 // cutRow says so.
 func (r *run) cutRow() {
-	_, _ = fmt.Fprintf(r.Stderr, "%s: all that a node shows of one row, which are %d entries of a kind and %d MiB of values; it may have more\n",
-		r.Name, mvcc.MaxHistory, mvcc.HistoryBytes>>20)
+	r.note("all that a node shows of one row, which are %d entries of a kind and %d MiB of values; it may have more",
+		mvcc.MaxHistory, mvcc.HistoryBytes>>20)
 }
 
 // observedColumns maps the observers of one table to the columns that they observe.

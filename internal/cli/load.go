@@ -224,7 +224,7 @@ func (r *run) checkLoad(cmd *cobra.Command, input *loadInput, f *loadFlags) erro
 		if err == nil {
 			t.Rows++
 		} else if t.Skipped++; t.Skipped <= named {
-			_, _ = fmt.Fprintf(r.Stderr, "%s: %s line %d: %v\n", r.Name, input.name, rows.lines.line, err)
+			r.note("%s line %d: %v", input.name, rows.lines.line, err)
 		}
 		meter.show(t)
 	}
@@ -253,11 +253,9 @@ func (r *run) loaded(input *loadInput, t tally, dry bool) error {
 		}{input.name, t.Rows, t.Bytes, t.Skipped, dry})
 	}
 	if dry {
-		_, err := fmt.Fprintf(r.Stdout, "%d rows are well-formed, %d lines are bad\n", t.Rows, t.Skipped)
-		return err
+		return r.print("%d rows are well-formed, %d lines are bad", t.Rows, t.Skipped)
 	}
-	_, err := fmt.Fprintf(r.Stdout, "%d rows loaded, %d bad lines passed over\n", t.Rows, t.Skipped)
-	return err
+	return r.print("%d rows loaded, %d bad lines passed over", t.Rows, t.Skipped)
 }
 
 // firstError is the first that is one.

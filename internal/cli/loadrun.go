@@ -130,7 +130,7 @@ func (l *loading) begin(ctx context.Context, s *session) error {
 		return err
 	}
 	l.state, l.bad = old, old.Skipped
-	_, _ = fmt.Fprintf(l.r.Stderr, "%s: going on after line %d\n", l.r.Name, old.Line)
+	l.r.note("going on after line %d", old.Line)
 	return nil
 }
 
@@ -181,7 +181,7 @@ func (l *loading) passOver(line int64, why error) error {
 				l.bad),
 		}
 	}
-	_, _ = fmt.Fprintf(l.r.Stderr, "%s: passed over %s line %d: %v\n", l.r.Name, l.input.name, line, why)
+	l.r.note("passed over %s line %d: %v", l.input.name, line, why)
 	return nil
 }
 

@@ -250,7 +250,7 @@ func (v *resolver) text(out *resolvedJSON, l mvcc.LockInfo) string {
 // verdict sums up; live transactions that were left make it a failure, so that a script notices.
 func (v *resolver) verdict() error {
 	if v.r.output == outputTable {
-		_, _ = fmt.Fprintf(v.r.Stderr, "%s: %d resolved, %d alive, %d too young\n", v.r.Name, v.resolved, v.alive, v.young)
+		v.r.note("%d resolved, %d alive, %d too young", v.resolved, v.alive, v.young)
 	}
 	if v.alive == 0 {
 		return nil // too young is no failure: it was asked for

@@ -35,9 +35,9 @@ type tally struct {
 
 // newMeter begins to measure, from what an earlier run had reached.
 func (r *run) newMeter(name string, base tally, quiet bool) *meter {
-	m := &meter{w: r.Stderr, name: name, quiet: quiet, every: meterLog, base: base, start: time.Now()}
+	m := &meter{w: r.App.Stderr, name: oneLine(name), quiet: quiet, every: meterLog, base: base, start: time.Now()}
 	// A file or a pipe gets few lines, each of its own: it is read later, by somebody who looks for what went wrong.
-	if isTerminal(r.Stderr) {
+	if r.atTerminal(r.App.Stderr) {
 		m.terminal, m.every = true, meterTerminal
 	}
 	m.shown = m.start

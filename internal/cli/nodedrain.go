@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
 // drainPoll is how often --wait asks.
@@ -82,7 +81,7 @@ func (r *run) awaitDrained(ctx context.Context, s *session, id uint64) error {
 				return fmt.Errorf("the drain of node %d was taken back", id)
 			case n.Blocked != told:
 				if told = n.Blocked; told != "" {
-					fmt.Fprintf(r.Stderr, "node %d waits: %s\n", id, told)
+					r.note("node %d waits: %s", id, told)
 				}
 			}
 		}
@@ -99,12 +98,7 @@ func (r *run) nodeDone(n *pb.Node, format string, args ...any) error {
 	if r.output != outputJSON {
 		return r.done(format, args...)
 	}
-	text, err := pbjson.Marshal(n)
-	if err != nil {
-		return err
-	}
-	_, err = r.Stdout.Write(append(text, '\n'))
-	return err
+	return r.message(n)
 }
 
 // nodeID is the id of a node that is named by it, or by the address for clients.

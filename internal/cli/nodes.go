@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/pbjson"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -42,11 +41,7 @@ func (r *run) nodes(ctx context.Context, s *session) error {
 	g.add("NODE", "ADDRESS", "STATE", "HERE", "ZONE", "REPLICAS", "LEADERS", "SIZE", "OPS/S", "FREE", "VERSION")
 	for _, n := range nodes.GetNodes() {
 		if r.output == outputJSON {
-			text, err := pbjson.Marshal(n)
-			if err != nil {
-				return err
-			}
-			if _, err := r.Stdout.Write(append(text, '\n')); err != nil {
+			if err := r.message(n); err != nil {
 				return err
 			}
 			continue
@@ -61,7 +56,9 @@ func (r *run) nodes(ctx context.Context, s *session) error {
 	}
 	for _, n := range nodes.GetNodes() {
 		if n.Blocked != "" {
-			fmt.Fprintf(r.Stdout, "node %d waits with its drain: %s\n", n.NodeId, n.Blocked)
+			if err := r.print("node %d waits with its drain: %s", n.NodeId, n.Blocked); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -68,8 +68,7 @@ func (r *run) replayNotifications(ctx context.Context, s *session, observer stri
 			Replayed uint64 `json:"replayed"`
 		}{observer, marked})
 	}
-	_, err = fmt.Fprintf(r.Stdout, "%d rows will be run again by %s\n", marked, printable(observer))
-	return err
+	return r.print("%d rows will be run again by %s", marked, printable(observer))
 }
 
 // replayRow marks one row. A strong observer runs for changes of a cell: where there was never one, the name is more
@@ -84,7 +83,7 @@ func (r *run) replayRow(ctx context.Context, s *session, o *pb.ObserverInfo, row
 		if newestWrite(entries, wire.CellPB(cell)) == nil {
 			return &hintError{
 				err:  fmt.Errorf("%w: row %s was never written in column %s of table %s", errNoValue, printable(row), printable(cell.Column), printable(o.TableName)),
-				hint: fmt.Sprintf("`%s scan %s --limit 10` shows rows that exist; --escape go or --hex writes any bytes", r.Name, o.TableName),
+				hint: r.rowsThatExist(o.TableName),
 			}
 		}
 	}

@@ -108,8 +108,7 @@ func (r *run) control(cmd *cobra.Command, req *pb.ControlObserverRequest, text s
 				Retired bool   `json:"retired"`
 			}{req.Name, info.GetPaused(), info.GetLimit(), info.GetRetired() || req.Retire})
 		}
-		_, err = fmt.Fprintf(r.Stdout, text+"\n", printable(req.Name))
-		return err
+		return r.print(text, printable(req.Name))
 	})
 }
 

@@ -111,7 +111,7 @@ func (r *run) replay(ctx context.Context, s *session, name string, f *replayFlag
 	if b == nil {
 		return &hintError{
 			err:  fmt.Errorf("observer %s was never replayed", printable(name)),
-			hint: fmt.Sprintf("`%s observer replay %s` begins", r.Name, name),
+			hint: r.suggest("observer replay", "", operand{"OBSERVER", name}) + " begins",
 		}
 	}
 	if f.wait {
@@ -167,7 +167,7 @@ func (r *run) showBackfill(b *backfillJSON, waited bool) error {
 		if b.State == backfillRunning && b.NextRow != "" {
 			text += ", next is row " + shortened(string(b.NextRow), valueWidth)
 		}
-		if _, err := fmt.Fprintln(r.Stdout, text); err != nil {
+		if err := r.print("%s", text); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"strings"
@@ -8,9 +9,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
 // The forms of output.
@@ -35,9 +38,24 @@ func (r *run) checkOutput(cmd *cobra.Command) error {
 
 // object writes one JSON object on a line.
 func (r *run) object(v any) error {
-	enc := json.NewEncoder(r.Stdout)
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := r.App.Stdout.Write(escapeJSON(line.Bytes()))
+	return err
+}
+
+// message writes a message of the protocol as a JSON object on a line.
+func (r *run) message(m proto.Message) error {
+	text, err := pbjson.Marshal(m)
+	if err != nil {
+		return err
+	}
+	_, err = r.App.Stdout.Write(append(escapeJSON(text), '\n'))
+	return err
 }
 
 // grid lays text out in columns, two spaces apart. The zero value is empty.
@@ -47,8 +65,14 @@ type grid struct {
 	right map[int]bool
 }
 
-// add appends a row. Rows may differ in length.
-func (g *grid) add(cells ...string) { g.rows = append(g.rows, cells) }
+// add appends a row. Rows may differ in length. What is not printable is escaped, newlines too.
+func (g *grid) add(cells ...string) {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = oneLine(cell)
+	}
+	g.rows = append(g.rows, row)
+}
 
 // numbers marks columns as flush right.
 func (g *grid) numbers(columns ...int) {

@@ -203,7 +203,7 @@ func (w *rowWriter) append(cells []percolator.Cell) ([]byte, error) {
 		return nil, err
 	}
 	w.line.WriteString("}\n")
-	return w.line.Bytes(), nil
+	return escapeJSON(w.line.Bytes()), nil
 }
 
 // columns writes one of a line's two groups of columns; none if it is empty.

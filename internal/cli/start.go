@@ -95,7 +95,7 @@ func (r *run) serve(ctx context.Context, n *nodeFlags) error {
 	forced := r.watch(cancel)
 	node, err := r.Start(opening, n.cfg)
 	if err != nil && opening.Err() != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
-		_, _ = fmt.Fprintf(r.Stderr, "%s: stopped before it served\n", r.Name)
+		r.note("stopped before it served")
 		return nil // a signal, such as to a node that waits to join
 	}
 	if err != nil {
@@ -156,7 +156,7 @@ var errForced = errors.New("stopped before it was drained")
 
 // stop drains and closes the node; a second signal cuts both short.
 func (r *run) stop(ctx context.Context, node RunningNode, cfg *config.Config, forced <-chan struct{}) error {
-	_, _ = fmt.Fprintf(r.Stderr, "%s: draining; a second signal stops at once\n", r.Name)
+	r.note("draining; a second signal stops at once")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)

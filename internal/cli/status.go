@@ -10,7 +10,6 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
 // statusCommand asks the node at --addr for itself.
@@ -27,7 +26,7 @@ func (r *run) statusCommand() *cobra.Command {
 					return err
 				}
 				if r.output == outputJSON {
-					return r.statusJSON(status)
+					return r.message(status) // as /api/v1/status shows it
 				}
 				// Meta may have no leader: what the node knows of itself is all the more wanted then.
 				asking, cancel := context.WithTimeout(ctx, time.Second)
@@ -41,16 +40,6 @@ func (r *run) statusCommand() *cobra.Command {
 		},
 	}
 	return r.withClient(cmd)
-}
-
-// statusJSON is what /api/v1/status shows.
-func (r *run) statusJSON(status *pb.NodeStatusResponse) error {
-	text, err := pbjson.Marshal(status)
-	if err != nil {
-		return err
-	}
-	_, err = r.Stdout.Write(append(text, '\n'))
-	return err
 }
 
 // statusTable sums up tablets and observers; `tablet ls` and `observer ls` have them one by one.

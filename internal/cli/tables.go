@@ -143,6 +143,5 @@ func (r *run) done(format string, args ...any) error {
 			Done bool `json:"done"`
 		}{true})
 	}
-	_, err := fmt.Fprintf(r.Stdout, format+"\n", args...)
-	return err
+	return r.print(format, args...)
 }

@@ -16,10 +16,10 @@ import (
 // commands are all commands below (and with) the root, but cobra's own.
 func commands(t *testing.T) []*cobra.Command {
 	t.Helper()
-	r := &run{App: &App{
+	r := newRun(&App{
 		Name: "percolator", Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard,
 		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) { return bankCluster(), nil },
-	}}
+	})
 	var all []*cobra.Command
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {

@@ -58,5 +58,5 @@ func (limitFlag) Type() string { return "int" }
 
 // cut says that a listing ended early.
 func (r *run) cut(limit int) {
-	_, _ = fmt.Fprintf(r.Stderr, "%s: the first %d; --limit shows more\n", r.Name, limit)
+	r.note("the first %d; --limit shows more", limit)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -53,33 +54,49 @@ type obstacleOut struct {
 
 // showWhy prints the verdict, then what it rests on.
 func (r *run) showWhy(f *facts, v verdict) error {
-	v.next = f.fill(v.next, r.Name)
+	v.next = f.fill(r, v.next)
 	if r.output == outputJSON {
 		return r.object(f.json(v))
 	}
-	if _, err := fmt.Fprintln(r.Stdout, v.sentence); err != nil {
+	if err := r.print("%s", v.sentence); err != nil {
 		return err
 	}
 	if v.next != "" {
-		if _, err := fmt.Fprintf(r.Stdout, "  next: %s\n", v.next); err != nil {
+		if err := r.print("  next: %s", v.next); err != nil {
 			return err
 		}
 	}
-	if _, err := fmt.Fprintln(r.Stdout); err != nil {
+	if err := r.print(""); err != nil {
 		return err
 	}
 	g := f.evidence()
 	return g.write(r.Stdout)
 }
 
-// fill puts the names of the question into advice: commands in it can be pasted.
-func (f *facts) fill(next, program string) string {
-	next = strings.NewReplacer("OBSERVER", printable(f.observer), "TABLE", printable(f.table), "ROW", printable(f.row)).Replace(next)
-	// Not a template: sentences stay readable where they are written, and the names are few.
-	for _, command := range []string{"observer", "notify", "lock", "scan", "history"} {
-		next = strings.ReplaceAll(next, "`"+command+" ", "`"+program+" "+command+" ")
-	}
-	return next
+// commandTemplate is a command in advice: no foreign text is in it yet.
+var commandTemplate = regexp.MustCompile("`[^`]+`")
+
+// fill makes commands out of the templates in advice, with the names that were asked about.
+func (f *facts) fill(r *run, next string) string {
+	names := map[string]string{"OBSERVER": f.observer, "TABLE": f.table, "ROW": f.row}
+	return commandTemplate.ReplaceAllStringFunc(next, func(template string) string {
+		var path, flags []string
+		var operands []operand
+		for _, word := range strings.Fields(strings.Trim(template, "`")) {
+			name, known := names[word]
+			switch {
+			case known:
+				operands = append(operands, operand{word, name})
+			case len(flags) > 0 || strings.HasPrefix(word, "-"):
+				flags = append(flags, word)
+			case len(operands) > 0: // a number, which whoever asks is to choose
+				operands = append(operands, operand{word, word})
+			default:
+				path = append(path, word)
+			}
+		}
+		return r.suggest(strings.Join(path, " "), strings.Join(flags, " "), operands...)
+	})
 }
 
 // evidence is what the verdict rests on, a line for each fact.

@@ -50,8 +50,8 @@ func judge(f *facts) verdict {
 	case f.info == nil:
 		return f.unknown()
 	case f.info.TableName != f.table:
-		return verdict{whyOtherTable, fmt.Sprintf("Observer %s observes table %s, not %s.", f.observer, f.info.TableName, f.table),
-			fmt.Sprintf("ask for a row of table %s", f.info.TableName)}
+		return verdict{whyOtherTable, fmt.Sprintf("Observer %s observes table %s, not %s.",
+			printable(f.observer), printable(f.info.TableName), printable(f.table)), "ask for a row of that table"}
 	case f.info.Retired:
 		return verdict{whyRetiring, "The observer is being retired: its notifications are removed, and it does not run any more.",
 			"a program that registers it brings it back when it starts"}
@@ -69,10 +69,10 @@ func judge(f *facts) verdict {
 
 // unknown: there is no such observer; there may have been one.
 func (f *facts) unknown() verdict {
-	v := verdict{whyUnknown, fmt.Sprintf("No observer is called %s: none was ever registered under this name, or it was retired, or its table was dropped.", f.observer),
+	v := verdict{whyUnknown, fmt.Sprintf("No observer is called %s: none was ever registered under this name, or it was retired, or its table was dropped.", printable(f.observer)),
 		"`observer ls` lists the observers"}
 	if f.ack != nil {
-		v.sentence = fmt.Sprintf("No observer is called %s any more; it ran for this row at %s and was retired since, or its table was dropped.", f.observer, f.when(f.acknowledged()))
+		v.sentence = fmt.Sprintf("No observer is called %s any more; it ran for this row at %s and was retired since, or its table was dropped.", printable(f.observer), f.when(f.acknowledged()))
 	}
 	return v
 }

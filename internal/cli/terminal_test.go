@@ -1,0 +1,300 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+// Everything that is stored or said by others is one of these in the tests below: commands of a
+// terminal in their 7-bit and 8-bit forms, what moves the cursor, and what means something to a
+// shell. The first is a valid name of a table.
+const (
+	evilName = "e\x1b]0;title\x07\x1b[31m\u009b1m\x7f\r\b\n  next: `rm x`$(touch y)'\u202e"
+	evilRow  = evilName + "\xff\x9b31m"
+)
+
+// poison replaces all text in the message and those below it.
+func poison(m protoreflect.Message) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		each := func(v protoreflect.Value) protoreflect.Value {
+			switch f.Kind() {
+			case protoreflect.StringKind:
+				return protoreflect.ValueOfString(evilName)
+			case protoreflect.BytesKind:
+				return protoreflect.ValueOfBytes([]byte(evilRow))
+			case protoreflect.MessageKind:
+				poison(v.Message())
+			}
+			return v
+		}
+		switch {
+		case f.IsList():
+			for i := range v.List().Len() {
+				v.List().Set(i, each(v.List().Get(i)))
+			}
+		case f.IsMap(): // labels
+			v.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+				v.Map().Set(k, protoreflect.ValueOfString(evilName))
+				return true
+			})
+		default:
+			m.Set(f, each(v))
+		}
+		return true
+	})
+}
+
+func poisonAll[M proto.Message](messages []M) []M {
+	for _, m := range messages {
+		poison(m.ProtoReflect())
+	}
+	return messages
+}
+
+// evilCluster is bankCluster after somebody has put commands of a terminal wherever text is, with
+// complaints of all kinds.
+func evilCluster() *fakeCluster {
+	c := bankCluster()
+	c.catalogue.Observers = c.catalogue.Observers[:1]
+	c.observers = c.observers[1:]
+	c.nodes[1].Blocked, c.nodes[1].Version, c.status.WriteBlocked = "x", "x", "x"
+	c.status.Addresses = []string{"x"}
+	c.backfills = []*pb.Backfill{{Name: "x", Error: "x", NextRow: []byte("x")}}
+	c.history = []*pb.HistoryEntry{
+		{Group: uint32(mvcc.GroupNotify), Cell: &pb.Cell{Table: 16, Row: []byte("x"), Column: []byte("x")},
+			Notify: &pb.Notify{Ts: 8, Attempts: 10, ParkedTs: 40, Error: "x"}},
+		{Group: uint32(mvcc.GroupWrite), Cell: &pb.Cell{Table: 16, Row: []byte("x"), Column: []byte("x")},
+			Write: &pb.Write{CommitTs: 7, StartTs: 6, Value: []byte("x")}},
+		{Group: uint32(mvcc.GroupLock), Cell: &pb.Cell{Table: 16, Row: []byte("x"), Column: []byte("x")},
+			Lock: &pb.Lock{StartTs: 9, Value: []byte("x"), Primary: &pb.Cell{Table: 16, Row: []byte("y"), Column: []byte("x")}}},
+	}
+	c.walked = func(req *pb.WalkRequest) *pb.WalkResponse {
+		page := somethingOf(&pb.WalkRequest{Group: req.Group, Column: []byte("bal"), FromRow: req.FromRow})
+		poisonAll(page.Entries)
+		return page
+	}
+	c.verified = func(uint64) (*pb.VerifyTabletResponse, error) {
+		return &pb.VerifyTabletResponse{Replicas: []*pb.ReplicaChecksum{{NodeId: 1, Error: evilName}}}, nil
+	}
+	poisonAll(c.tables)
+	poisonAll(c.nodes)
+	poisonAll(c.tablets)
+	poisonAll(c.observers)
+	poisonAll(c.backfills)
+	poisonAll(c.history)
+	poison(c.catalogue.ProtoReflect())
+	poison(c.status.ProtoReflect())
+	return c
+}
+
+// evilLines are command lines for all commands that print what may come from outside.
+var evilLines = [][]string{
+	{"status"}, {"node", "ls"}, {"node", "drain", evilName}, {"node", "drain", "2", "--wait"},
+	{"table", "ls"}, {"table", "create", evilName, "--split", evilName}, {"table", "drop", evilName}, {"table", "drop", evilName, "--yes"},
+	{"tablet", "ls"}, {"tablet", "split", evilName, evilRow}, {"tablet", "move", "7", "--leader", "--to", evilName},
+	{"tablet", "move", evilName, "--leader", "--to", "2"}, {"verify"},
+	{"observer", "ls"}, {"observer", "pause", evilName}, {"observer", "resume", evilName}, {"observer", "limit", evilName, "3"},
+	{"observer", "limit", "x", evilName}, {"observer", "replay", evilName}, {"observer", "replay", evilName, "--wait"},
+	{"observer", "retire", evilName}, {"observer", "retire", evilName, "--yes"}, {"observer", "pause", "nobody" + evilName},
+	{"notify", "ls"}, {"notify", "ls", "--observer", "nobody" + evilName}, {"notify", "replay", evilName, evilRow},
+	{"notify", "replay", evilName, "--all-parked"}, {"notify", "replay", "nobody" + evilName, evilRow},
+	{"lock", "ls"}, {"lock", "ls", "none" + evilName}, {"lock", "resolve", evilName, evilRow}, {"lock", "resolve", "--all"},
+	{"why", evilName, evilRow, evilName}, {"why", evilName, evilRow, "nobody" + evilName}, {"history", evilName, evilRow},
+	{"history", evilName, evilName, "--escape", "hex"}, {"cert", "show", "--certs", evilName}, {"cert", "gossip-key", evilName},
+	{"cert", "create-ca", "--certs", evilName + "/no"}, {"cert", "create-node", evilName, "--certs", evilName},
+	{"cert", "create-client", evilName, "--certs", evilName}, {evilName}, {"table", evilName}, {"status", "--" + evilName},
+	{"status", "--addr", evilName}, {"status", evilName}, {"help", evilName}, {"version"},
+	// Of the repository in memory:
+	{"get", evilName, evilRow}, {"get", evilName, evilRow, evilRow}, {"get", evilName, "none" + evilRow}, {"scan", evilName},
+	{"scan", evilName, "--at", evilName}, {"set", evilName, evilRow, evilRow, evilRow}, {"delete", evilName, evilRow, evilRow},
+	{"export", evilName, "--quiet"}, {"export", evilName, "@" + strings.ReplaceAll(evilName, "/", "")}, {"load", evilName, "-"},
+	{"load", evilName, "-", "--skip-bad", "5"}, {"load", evilName, "-", "--dry-run"}, {"load", evilName, "@" + evilName},
+}
+
+// evilTransport is where the commands look: cells are in memory, the rest is laid down.
+type evilTransport struct {
+	*fakeCluster
+	cells *txntest.Process
+	asked *int // how often the nodes were listed: the drain under way ends with the second time
+}
+
+func (e evilTransport) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
+	if *e.asked++; *e.asked > 1 {
+		e.nodes[1].State = pb.NodeState_NODE_STATE_DRAINED
+	}
+	return e.fakeCluster.Nodes(ctx, req)
+}
+
+func (e evilTransport) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if e.fail != nil || req.GetWalk() != nil || req.GetHistory() != nil {
+		return e.fakeCluster.Send(ctx, d, req)
+	}
+	return e.cells.Send(ctx, d, req)
+}
+
+func (e evilTransport) Timestamps(ctx context.Context, n int) (mvcc.Timestamp, int, error) {
+	return e.cells.Timestamps(ctx, n)
+}
+
+func (e evilTransport) Locate(ctx context.Context, t mvcc.TableID, row string, n int) ([]*pb.TabletDescriptor, error) {
+	if e.fail != nil {
+		return nil, e.fail
+	}
+	return e.cells.Locate(ctx, t, row, n)
+}
+
+// onlyText fails if a terminal would see a command in what was printed.
+func onlyText(t *testing.T, line []string, printed string) {
+	t.Helper()
+	for i := 0; i < len(printed); {
+		r, size := utf8.DecodeRuneInString(printed[i:])
+		if r == utf8.RuneError && size == 1 || unicode.IsControl(r) && r != '\n' && r != '\t' {
+			t.Fatalf("%q prints %q", line, printed[max(0, i-40):min(len(printed), i+40)])
+		}
+		i += size
+	}
+}
+
+// TestNothingCommandsTheTerminal runs every command that prints over a repository full of
+// terminal's commands, and with an answer that fails with such a text.
+func TestNothingCommandsTheTerminal(t *testing.T) {
+	cells := txntest.New()
+	id := cells.AddTable(evilName)
+	seen := map[string]bool{}
+	for _, line := range evilLines {
+		for _, form := range [][]string{nil, {"-o", "json"}} {
+			for _, fail := range []error{nil, &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: evilName}} {
+				cluster := evilCluster()
+				cluster.tables[0].Id = uint32(id)
+				args := append([]string{}, line...)
+				for i, arg := range args {
+					if name, ours := strings.CutPrefix(arg, "@"); ours {
+						args[i] = filepath.Join(t.TempDir(), name)
+					}
+				}
+				var out, errs bytes.Buffer
+				app := &App{
+					Name: "percolator", Version: "v1", Stdout: &out, Stderr: &errs, terminal: func(any) bool { return true },
+					Stdin: strings.NewReader(`{"row":"r","columns":{"c":"\u001b[31m\u009b"}}` + "\n" + evilRow + "\n"),
+					Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
+						return evilTransport{cluster, cells.Process(1, 1), new(int)}, nil
+					},
+				}
+				set := []string{"set", evilName, evilRow, evilRow, evilRow}
+				if code := app.Run(t.Context(), set); code != ExitDone {
+					t.Fatalf("exit code %d: %s", code, errs.String())
+				}
+				out.Reset()
+				errs.Reset()
+				cluster.fail = fail
+				app.Run(t.Context(), append(args, form...))
+				onlyText(t, line, out.String())
+				onlyText(t, line, strings.ReplaceAll(errs.String(), "\r", "")) // progress is drawn in place
+				if form != nil && !json.Valid(out.Bytes()) {
+					for object := range strings.Lines(out.String()) {
+						if !json.Valid([]byte(object)) {
+							t.Errorf("%q prints %q, which is no JSON", line, object)
+						}
+					}
+				}
+			}
+		}
+		seen[strings.Join(line[:min(2, len(line))], " ")], seen[line[0]] = true, true
+	}
+	for _, cmd := range commands(t) {
+		path := strings.TrimPrefix(cmd.CommandPath(), "percolator ")
+		switch path {
+		case "percolator", "start", "dev", "completion": // what they print is this program's own
+		default:
+			if !seen[path] {
+				t.Errorf("no line for %s", path)
+			}
+		}
+	}
+}
+
+// TestEscape: foreign text keeps to its line, and what is printable stays as it is.
+func TestEscape(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                        "",
+		"plain ünïcode 漢字 🙂":      "plain ünïcode 漢字 🙂",
+		"a\x1b[31m\x07\x7f":       `a\x1b[31m\a\x7f`,
+		"\u009b31m\u202e\xff\r\n": `\u009b31m\u202e\xff\r\n`,
+	} {
+		if got := oneLine(in); got != want {
+			t.Errorf("%q is written as %s, want %s", in, got, want)
+		}
+	}
+	if got := string(escapeJSON([]byte("{\"a\":\"\u009bü\x7f\"}\n"))); got != `{"a":"\u009bü\u007f"}`+"\n" {
+		t.Errorf("JSON is written as %q", got)
+	}
+}
+
+// FuzzShellQuote asks the shell itself.
+func FuzzShellQuote(f *testing.F) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		f.Skip("no shell")
+	}
+	for _, s := range []string{"", "plain", "two words", "$(touch /tmp/x)", "it's", "`id`", "a\nb\n", "-n", "~", "\\", "!x", "é\xff", "*", "=ls"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if strings.Contains(s, "\x00") {
+			t.Skip("no argument holds a NUL")
+		}
+		out, err := exec.Command(sh, "-c", "printf %s "+shellQuote(s)).CombinedOutput()
+		if s == "-n" || err == nil && string(out) == s {
+			return
+		}
+		t.Errorf("%q is quoted as %s, which the shell takes for %q: %v", s, shellQuote(s), out, err)
+	})
+}
+
+// TestSuggest: what is offered for pasting names what it is about, or nothing.
+func TestSuggest(t *testing.T) {
+	r := newRun(&App{Name: "percolator"})
+	for _, tc := range []struct {
+		observer, row, want string
+	}{
+		{"greet", "bob", "`percolator notify replay greet bob`"},
+		{"greet", "$(touch /tmp/x)", "`percolator notify replay greet '$(touch /tmp/x)'`"},
+		{"it's", "two words", "`percolator notify replay 'it'\\''s' 'two words'`"},
+		{"greet", "--all-parked", "`percolator notify replay -- greet --all-parked`"},
+		{"greet", "a\x00b", "`percolator notify replay greet '\"a\\x00b\"' --escape go`"},
+		{"gr\x1beet", "bob", "`percolator notify replay OBSERVER bob`"},
+		{"greet", "", "`percolator notify replay greet ''`"},
+	} {
+		got := r.suggest("notify replay", "", operand{"OBSERVER", tc.observer}, operand{"ROW", tc.row})
+		if got != tc.want {
+			t.Errorf("%q, %q: %s, want %s", tc.observer, tc.row, got, tc.want)
+		}
+	}
+}
+
+// TestWhyQuotes: advice about a row with a name that a shell would run is harmless.
+func TestWhyQuotes(t *testing.T) {
+	cluster := bankCluster()
+	cluster.observers[1].Info.Paused = false
+	cluster.history = []*pb.HistoryEntry{parseEntry(t, "$(touch /tmp/x)", "W bal 9 7 put x")}
+	code, stdout, stderr := runApp(t, cluster, nil, "why", "bank", "$(touch /tmp/x)", "count")
+	if want := "`percolator notify replay count '$(touch /tmp/x)'`"; code != ExitDone || !strings.Contains(stdout, want) {
+		t.Errorf("exit code %d, no %s in\n%s%s", code, want, stdout, stderr)
+	}
+}
