@@ -62,7 +62,7 @@ func (b *Batch) Delete(key []byte) {
 
 // PutMutation adds one effect of the rules, encoded into memory of the batch: m may be reused at once.
 func (b *Batch) PutMutation(m *mvcc.Mutation) {
-	kb, vb := keyBytes(m.Cell), 0
+	kb, vb := m.Cell.KeyBytes(), 0
 	if !m.Delete {
 		vb = valueBytes(m)
 	}

@@ -48,7 +48,7 @@ func (s *Snap) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvc
 // historyOf gives one cell's records; false if the caller has enough.
 func (s *Snap) historyOf(it *badger.Iterator, c *mvcc.CellAt, upTo mvcc.Timestamp, yield func(mvcc.CellWrite, error) bool) bool {
 	// The greatest key wanted: timestamps are inverted. Not in s.key, which who is yielded to may use.
-	seek := AppendKey(make([]byte, 0, keyBytes(c.Cell)), mvcc.GroupHistory, c.Cell, c.TS)
+	seek := AppendKey(make([]byte, 0, c.Cell.KeyBytes()), mvcc.GroupHistory, c.Cell, c.TS)
 	prefix := seek[:len(seek)-tsBytes]
 	for it.Seek(seek); it.ValidForPrefix(prefix); it.Next() {
 		item := it.Item()

@@ -129,11 +129,6 @@ func AppendKey(dst []byte, g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) []byte 
 	}
 }
 
-// keyBytes bounds the length of AppendKey's result where nothing needs escaping.
-func keyBytes(c mvcc.Cell) int {
-	return 1 + tableBytes + len(c.Row) + len(c.Column) + 1 + 2*2 + tsBytes
-}
-
 // DecodeKey is the inverse of AppendKey. It returns ErrBadKey, wrapped, for anything else, also for the store's own
 // keys (tablet states and logs).
 func DecodeKey(key []byte) (g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp, err error) {

@@ -224,7 +224,7 @@ func (s *Snap) TabletState(id uint64) (v []byte, ok bool, err error) {
 // Older implements mvcc.View.
 func (s *Snap) Older(c mvcc.Cell, atOrBelow mvcc.Timestamp) iter.Seq2[mvcc.Write, error] {
 	return func(yield func(mvcc.Write, error) bool) {
-		seek := AppendKey(make([]byte, 0, keyBytes(c)), mvcc.GroupHistory, c, atOrBelow)
+		seek := AppendKey(make([]byte, 0, c.KeyBytes()), mvcc.GroupHistory, c, atOrBelow)
 		s.walk(walkOptions{prefix: seek[:len(seek)-tsBytes], seek: seek}, func(_, value []byte, err error) bool {
 			if err != nil {
 				return yield(mvcc.Write{}, err)

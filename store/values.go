@@ -230,7 +230,7 @@ type Encoder struct{ room []byte }
 func NewEncoder(muts []mvcc.Mutation) Encoder {
 	n := 0
 	for i := range muts {
-		if n += keyBytes(muts[i].Cell); !muts[i].Delete {
+		if n += muts[i].Cell.KeyBytes(); !muts[i].Delete {
 			n += valueBytes(&muts[i])
 		}
 	}

@@ -13,35 +13,28 @@ import (
 // maxBatchCells bounds the cells of one mutation, apart from the limit on its bytes.
 const maxBatchCells = 4096
 
-// batchBytes is how large one mutation is made: a little below the tablet's limit, which counts the same bytes.
+// batchBytes is how large one mutation is made, by the weights of mvcc: below the
+// tablet's limit on what a message says, and below what its store takes at once.
 func (c *Client) batchBytes() int { return c.cfg.Limits.Batch - c.cfg.Limits.Batch/8 }
 
-// keyCost bounds what one key of a cell takes in a tablet's batch besides its row and column.
-const keyCost = 64
+// decisionWeight is the weight of committing, resolving or rolling back a cell.
+func (c *Client) decisionWeight(cell mvcc.Cell) int { return cell.DecisionWeight(c.cfg.Limits) }
 
-// commitCost bounds what committing a cell, or resolving its lock, adds to a tablet's batch: the new record and the one
-// that it moves to the history, each with an inline value, and the lock's end. A tablet can't take more than the batch
-// limit in one operation, and a commit must never be too large.
-func (c *Client) commitCost(cell mvcc.Cell) int {
-	return 2*c.cfg.Limits.Inline + 3*(len(cell.Row)+len(cell.Column)+keyCost)
-}
-
-// writeCost bounds what prewriting a cell, or committing it in one phase, adds: its value, the lock or record with the
-// primary's address, and the record that goes to the history.
-func (c *Client) writeCost(w *pending, primary mvcc.Cell) int {
-	return len(w.value) + c.cfg.Limits.Inline + 3*(len(w.cell.Row)+len(w.cell.Column)+keyCost) + len(primary.Row) + len(primary.Column)
-}
-
-// cellRun is how many of the cells, which are sorted, the tablet takes in one message.
-func (c *Client) cellRun(d *pb.TabletDescriptor, cells []mvcc.Cell) int {
-	size := 0
+// cellRun is how many of the cells, which are sorted, the tablet takes in one message,
+// and what they weigh. It is one at least: a single cell within the limits always goes
+// into a message.
+func (c *Client) cellRun(
+	d *pb.TabletDescriptor, cells []mvcc.Cell, weigh func(mvcc.Cell) int,
+) (n, weight int) {
 	for i, cell := range cells {
-		size += c.commitCost(cell)
-		if i > 0 && (i >= maxBatchCells || size > c.batchBytes() || !wire.Holds(d, posOf(cell))) {
-			return i
+		w := weigh(cell)
+		full := i >= maxBatchCells || weight+w > c.batchBytes()
+		if i > 0 && (full || !wire.Holds(d, posOf(cell))) {
+			return i, weight
 		}
+		weight += w
 	}
-	return len(cells)
+	return len(cells), weight
 }
 
 // Operations on many cells know where the cells are only as well as the cached tablet map does. They are cut along the
@@ -68,41 +61,46 @@ type cellPart struct {
 	d       *pb.TabletDescriptor
 	cells   []mvcc.Cell // slices of the operation's own, sorted
 	intents []mvcc.Cell
+	weight  int
 }
 
 // cellParts sorts cells and intents by tablet.
 func (c *Client) cellParts(ctx context.Context, cells, intents []mvcc.Cell) ([]cellPart, error) {
 	var parts []cellPart
 	// Cells of one tablet are neighbours in order, so each part is a run, and no map is needed to group them.
-	for _, set := range []struct {
-		cells  []mvcc.Cell
-		intent bool
-	}{{sorted(cells), false}, {sorted(intents), true}} {
-		for rest := set.cells; len(rest) > 0; {
-			d, err := c.locate(ctx, posOf(rest[0]))
-			if err != nil {
-				return nil, err
-			}
-			n := c.cellRun(d, rest)
-			parts = addPart(parts, d, rest[:n], set.intent)
-			rest = rest[n:]
+	for rest := sorted(cells); len(rest) > 0; {
+		d, err := c.locate(ctx, posOf(rest[0]))
+		if err != nil {
+			return nil, err
 		}
+		n, weight := c.cellRun(d, rest, c.decisionWeight)
+		parts = append(parts, cellPart{d: d, cells: rest[:n], weight: weight})
+		rest = rest[n:]
+	}
+	for rest := sorted(intents); len(rest) > 0; {
+		d, err := c.locate(ctx, posOf(rest[0]))
+		if err != nil {
+			return nil, err
+		}
+		n, weight := c.cellRun(d, rest, mvcc.Cell.IntentDecisionWeight)
+		parts = c.addIntents(parts, cellPart{d: d, intents: rest[:n], weight: weight})
+		rest = rest[n:]
 	}
 	return parts, nil
 }
 
-// addPart lets intents travel with the cells of their tablet.
-func addPart(parts []cellPart, d *pb.TabletDescriptor, cells []mvcc.Cell, intent bool) []cellPart {
-	if !intent {
-		return append(parts, cellPart{d: d, cells: cells})
-	}
+// addIntents lets intents travel with the cells of their tablet if there is room for them.
+func (c *Client) addIntents(parts []cellPart, p cellPart) []cellPart {
 	for i := range parts {
-		if parts[i].d == d && parts[i].intents == nil && len(parts[i].cells)+len(cells) <= maxBatchCells {
-			parts[i].intents = cells
+		with := &parts[i]
+		if with.d == p.d && with.intents == nil && with.weight+p.weight <= c.batchBytes() &&
+			len(with.cells)+len(p.intents) <= maxBatchCells {
+			with.intents = p.intents
+			with.weight += p.weight
 			return parts
 		}
 	}
-	return append(parts, cellPart{d: d, intents: cells})
+	return append(parts, p)
 }
 
 // sorted is cells in order; a copy if they were not.

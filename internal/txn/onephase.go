@@ -130,19 +130,19 @@ func (t *Txn) fits(d *pb.TabletDescriptor) bool {
 	size := 0
 	for i := range t.writes {
 		w := &t.writes[i]
-		size += t.c.writeCost(w, mvcc.Cell{})
+		size += w.cell.OnePhaseWeight(len(w.value), t.c.cfg.Limits)
 		if i > 0 && !wire.Holds(d, posOf(w.cell)) {
 			return false
 		}
 	}
 	for _, cell := range t.notifies {
-		size += len(cell.Row) + len(cell.Column) + keyCost
+		size += cell.NotifyWeight()
 		if !wire.Holds(d, posOf(cell)) {
 			return false
 		}
 	}
 	// A single write within the limits always goes into a message.
-	return len(t.writes) == 1 || size <= t.c.batchBytes()
+	return len(t.writes)+len(t.notifies) == 1 || size <= t.c.batchBytes()
 }
 
 // onePhaseMessage is a message and, in the same allocation, all of it if it has one cell.

@@ -47,7 +47,7 @@ func (p *twoPhase) parts(ctx context.Context, writes []pending, notifies []mvcc.
 		if err != nil {
 			return nil, err
 		}
-		n := p.c.cellRun(d, rest)
+		n, _ := p.c.cellRun(d, rest, func(c mvcc.Cell) int { return c.IntentWeight(p.primary) })
 		parts = append(parts, prewritePart{d: d, intents: rest[:n]})
 		rest = rest[n:]
 	}
@@ -59,7 +59,7 @@ func (c *Client) writeRun(d *pb.TabletDescriptor, writes []pending, primary mvcc
 	size := 0
 	for i := range writes {
 		w := &writes[i]
-		size += c.writeCost(w, primary)
+		size += w.cell.PrewriteWeight(len(w.value), primary)
 		if i > 0 && (i >= maxBatchCells || size > c.batchBytes() || !wire.Holds(d, posOf(w.cell))) {
 			return i
 		}

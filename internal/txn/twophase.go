@@ -99,8 +99,8 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		}
 		// What shares the primary's tablet is committed by the same message, hence at the same moment. The primary is the
 		// first of the cells, so the run begins with it.
-		n := p.c.cellRun(d, cells)
-		in, out := split(d, intents)
+		n, weight := p.c.cellRun(d, cells, p.c.decisionWeight)
+		in, out := split(d, intents, p.c.batchBytes()-weight)
 		done := committed{commitTS: commitTS, restCells: cells[n:], restIntents: out}
 		resp, v, err := p.c.try(ctx, d, commitRequest(p.t.at, commitTS, cells[:n], in))
 		switch v {
@@ -210,11 +210,13 @@ func (p *twoPhase) abandon(ctx context.Context) {
 	})
 }
 
-// split parts sorted cells into those that d holds and the others.
-func split(d *pb.TabletDescriptor, cells []mvcc.Cell) (in, out []mvcc.Cell) {
-	for _, c := range cells {
-		if wire.Holds(d, posOf(c)) && len(in) < maxBatchCells/4 {
-			in = append(in, c)
+// split parts intents into those that d holds, as far as there is room for them, and the
+// others.
+func split(d *pb.TabletDescriptor, intents []mvcc.Cell, room int) (in, out []mvcc.Cell) {
+	for _, c := range intents {
+		w := c.IntentDecisionWeight()
+		if w <= room && len(in) < maxBatchCells/4 && wire.Holds(d, posOf(c)) {
+			in, room = append(in, c), room-w
 		} else {
 			out = append(out, c)
 		}

@@ -1,0 +1,64 @@
+package mvcc
+
+import "strings"
+
+// Weights bound what one cell of an operation adds to its tablet's batch in the store.
+// Clients cut transactions into messages by them before they send anything, so that a
+// tablet never refuses as too large what a message holds: not the prewrite, and not what
+// has to follow it, a commit or a rollback. Each is the sum of all effects that the
+// operation can have on the cell, as store and log count them. They are pure functions;
+// the tablet's tests hold them against what it really encodes.
+
+const (
+	// effectWeight bounds what an effect takes besides its key and the bytes of users in
+	// it: timestamps, the worker, and what the log's entry and the store's count add.
+	effectWeight = 80
+	// addressWeight bounds what a cell's address takes inside a value, besides its row
+	// and column.
+	addressWeight = 16
+	// weightChunk is a little less than what the store puts of a long value into one entry.
+	weightChunk = 250 << 10
+)
+
+// KeyBytes bounds the length of the cell's keys in the store: group, table, row, class,
+// column and a timestamp. A zero byte of a row or column takes two.
+func (c Cell) KeyBytes() int {
+	return 1 + 4 + escapedBytes(c.Row) + 1 + escapedBytes(c.Column) + 8
+}
+
+func escapedBytes(s string) int { return len(s) + strings.Count(s, "\x00") + 2 }
+
+// effects is the weight of n effects on the cell.
+func (c Cell) effects(n int) int { return n * (c.KeyBytes() + effectWeight) }
+
+// address is the weight of the cell's address in a value.
+func (c Cell) address() int { return addressWeight + len(c.Row) + len(c.Column) }
+
+// valueWeight is that of a value of n bytes under the cell's key, cut into chunks if it
+// is long.
+func (c Cell) valueWeight(n int) int { return n + c.effects(n/weightChunk) }
+
+// PrewriteWeight is that of prewriting a value of n bytes: the lock, and the value apart
+// from it if it is long.
+func (c Cell) PrewriteWeight(n int, primary Cell) int {
+	return c.effects(2) + primary.address() + c.valueWeight(n)
+}
+
+// DecisionWeight is that of committing, resolving or rolling back the cell: the lock's
+// end, the new record, the one that it moves to the history, and a notification. Short
+// values are in the records.
+func (c Cell) DecisionWeight(l Limits) int { return c.effects(4) + 2*l.Inline }
+
+// OnePhaseWeight is that of writing a value of n bytes and committing it at once.
+func (c Cell) OnePhaseWeight(n int, l Limits) int {
+	return c.effects(4) + l.Inline + c.valueWeight(n)
+}
+
+// IntentWeight is that of a weak notification in a prewrite.
+func (c Cell) IntentWeight(primary Cell) int { return c.effects(1) + primary.address() }
+
+// IntentDecisionWeight is that of committing, resolving or rolling back an intent.
+func (c Cell) IntentDecisionWeight() int { return c.effects(2) }
+
+// NotifyWeight is that of a notification.
+func (c Cell) NotifyWeight() int { return c.effects(1) }
