@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +23,8 @@ func (r *run) nodeDrain() *cobra.Command {
 		Use:   "drain NODE",
 		Short: "Move all replicas and leaders away from a node, or take that back",
 		Long: `Move all leaders and then all replicas away from a node, to the other nodes. NODE is its id or the address that clients
-reach it at. The node goes on serving meanwhile. Once it is drained it holds nothing and may be stopped for good.
+reach it at: of several nodes that had the address in turn, the one that is alive. The node goes on serving meanwhile.
+Once it is drained it holds nothing and may be stopped for good.
 
 A drain is refused if the other nodes are too few for as many replicas as every tablet has: add a node first. Should they
 become too few later, it waits, and node ls says why. It goes on whatever node leads, also after a restart.
@@ -101,7 +104,12 @@ func (r *run) nodeDone(n *pb.Node, format string, args ...any) error {
 	return r.message(n)
 }
 
-// nodeID is the id of a node that is named by it, or by the address for clients.
+// errWhichNode: an address does not tell which node is meant.
+var errWhichNode = errors.New("several nodes have this address")
+
+// nodeID is the id of a node that is named by it, or by the address for clients. An address may
+// have had several nodes in turn, whose records stay: the one that is alive there is meant. Where
+// none or several are alive the address is refused unless only one node ever had it.
 func nodeID(ctx context.Context, s *session, name string) (uint64, error) {
 	if id, err := strconv.ParseUint(name, 10, 64); err == nil {
 		return id, nil
@@ -110,10 +118,30 @@ func nodeID(ctx context.Context, s *session, name string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	var all, alive []*pb.Node
 	for _, n := range nodes.GetNodes() {
-		if n.Listen == name {
-			return n.NodeId, nil
+		if n.Listen != name {
+			continue
+		}
+		all = append(all, n)
+		if n.Alive {
+			alive = append(alive, n)
 		}
 	}
-	return 0, &hintError{err: fmt.Errorf("no node listens at %s", printable(name)), hint: "`node ls` lists the nodes"}
+	switch {
+	case len(all) == 0:
+		return 0, &hintError{err: fmt.Errorf("no node listens at %s", printable(name)), hint: "`node ls` lists the nodes"}
+	case len(alive) == 1:
+		return alive[0].NodeId, nil
+	case len(all) == 1:
+		return all[0].NodeId, nil
+	}
+	var candidates []string
+	for _, n := range all {
+		candidates = append(candidates, fmt.Sprintf("node %d (incarnation %d, %s)", n.NodeId, n.Incarnation, strings.Join(nodeLine(n)[2:4], ", ")))
+	}
+	return 0, &hintError{
+		err:  fmt.Errorf("%w, and %d of them are alive: %s: %s", errWhichNode, len(alive), printable(name), strings.Join(candidates, ", ")),
+		hint: "name the one that is meant by its id",
+	}
 }
