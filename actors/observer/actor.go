@@ -92,6 +92,9 @@ func (a *dispatcherActor) Receive(c actor.Context) {
 		a.control(m)
 	case *relink:
 		a.relink(m)
+	case *look:
+		a.look(m)
+		return
 	case *drain:
 		a.drain(m.idle)
 	case *actor.Stopping:
@@ -199,5 +202,6 @@ func (a *dispatcherActor) wake() {
 // forget lets the entry go.
 func (a *dispatcherActor) forget(e *entry) {
 	delete(a.entries, e.cell)
+	e.settled()
 	e.release()
 }

@@ -36,6 +36,9 @@ type Txn interface {
 	// SetCell buffers a write of a cell of any class.
 	SetCell(c mvcc.Cell, value []byte)
 	Commit(ctx context.Context) (mvcc.Timestamp, error)
+	// Failed is why the transaction cannot commit, though Commit was not called: its first failed read, most often; nil if
+	// it can.
+	Failed() error
 	Rollback(ctx context.Context) error
 	// User is the transaction as user code sees it: it can neither commit nor roll back.
 	User() *percolator.Tx

@@ -72,6 +72,7 @@ func (t *fakeTxn) StartTS() mvcc.Timestamp                        { return t.sta
 func (t *fakeTxn) SetCell(mvcc.Cell, []byte)                      {}
 func (t *fakeTxn) Commit(context.Context) (mvcc.Timestamp, error) { return t.start, nil }
 func (t *fakeTxn) Rollback(context.Context) error                 { return nil }
+func (t *fakeTxn) Failed() error                                  { return nil }
 func (t *fakeTxn) User() *percolator.Tx                           { return nil }
 
 func (t *fakeTxn) GetRecords(_ context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {

@@ -28,6 +28,8 @@ type linked struct {
 	queue   []*entry // cells that wait for a slot, first come first served
 	running int
 	stuck   int // of the running ones
+
+	frequent frequent // rows that are run for again and again
 }
 
 func (l *linked) tableID() mvcc.TableID { return mvcc.TableID(l.table.Load()) }
@@ -56,13 +58,15 @@ type entry struct {
 	hint  bool         // a hint has come since the run began: something newer than known may be there
 	done  func()       // to be called once; nil afterward
 
-	retries  int            // conflicts and unavailable nodes in a row
-	attempts uint32         // failures of the change at failedTS
-	failedTS mvcc.Timestamp // 0: none has failed
-	due      time.Time      // waiting: until then
-	index    int            // waiting: in the heap
-	run      *run           // running
-	parked   bool           // running, but given up and parked
+	retries int // conflicts and unavailable nodes in a row
+	// contended: retries are so many that somebody was warned; counted in the observer's stats.
+	contended bool
+	attempts  uint32         // failures of the change at failedTS
+	failedTS  mvcc.Timestamp // 0: none has failed
+	due       time.Time      // waiting: until then
+	index     int            // waiting: in the heap
+	run       *run           // running
+	parked    bool           // running, but given up and parked
 }
 
 // note takes in another notification of the same cell.
@@ -73,6 +77,29 @@ func (e *entry) note(n *mvcc.Notify) {
 	}
 	if e.known == nil || n.TS >= e.known.TS {
 		e.known = n
+	}
+}
+
+// retried counts one more run that came to nothing, and reports whether to warn of it: first after contendedRetries, then
+// each time that they have doubled.
+func (e *entry) retried() (warn bool) {
+	e.retries++
+	if e.retries < contendedRetries {
+		return false
+	}
+	if !e.contended {
+		e.contended = true
+		e.obs.stats.contended.Add(1)
+	}
+	return e.retries&(e.retries-1) == 0
+}
+
+// settled forgets the retries: a run has had a result, or the entry is let go.
+func (e *entry) settled() {
+	e.retries = 0
+	if e.contended {
+		e.contended = false
+		e.obs.stats.contended.Add(-1)
 	}
 }
 

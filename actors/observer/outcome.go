@@ -3,6 +3,7 @@ package observer
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/broken"
@@ -36,8 +37,25 @@ const (
 // errAbandoned: the function returned after the dispatcher had given up on it.
 var errAbandoned = errors.New("observer: function returned too late")
 
-// judge turns an error of the user's function or of the commit into an outcome.
-func (r *run) judge(start mvcc.Timestamp, err error) outcome {
+const (
+	// contendedRetries is how many runs of a cell in a row come to nothing before somebody is warned.
+	contendedRetries = 32
+	// retriesPerAttempt is how many of them count as one failed run: what never succeeds is parked at last.
+	retriesPerAttempt = 64
+)
+
+// owns reports whether an error that the user's function returned is of the run's own transaction, and so is not the
+// function's: a read of that has failed in a way that running again may mend. The function may have wrapped it.
+func (r *run) owns(err error) bool {
+	own := r.tx.Failed()
+	return own != nil && transient(own) && transient(err)
+}
+
+// judge turns an error of the user's function or, as own says, of the run's own transaction into an outcome. Conflicts of
+// a transaction that the function made by itself are the function's: it may conflict with its own run, each time anew.
+// Nodes that do not answer are nobody's fault, whomever they do not answer. What goes on for long is counted in the end,
+// unless the run's own transaction found nobody to serve it.
+func (r *run) judge(start mvcc.Timestamp, err error, own bool) outcome {
 	var late *deadlineError
 	switch {
 	case errors.Is(err, errAbandoned):
@@ -46,10 +64,15 @@ func (r *run) judge(start mvcc.Timestamp, err error) outcome {
 		return outcome{kind: interrupted, err: err}
 	case errors.As(err, &late): // whatever it returned in the end
 		return r.failed(start, err)
-	case transient(err):
-		return r.retry(err)
+	case !transient(err), !own && conflicting(err), !own && errors.Is(err, percolator.ErrClosed):
+		return r.failed(start, err)
 	}
-	return r.failed(start, err)
+	out := r.retry(err)
+	uncounted := out.kind == interrupted || (own && out.kind == unavailable)
+	if n := r.retries + 1; n%retriesPerAttempt == 0 && !uncounted {
+		return r.failed(start, fmt.Errorf("observer: %d runs in a row came to nothing, the last with: %w", n, err))
+	}
+	return out
 }
 
 // retry is the outcome of an error that is nobody's fault: it does not count as an attempt.
@@ -57,10 +80,15 @@ func (r *run) retry(err error) outcome {
 	switch {
 	case r.base.Err() != nil, errors.Is(err, percolator.ErrClosed):
 		return outcome{kind: interrupted, err: err}
-	case errors.Is(err, percolator.ErrConflict), errors.Is(err, percolator.ErrLocked):
+	case conflicting(err):
 		return outcome{kind: conflict, err: err}
 	}
 	return outcome{kind: unavailable, err: err}
+}
+
+// conflicting: another transaction was in the way.
+func conflicting(err error) bool {
+	return errors.Is(err, percolator.ErrConflict) || errors.Is(err, percolator.ErrLocked)
 }
 
 // transient: another transaction was in the way, or a node did not answer. After ErrCommitUnknown, too, the next run

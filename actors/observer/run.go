@@ -21,6 +21,8 @@ type run struct {
 	known *mvcc.Notify // the notify entry that led here; nil for a hint
 	// attempts is how often the dispatcher has seen runs for this change fail.
 	attempts uint32
+	retries  int       // runs for it in a row that came to nothing and were not counted
+	began    time.Time // when the dispatcher began it
 	client   Client
 	timeout  time.Duration // of each step around the user's function
 	grace    time.Duration
@@ -88,7 +90,7 @@ func (r *run) do() outcome {
 	r.obs.stats.started(tx.StartTS(), ts)
 	if err := r.user(tx, ts); err != nil {
 		r.drop(tx)
-		out := r.judge(tx.StartTS(), err)
+		out := r.judge(tx.StartTS(), err, r.owns(err))
 		out.start = tx.StartTS()
 		return out
 	}
@@ -101,7 +103,7 @@ func (r *run) exited() outcome {
 		return outcome{kind: abandoned, err: errExited}
 	}
 	r.drop(r.tx)
-	return r.judge(r.tx.StartTS(), errExited)
+	return r.judge(r.tx.StartTS(), errExited, false)
 }
 
 // check decides whether the cell is dirty at the transaction's start timestamp, and as of which change. If not, the
@@ -227,7 +229,7 @@ func (r *run) commit(tx Txn) outcome {
 		if ctx.Err() != nil { // the step's own time was over: not the function's fault
 			return r.retry(err)
 		}
-		return r.judge(start, err)
+		return r.judge(start, err, true)
 	}
 	r.obs.stats.commits.Add(1)
 	if !r.obs.spec.Weak && broken.AckOutside {

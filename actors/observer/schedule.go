@@ -48,7 +48,12 @@ func (a *dispatcherActor) start(c actor.Context, e *entry) {
 	self, root := c.Self(), c.ActorSystem().Root
 	r := &run{
 		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
-		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base,
+		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries, began: time.Now(),
+	}
+	if e.obs.frequent.add(e.cell.Row, r.began) {
+		a.cfg.Logger.Warn("observer: it runs for the same row again and again; if it writes the column that it observes, or an observer"+
+			" that it triggers does, that never ends", "observer", e.obs.spec.Name, "row", e.cell.Row,
+			"runs", frequentRuns, "within", frequentWindow)
 	}
 	r.overdue = func() { root.Send(self, &overdue{run: r}) }
 	e.state, e.run, e.hint = running, r, false
@@ -89,12 +94,15 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 	case committed, clean:
 		a.ran(e, out)
 	case conflict, unavailable:
-		e.retries++
-		a.cfg.Logger.Debug("observer: run again", "observer", e.obs.spec.Name, "retries", e.retries, "error", out.err)
+		if e.retried() {
+			a.cfg.Logger.Warn("observer: a row's runs come to nothing again and again", "observer", e.obs.spec.Name, "row", e.cell.Row,
+				"retries", e.retries, "error", fmt.Sprint(out.err))
+		}
 		a.delay(e, a.jitter(backoff(a.cfg.RetryBase, a.cfg.RetryMax, e.retries-1)))
 	case failed:
 		a.log("observer: run failed", e, out)
 		e.attempts, e.failedTS, e.known = out.attempts, max(out.ts, 1), nil
+		e.settled()
 		e.release()
 		a.delay(e, backoff(a.cfg.FailureBase, a.cfg.FailureMax, int(out.attempts)-1))
 	case abandoned: // counted when it was reported
@@ -116,7 +124,8 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 func (a *dispatcherActor) ran(e *entry, out outcome) {
 	newer := out.left != 0 || e.hint || (e.known != nil && e.known.TS > out.start)
 	again := e.retries
-	e.retries, e.attempts, e.failedTS, e.known = 0, 0, 0, nil
+	e.settled()
+	e.attempts, e.failedTS, e.known = 0, 0, nil
 	switch {
 	case !newer || len(a.draining) > 0:
 		a.forget(e)

@@ -27,6 +27,8 @@ type Stats struct {
 	Waiting int // cells that wait for their backoff, now
 	Running int // runs going on, now
 	Stuck   int // of these, those whose function ignores its context's end
+	// Contended is how many cells there are now whose runs have come to nothing some dozens of times in a row.
+	Contended int
 
 	Paused  bool // by Control: nothing new starts
 	Retired bool // by Control: for good
@@ -39,7 +41,7 @@ type Stats struct {
 type counters struct {
 	runs, commits, conflicts, unavailable, failures, parked, skipped, collapsed atomic.Uint64
 
-	queued, waiting, running, stuck atomic.Int64
+	queued, waiting, running, stuck, contended atomic.Int64
 
 	latency histogram
 }
@@ -77,7 +79,7 @@ func (l *linked) read() Stats {
 		Runs: c.runs.Load(), Commits: c.commits.Load(), Conflicts: c.conflicts.Load(), Unavailable: c.unavailable.Load(),
 		Failures: c.failures.Load(), Parked: c.parked.Load(), Skipped: c.skipped.Load(), Collapsed: c.collapsed.Load(),
 		Queued: int(c.queued.Load()), Waiting: int(c.waiting.Load()), Running: int(c.running.Load()),
-		Stuck: int(c.stuck.Load()), Paused: l.held.Load() && !l.retired.Load(), Retired: l.retired.Load(),
+		Stuck: int(c.stuck.Load()), Contended: int(c.contended.Load()), Paused: l.held.Load() && !l.retired.Load(), Retired: l.retired.Load(),
 		Limit: int(l.inForce.Load()), Latency: c.latency.read(),
 	}
 }

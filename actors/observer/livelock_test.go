@@ -1,0 +1,144 @@
+package observer_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/observer"
+	"github.com/percolator-go/percolator/internal/notifytest"
+)
+
+// record is a log that a test looks at while it is written.
+type record struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+// has reports whether a line has all the words.
+func (r *record) has(words ...string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for line := range strings.Lines(r.text.String()) {
+		all := true
+		for _, w := range words {
+			all = all && strings.Contains(line, w)
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+// logged is one with a log.
+func logged(t *testing.T, fn percolator.ObserverFunc, opts ...percolator.ObserverOption) (*notifytest.Node, *notifytest.Cluster, *record) {
+	t.Helper()
+	cluster, log := notifytest.NewCluster(), &record{}
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: 2,
+		Observer: func(c *observer.Config) { quick(c); c.Logger = slog.New(slog.NewTextHandler(log, nil)) },
+		Register: func(r *percolator.Registry) { r.Strong("reader", raw, fn, opts...) },
+	})
+	return n, cluster, log
+}
+
+// TestForeignConflictsAreFailures: a conflict that the function brings back from a transaction of its own is the function's,
+// as any other error: it is counted, and the row is parked.
+func TestForeignConflictsAreFailures(t *testing.T) {
+	for _, err := range []error{percolator.ErrConflict, percolator.ErrLocked, percolator.ErrClosed} {
+		t.Run(err.Error(), func(t *testing.T) {
+			n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
+				return fmt.Errorf("nested: %w", err)
+			}, percolator.MaxAttempts(3))
+			set(t, n, "row", raw)
+			notifytest.Eventually(t, 20*time.Second, "parked", parkedWith(cluster, n.Cell(table, "row", raw.Name), "nested", 3))
+		})
+	}
+}
+
+// TestEndlessConflictsPark: a function that makes its own run conflict, each time anew, is warned of, is told of by Stats and
+// Rows, and its row is parked in the end. So is one whose nested transactions never find anybody to serve them.
+func TestEndlessConflictsPark(t *testing.T) {
+	for name, fn := range map[string]percolator.ObserverFunc{
+		"conflict": func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
+			tx.Set(m.Row, out, []byte("mine"))
+			return percolator.DBFrom(ctx).Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+				tx.Set(m.Row, out, []byte("also mine"))
+				return nil
+			})
+		},
+		"unavailable": func(context.Context, *percolator.Tx, percolator.Notification) error {
+			return fmt.Errorf("another service: %w", percolator.ErrUnavailable)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, cluster, log := logged(t, fn, percolator.MaxAttempts(2))
+			set(t, n, "row", raw)
+			notifytest.Eventually(t, 30*time.Second, "the row is told of", func() bool {
+				rows, err := n.Dispatcher.Rows(bounded(t, 10*time.Second))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n.Stats("reader").Contended == 1 && len(rows[0]) == 1 && rows[0][0].Row == "row" && rows[0][0].Retries >= 32
+			})
+			cell := n.Cell(table, "row", raw.Name)
+			notifytest.Eventually(t, 60*time.Second, "parked", parkedWith(cluster, cell, "64 runs in a row came to nothing", 2))
+			if !log.has("again and again", "row=row", "retries=32") {
+				t.Error("no warning names the row")
+			}
+			notifytest.Eventually(t, 10*time.Second, "nothing is told of a parked row", func() bool { return n.Stats("reader").Contended == 0 })
+			if runs := n.Stats("reader").Runs; runs != 128 {
+				t.Errorf("%d runs, want 2 attempts of 64", runs)
+			}
+		})
+	}
+}
+
+// TestSelfTriggeringIsWarnedOf: an observer that writes the column that it observes runs for ever; the log says so, and for
+// which row.
+func TestSelfTriggeringIsWarnedOf(t *testing.T) {
+	var log *record
+	var cluster *notifytest.Cluster
+	n, cluster, log := logged(t, func(_ context.Context, tx *percolator.Tx, m percolator.Notification) error {
+		if !log.has("the same row again and again") {
+			tx.Set(m.Row, raw, []byte("x"))
+		}
+		return nil
+	})
+	set(t, n, "loop", raw)
+	set(t, n, "once", raw)
+	notifytest.Eventually(t, 60*time.Second, "warned", func() bool { return log.has("the same row again and again", "row=loop", "observer=reader") })
+	notifytest.Eventually(t, 20*time.Second, "it ends when the function stops", func() bool { return cluster.Dirty() == 0 })
+	rows, err := n.Dispatcher.Rows(bounded(t, 10*time.Second))
+	if err != nil || len(rows[0]) != 1 || rows[0][0].Row != "loop" || rows[0][0].Runs < 200 {
+		t.Errorf("rows %v, %v", rows, err)
+	}
+}
+
+// TestLongRunsAreListed: a run that does not return is told of with how long it has gone on, and that it is overdue.
+func TestLongRunsAreListed(t *testing.T) {
+	release := make(chan struct{})
+	n, _ := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
+		<-release
+		return nil
+	}, percolator.Deadline(50*time.Millisecond))
+	defer close(release)
+	set(t, n, "stuck", raw)
+	notifytest.Eventually(t, 30*time.Second, "listed", func() bool {
+		rows, err := n.Dispatcher.Rows(bounded(t, 10*time.Second))
+		return err == nil && len(rows[0]) == 1 && rows[0][0].Row == "stuck" && rows[0][0].Running >= time.Second && rows[0][0].Overdue
+	})
+}

@@ -1,0 +1,79 @@
+package observer
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+const (
+	// longRun is how long a run goes on before Rows tells of it.
+	longRun = time.Second
+	// MaxRows bounds the rows that Rows lists for one observer.
+	MaxRows = 64
+)
+
+// Row is a row of an observer that somebody may wonder about.
+type Row struct {
+	Row     string
+	Running time.Duration // how long its run has gone on by now; 0: it is not running, or has just begun
+	Overdue bool          // the run is past its deadline and has been given up
+	Retries int           // runs in a row that came to nothing and were not counted as failed: conflicts, and nodes that did not answer
+	Runs    int           // runs in the last seconds, if they are very many
+}
+
+// look: list the rows worth a look. From Rows.
+type look struct {
+	rows [][]Row
+	done chan struct{} // closed when rows is filled in
+}
+
+// Rows lists, for each observer in the order of registration, the rows whose run goes on for long, has been repeated many
+// times, or that are run for again and again; those that have run longest come first, MaxRows at most. Errors: ctx's, or
+// that the dispatcher has stopped.
+func (d *Dispatcher) Rows(ctx context.Context) ([][]Row, error) {
+	m := &look{done: make(chan struct{})}
+	d.system.Root.Send(d.port.PID(), m)
+	if err := d.await(ctx, m.done); err != nil {
+		return nil, err
+	}
+	return m.rows, nil
+}
+
+func (a *dispatcherActor) look(m *look) {
+	defer close(m.done)
+	now := time.Now()
+	found := make(map[*linked][]Row, len(a.order))
+	for _, e := range a.entries {
+		if row, odd := e.row(now); odd {
+			found[e.obs] = append(found[e.obs], row)
+		}
+	}
+	for _, l := range a.order {
+		rows := found[l]
+		for name, runs := range l.frequent.rows(now) {
+			if i := slices.IndexFunc(rows, func(r Row) bool { return r.Row == name }); i >= 0 {
+				rows[i].Runs = runs
+			} else {
+				rows = append(rows, Row{Row: name, Runs: runs})
+			}
+		}
+		slices.SortFunc(rows, func(a, b Row) int {
+			return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Retries, a.Retries), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Row, b.Row))
+		})
+		m.rows = append(m.rows, rows[:min(len(rows), MaxRows)])
+	}
+}
+
+// row describes the entry, and reports whether there is anything to say of it.
+func (e *entry) row(now time.Time) (row Row, odd bool) {
+	row = Row{Row: e.cell.Row}
+	if e.contended {
+		row.Retries = e.retries
+	}
+	if e.run != nil && now.Sub(e.run.began) >= longRun {
+		row.Running, row.Overdue = now.Sub(e.run.began), e.run.phase.Load() == phaseAbandoned
+	}
+	return row, row.Retries > 0 || row.Running > 0
+}
