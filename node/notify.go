@@ -168,18 +168,39 @@ func (x *notifications) stop(ctx context.Context) error {
 	return errors.Join(append(errs, x.dispatcher.Stop(ctx))...)
 }
 
+// rowsTimeout bounds the wait for the dispatcher's word on single rows: it never waits itself, but may have a lot to do.
+const rowsTimeout = 100 * time.Millisecond
+
+func observerRows(rows []observer.Row) []*pb.ObserverRow {
+	var out []*pb.ObserverRow
+	for _, r := range rows {
+		out = append(out, &pb.ObserverRow{
+			Row: wire.Bytes(r.Row), RunningMs: uint64(r.Running.Milliseconds()), Overdue: r.Overdue,
+			Retries: uint32(r.Retries), Runs: uint32(r.Runs),
+		})
+	}
+	return out
+}
+
 // status describes the observers of this process.
 func (x *notifications) status() []*pb.ObserverStatus {
 	if x == nil {
 		return nil
 	}
-	var out []*pb.ObserverStatus
-	for _, s := range x.dispatcher.Stats() {
+	ctx, cancel := context.WithTimeout(context.Background(), rowsTimeout)
+	defer cancel()
+	rows, err := x.dispatcher.Rows(ctx)
+	stats := x.dispatcher.Stats()
+	if err != nil { // the counters are there all the same
+		rows = make([][]observer.Row, len(stats))
+	}
+	out := make([]*pb.ObserverStatus, 0, len(stats))
+	for i, s := range stats {
 		out = append(out, &pb.ObserverStatus{
 			Name: s.Name, Table: s.Table, Column: []byte(s.Column), Weak: s.Weak, Runs: s.Runs, Commits: s.Commits,
 			Conflicts: s.Conflicts, Failures: s.Failures, Parked: s.Parked, Skipped: s.Skipped, Running: uint32(s.Running),
 			Unavailable: s.Unavailable, Collapsed: s.Collapsed, Queued: uint32(s.Queued), Waiting: uint32(s.Waiting),
-			Stuck: uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit),
+			Stuck: uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit), Contended: uint32(s.Contended), Rows: observerRows(rows[i]),
 		})
 	}
 	return out

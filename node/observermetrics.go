@@ -21,6 +21,7 @@ var (
 	observerQueued      = gaugeFamily("observer_queued", "Cells that wait for a slot.", "observer")
 	observerBackoff     = gaugeFamily("observer_backoff", "Cells that wait for their backoff.", "observer")
 	observerStuck       = gaugeFamily("observer_stuck", "Runs whose function ignores the end of its context.", "observer")
+	observerContended   = gaugeFamily("observer_contended", "Cells whose runs come to nothing again and again: conflicts, most often.", "observer")
 	observerLimit       = gaugeFamily("observer_limit", "Most runs at once, in force here.", "observer")
 )
 
@@ -51,6 +52,7 @@ func (m metrics) collectObservers(out chan<- prometheus.Metric, here []*pb.Obser
 		send(observerQueued, float64(o.Queued), o.Name)
 		send(observerBackoff, float64(o.Waiting), o.Name)
 		send(observerStuck, float64(o.Stuck), o.Name)
+		send(observerContended, float64(o.Contended), o.Name)
 		send(observerLimit, float64(o.Limit), o.Name)
 	}
 	for _, o := range m.n.observerStates() {

@@ -11,8 +11,11 @@
 //     cell clean, up to the timestamp of the entry that the check was for. Anything newer stays (invariant 12 of the
 //     design).
 //  4. A notification is never dropped. A run that fails, panics or passes its deadline is counted in the notify entry
-//     and tried again after an exponential backoff; after MaxAttempts it is parked with the error. Conflicts, and nodes
-//     that do not answer, are not counted. Nothing is retried without a pause.
+//     and tried again after an exponential backoff; after MaxAttempts it is parked with the error. Conflicts of the run's
+//     own transaction, and nodes that do not answer, are not counted; conflicts that the function brings back from
+//     transactions of its own are its errors like any other. What comes to nothing dozens of times in a row is warned of,
+//     and every 64th time counts as a failure after all, unless the run's own transaction found nobody to serve it.
+//     Nothing is retried without a pause. A row that is run for hundreds of times within seconds is warned of, too.
 //  5. In one process there is at most one run per cell; changes that come meanwhile are collapsed into the next run.
 //  6. Everything is bounded: runs at once by Workers and each observer's Concurrency, cells waiting by Queue, each run by
 //     its Deadline. A function that ignores its context holds its slot only: the slot is replaced, up to MaxStuck of all

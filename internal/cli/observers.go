@@ -37,7 +37,9 @@ func (r *run) observerList() *cobra.Command {
 		Short:   "List the observers: state, what waits for them, and what the answering node did since it began",
 		Long: `List the observers of the cluster. WAITING are notifications that are not parked, OLDEST is how long the oldest of them
 has waited, PARKED are those that were given up after too many failures (` + "`notify ls --parked`" + ` shows why). RUNNING,
-RUNS and FAILURES are the answering node's; RUNNING is followed by the most runs at once that it allows.
+RUNS, FAILURES and CONTENDED are the answering node's; RUNNING is followed by the most runs at once that it allows.
+CONTENDED are cells whose runs come to nothing again and again, because other transactions are always faster or nodes do
+not answer; with -o json, rows tells which they are, and which runs go on for long (` + "`why`" + ` explains one row).
 
 States: running; paused (` + "`observer resume`" + `); unlinked, if no process that the node knows has registered it; retiring.`,
 		Example: r.example("observer ls", "observer ls -o json"),
@@ -76,10 +78,22 @@ type observerJSON struct {
 	Collapsed   uint64 `json:"collapsed"`   // changes that a run under way took with it
 	Running     uint32 `json:"running"`
 	Queued      uint32 `json:"queued"`
-	Backoff     uint32 `json:"backoff"` // cells that rest after a failure
-	Stuck       uint32 `json:"stuck"`   // functions that have not returned long after their deadline
+	Backoff     uint32 `json:"backoff"`   // cells that rest after a failure
+	Stuck       uint32 `json:"stuck"`     // functions that have not returned long after their deadline
+	Contended   uint32 `json:"contended"` // cells whose runs come to nothing again and again
+
+	Rows []observerRowJSON `json:"rows,omitempty"` // those worth a look, some dozens at most
 
 	Backfill *backfillJSON `json:"backfill,omitempty"` // the last one
+}
+
+// observerRowJSON is a row whose observer runs for long, or again and again.
+type observerRowJSON struct {
+	Row       jsonBytes `json:"row"`
+	RunningMS uint64    `json:"running_ms,omitempty"` // how long its run has gone on
+	Overdue   bool      `json:"overdue,omitempty"`    // past its deadline, and given up
+	Retries   uint32    `json:"retries,omitempty"`    // runs in a row that came to nothing
+	Runs      uint32    `json:"runs,omitempty"`       // within ten seconds
 }
 
 // observers lists the observers by name.
@@ -95,8 +109,8 @@ func (r *run) observers(ctx context.Context, s *session) error {
 	}
 	slices.SortFunc(states, func(a, b *pb.ObserverState) int { return strings.Compare(a.GetInfo().GetName(), b.GetInfo().GetName()) })
 	var g grid
-	g.numbers(5, 6, 7, 8, 9, 10)
-	g.add("OBSERVER", "TABLE", "COLUMN", "KIND", "STATE", "WAITING", "PARKED", "OLDEST", "RUNNING", "RUNS", "FAILURES")
+	g.numbers(5, 6, 7, 8, 9, 10, 11)
+	g.add("OBSERVER", "TABLE", "COLUMN", "KIND", "STATE", "WAITING", "PARKED", "OLDEST", "RUNNING", "RUNS", "FAILURES", "CONTENDED")
 	for _, state := range states {
 		o := newObserverJSON(state, now)
 		if r.output == outputJSON {
@@ -119,7 +133,10 @@ func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
 		Waiting: s.GetNotifications() + s.GetIntents(), Parked: s.GetParked(), OldestTS: s.GetOldestTs(), Limit: info.GetLimit(),
 		Runs: n.GetRuns(), Commits: n.GetCommits(), Conflicts: n.GetConflicts(), Failures: n.GetFailures(), RunsParked: n.GetParked(),
 		Skipped: n.GetSkipped(), Unavailable: n.GetUnavailable(), Collapsed: n.GetCollapsed(), Running: n.GetRunning(),
-		Queued: n.GetQueued(), Backoff: n.GetWaiting(), Stuck: n.GetStuck(), Backfill: newBackfillJSON(s.GetBackfill()),
+		Queued: n.GetQueued(), Backoff: n.GetWaiting(), Stuck: n.GetStuck(), Contended: n.GetContended(), Backfill: newBackfillJSON(s.GetBackfill()),
+	}
+	for _, r := range n.GetRows() {
+		o.Rows = append(o.Rows, observerRowJSON{jsonBytes(r.Row), r.RunningMs, r.Overdue, r.Retries, r.Runs})
 	}
 	// What the node enforces goes before what was asked for: it may know better than the catalogue that was read.
 	if n.GetLimit() != 0 {
@@ -165,7 +182,7 @@ func (o *observerJSON) line() []string {
 	}
 	return []string{
 		printable(o.Name), printable(o.Table), printable(string(o.Column)), kind, state, fmt.Sprint(o.Waiting), fmt.Sprint(o.Parked),
-		oldest, running, fmt.Sprint(o.Runs), fmt.Sprint(o.Failures),
+		oldest, running, fmt.Sprint(o.Runs), fmt.Sprint(o.Failures), fmt.Sprint(o.Contended),
 	}
 }
 

@@ -23,7 +23,7 @@ the observer's state, the newest change of the observed cell, the acknowledgment
 locks in the way with what has become of their transactions, and the node's queues.
 
 It only reads. With -o json it is one object; "verdict" is one of:
-` + strings.Replace(verdictList(), ", "+whyParked, ",\n"+whyParked, 1) + ".",
+` + strings.NewReplacer(", "+whyParked, ",\n"+whyParked, ", "+whyFailing, ",\n"+whyFailing).Replace(verdictList()) + ".",
 		Example: r.example("why bank bob count", "why bank bob count -o json"),
 		Args:    argsBetween(3, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -87,6 +87,13 @@ func applyState(t *testing.T, d *datadriven.TestData, o *pb.ObserverState) {
 	d.MaybeScanArgs(t, "limit", &o.Status.Limit)
 	d.MaybeScanArgs(t, "queued", &o.Status.Queued)
 	d.MaybeScanArgs(t, "stuck", &o.Status.Stuck)
+	row := &pb.ObserverRow{Row: []byte("Bob"), Overdue: d.HasArg("overdue")}
+	d.MaybeScanArgs(t, "runningms", &row.RunningMs)
+	d.MaybeScanArgs(t, "retries", &row.Retries)
+	d.MaybeScanArgs(t, "runs", &row.Runs)
+	if row.RunningMs+uint64(row.Retries)+uint64(row.Runs) > 0 {
+		o.Status.Rows = []*pb.ObserverRow{{Row: []byte("Joe"), RunningMs: 1}, row}
+	}
 	o.Info.Retired, o.Info.Paused = d.HasArg("retired"), d.HasArg("paused")
 	if d.HasArg("unlinked") {
 		o.Linked, o.Status = false, nil

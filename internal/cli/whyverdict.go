@@ -29,6 +29,9 @@ const (
 	whyUnlinked     = "unlinked"       // no process that the node knows has registered it
 	whyLocked       = "locked"         // by a transaction that is alive
 	whyAbandoned    = "abandoned_lock" // by one that is decided, or whose time is over
+	whyRunning      = "running"        // its run has gone on for long
+	whyContended    = "contended"      // its runs come to nothing again and again
+	whyRepeating    = "repeating"      // it runs again and again
 	whyFailing      = "failing"        // runs have failed, and more are to come
 	whyLimited      = "limited"        // as many as may run at once are running
 	whyWaiting      = "waiting"        // nothing is in the way
@@ -39,7 +42,8 @@ const (
 func verdictList() string {
 	return strings.Join([]string{
 		whyUnknown, whyOtherTable, whyRetiring, whyNeverWritten, whyUncommitted, whyRan, whyBefore, whyUnobserved, whyParked,
-		whyPaused, whyUnlinked, whyLocked, whyAbandoned, whyFailing, whyLimited, whyWaiting, whyIntent, whyNothing,
+		whyPaused, whyUnlinked, whyLocked, whyAbandoned, whyRunning, whyContended,
+		whyRepeating, whyFailing, whyLimited, whyWaiting, whyIntent, whyNothing,
 	}, ", ")
 }
 
@@ -63,6 +67,8 @@ func judge(f *facts) verdict {
 		return f.unnoticed()
 	case f.change == nil && f.ack == nil:
 		return f.unwritten()
+	case f.onNode().GetRuns() > 0:
+		return f.going()
 	}
 	return f.ran()
 }
@@ -96,6 +102,8 @@ func (f *facts) held() verdict {
 	case lock != nil:
 		return verdict{whyAbandoned, fmt.Sprintf("A lock of transaction %d is left on %s (%s); the observer's run settles it when it meets it.",
 			lock.lock.Lock.StartTS, lock.where(), fateText(lock, f)), "`lock resolve TABLE ROW` settles it now"}
+	case f.going().code != "":
+		return f.going()
 	case n.GetAttempts() > 0:
 		return verdict{whyFailing, fmt.Sprintf("It has failed %d times and is tried again after a pause; the last error was: %s",
 			n.GetAttempts(), firstLine(n.GetError())), "mend the cause; after too many failures it is parked"}

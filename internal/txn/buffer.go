@@ -265,9 +265,6 @@ func (b *writeBuffer) failWith(err error) {
 	}
 }
 
-// Failed is why the transaction cannot commit, from the first failed read or impossible write on; nil if it can.
-func (t *Txn) Failed() error { return t.failure() }
-
 // failure is why the transaction cannot commit; nil if it can.
 func (b *writeBuffer) failure() error {
 	b.guard.Lock()

@@ -36,6 +36,9 @@ func (t *Txn) StartTS() mvcc.Timestamp {
 // Start is StartTS with a context and an error.
 func (t *Txn) Start(ctx context.Context) (mvcc.Timestamp, error) { return t.start(ctx) }
 
+// Failed is why the transaction cannot commit, from the first failed read or impossible write on; nil if it can.
+func (t *Txn) Failed() error { return t.failure() }
+
 // beginRead prepares a read; its error has been made to stick.
 func (t *Txn) beginRead(ctx context.Context) error {
 	err := t.resolveTables(ctx)

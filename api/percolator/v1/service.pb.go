@@ -1859,7 +1859,9 @@ type ObserverStatus struct {
 	Waiting       uint32                 `protobuf:"varint,15,opt,name=waiting,proto3" json:"waiting,omitempty"` // for a backoff
 	Stuck         uint32                 `protobuf:"varint,16,opt,name=stuck,proto3" json:"stuck,omitempty"`
 	Paused        bool                   `protobuf:"varint,17,opt,name=paused,proto3" json:"paused,omitempty"`
-	Limit         uint32                 `protobuf:"varint,18,opt,name=limit,proto3" json:"limit,omitempty"` // most runs at once, in force
+	Limit         uint32                 `protobuf:"varint,18,opt,name=limit,proto3" json:"limit,omitempty"`         // most runs at once, in force
+	Contended     uint32                 `protobuf:"varint,24,opt,name=contended,proto3" json:"contended,omitempty"` // cells whose runs have come to nothing some dozens of times in a row
+	Rows          []*ObserverRow         `protobuf:"bytes,25,rep,name=rows,proto3" json:"rows,omitempty"`            // those worth a look, some dozens at most; the ones that have run longest come first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2020,6 +2022,97 @@ func (x *ObserverStatus) GetLimit() uint32 {
 	return 0
 }
 
+func (x *ObserverStatus) GetContended() uint32 {
+	if x != nil {
+		return x.Contended
+	}
+	return 0
+}
+
+func (x *ObserverStatus) GetRows() []*ObserverRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+// A row whose observer runs for long, or again and again, on the node that tells of it.
+type ObserverRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Row           []byte                 `protobuf:"bytes,1,opt,name=row,proto3" json:"row,omitempty"`
+	RunningMs     uint64                 `protobuf:"varint,2,opt,name=running_ms,json=runningMs,proto3" json:"running_ms,omitempty"` // how long its run has gone on; 0: it does not run, or has just begun
+	Overdue       bool                   `protobuf:"varint,3,opt,name=overdue,proto3" json:"overdue,omitempty"`                      // the run is past its deadline and has been given up
+	Retries       uint32                 `protobuf:"varint,4,opt,name=retries,proto3" json:"retries,omitempty"`                      // runs in a row that came to nothing: conflicts, and nodes that did not answer; 0: few
+	Runs          uint32                 `protobuf:"varint,5,opt,name=runs,proto3" json:"runs,omitempty"`                            // runs within ten seconds; 0: few
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserverRow) Reset() {
+	*x = ObserverRow{}
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserverRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserverRow) ProtoMessage() {}
+
+func (x *ObserverRow) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
+func (*ObserverRow) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ObserverRow) GetRow() []byte {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+func (x *ObserverRow) GetRunningMs() uint64 {
+	if x != nil {
+		return x.RunningMs
+	}
+	return 0
+}
+
+func (x *ObserverRow) GetOverdue() bool {
+	if x != nil {
+		return x.Overdue
+	}
+	return false
+}
+
+func (x *ObserverRow) GetRetries() uint32 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
+func (x *ObserverRow) GetRuns() uint32 {
+	if x != nil {
+		return x.Runs
+	}
+	return 0
+}
+
 // History collection, as the node that leads meta sees it.
 type HistoryStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2036,7 +2129,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +2141,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +2154,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -2131,7 +2224,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2236,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2249,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -2248,7 +2341,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2353,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2366,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -2403,7 +2496,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2508,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2521,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 type NodesResponse struct {
@@ -2440,7 +2533,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2545,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2558,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -2486,7 +2579,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2498,7 +2591,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2511,7 +2604,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -2537,7 +2630,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2642,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2655,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -2585,7 +2678,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2690,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2703,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -2650,7 +2743,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2755,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2768,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -2695,7 +2788,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +2800,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +2813,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -2740,7 +2833,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2752,7 +2845,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2765,7 +2858,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -2793,7 +2886,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2805,7 +2898,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2818,7 +2911,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -2974,7 +3067,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x12\x1d\n" +
 	"\n" +
-	"history_ms\x18\x03 \x01(\x04R\thistoryMs\"\xd0\x03\n" +
+	"history_ms\x18\x03 \x01(\x04R\thistoryMs\"\x9e\x04\n" +
 	"\x0eObserverStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x16\n" +
@@ -2994,7 +3087,16 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\awaiting\x18\x0f \x01(\rR\awaiting\x12\x14\n" +
 	"\x05stuck\x18\x10 \x01(\rR\x05stuck\x12\x16\n" +
 	"\x06paused\x18\x11 \x01(\bR\x06paused\x12\x14\n" +
-	"\x05limit\x18\x12 \x01(\rR\x05limit\"\xcf\x01\n" +
+	"\x05limit\x18\x12 \x01(\rR\x05limit\x12\x1c\n" +
+	"\tcontended\x18\x18 \x01(\rR\tcontended\x12.\n" +
+	"\x04rows\x18\x19 \x03(\v2\x1a.percolator.v1.ObserverRowR\x04rows\"\x86\x01\n" +
+	"\vObserverRow\x12\x10\n" +
+	"\x03row\x18\x01 \x01(\fR\x03row\x12\x1d\n" +
+	"\n" +
+	"running_ms\x18\x02 \x01(\x04R\trunningMs\x12\x18\n" +
+	"\aoverdue\x18\x03 \x01(\bR\aoverdue\x12\x18\n" +
+	"\aretries\x18\x04 \x01(\rR\aretries\x12\x12\n" +
+	"\x04runs\x18\x05 \x01(\rR\x04runs\"\xcf\x01\n" +
 	"\rHistoryStatus\x12\x14\n" +
 	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x1c\n" +
 	"\tsafepoint\x18\x02 \x01(\x04R\tsafepoint\x12\x16\n" +
@@ -3105,7 +3207,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
 	(*Operation)(nil),               // 1: percolator.v1.Operation
@@ -3140,100 +3242,102 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*HoldHistoryRequest)(nil),      // 30: percolator.v1.HoldHistoryRequest
 	(*HoldHistoryResponse)(nil),     // 31: percolator.v1.HoldHistoryResponse
 	(*ObserverStatus)(nil),          // 32: percolator.v1.ObserverStatus
-	(*HistoryStatus)(nil),           // 33: percolator.v1.HistoryStatus
-	(*PlacementStatus)(nil),         // 34: percolator.v1.PlacementStatus
-	(*Node)(nil),                    // 35: percolator.v1.Node
-	(*NodesRequest)(nil),            // 36: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),           // 37: percolator.v1.NodesResponse
-	(*DrainNodeRequest)(nil),        // 38: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),       // 39: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),       // 40: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),      // 41: percolator.v1.MoveTabletResponse
-	(*VerifyTabletRequest)(nil),     // 42: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),    // 43: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),         // 44: percolator.v1.ReplicaChecksum
-	nil,                             // 45: percolator.v1.PlacementStatus.BlockedNodesEntry
-	nil,                             // 46: percolator.v1.Node.LabelsEntry
-	(*TabletRequest)(nil),           // 47: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),          // 48: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),        // 49: percolator.v1.TabletDescriptor
-	(*Worker)(nil),                  // 50: percolator.v1.Worker
-	(*StatusResponse)(nil),          // 51: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),            // 52: percolator.v1.ObserverInfo
-	(NodeState)(0),                  // 53: percolator.v1.NodeState
-	(*ChecksumResponse)(nil),        // 54: percolator.v1.ChecksumResponse
-	(*Catalogue)(nil),               // 55: percolator.v1.Catalogue
-	(*SplitResponse)(nil),           // 56: percolator.v1.SplitResponse
+	(*ObserverRow)(nil),             // 33: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),           // 34: percolator.v1.HistoryStatus
+	(*PlacementStatus)(nil),         // 35: percolator.v1.PlacementStatus
+	(*Node)(nil),                    // 36: percolator.v1.Node
+	(*NodesRequest)(nil),            // 37: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),           // 38: percolator.v1.NodesResponse
+	(*DrainNodeRequest)(nil),        // 39: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),       // 40: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),       // 41: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),      // 42: percolator.v1.MoveTabletResponse
+	(*VerifyTabletRequest)(nil),     // 43: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),    // 44: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),         // 45: percolator.v1.ReplicaChecksum
+	nil,                             // 46: percolator.v1.PlacementStatus.BlockedNodesEntry
+	nil,                             // 47: percolator.v1.Node.LabelsEntry
+	(*TabletRequest)(nil),           // 48: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),          // 49: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),        // 50: percolator.v1.TabletDescriptor
+	(*Worker)(nil),                  // 51: percolator.v1.Worker
+	(*StatusResponse)(nil),          // 52: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),            // 53: percolator.v1.ObserverInfo
+	(NodeState)(0),                  // 54: percolator.v1.NodeState
+	(*ChecksumResponse)(nil),        // 55: percolator.v1.ChecksumResponse
+	(*Catalogue)(nil),               // 56: percolator.v1.Catalogue
+	(*SplitResponse)(nil),           // 57: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	47, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	48, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	1,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	48, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	49, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	3,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	49, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	50, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	9,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	50, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	51, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	51, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	52, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
 	32, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	33, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	34, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	34, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	35, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	24, // 12: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	52, // 13: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	53, // 13: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
 	32, // 14: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
 	29, // 15: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	52, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	53, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
 	0,  // 17: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
 	29, // 18: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	45, // 19: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	46, // 20: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	53, // 21: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	35, // 22: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	35, // 23: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	49, // 24: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	44, // 25: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	54, // 26: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	2,  // 27: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	5,  // 28: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	7,  // 29: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 30: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 31: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 32: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 33: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 34: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 35: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 36: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	22, // 37: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	25, // 38: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	27, // 39: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
-	30, // 40: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	36, // 41: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
-	38, // 42: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	40, // 43: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	42, // 44: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	4,  // 45: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	6,  // 46: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	8,  // 47: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 48: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 49: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 50: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	55, // 51: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 52: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	56, // 53: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 54: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	23, // 55: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	26, // 56: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	28, // 57: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
-	31, // 58: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	37, // 59: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
-	39, // 60: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	41, // 61: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	43, // 62: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	45, // [45:63] is the sub-list for method output_type
-	27, // [27:45] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	33, // 19: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	46, // 20: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	47, // 21: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	54, // 22: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	36, // 23: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	36, // 24: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	50, // 25: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	45, // 26: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	55, // 27: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	2,  // 28: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	5,  // 29: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	7,  // 30: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 31: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 32: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 33: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 34: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 35: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 36: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 37: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	22, // 38: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	25, // 39: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	27, // 40: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
+	30, // 41: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	37, // 42: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
+	39, // 43: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	41, // 44: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	43, // 45: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	4,  // 46: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	6,  // 47: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	8,  // 48: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 49: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 50: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 51: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	56, // 52: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 53: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	57, // 54: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 55: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	23, // 56: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	26, // 57: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	28, // 58: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
+	31, // 59: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	38, // 60: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
+	40, // 61: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	42, // 62: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	44, // 63: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	46, // [46:64] is the sub-list for method output_type
+	28, // [28:46] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3249,7 +3353,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
