@@ -66,6 +66,7 @@ type replicas struct {
 	refused  map[replicaName]time.Time
 	arrivals map[uint64]*arrival
 	arrived  map[uint64]string // the last snapshot installed, by tablet
+	started  bool              // Start knows what the store has; until then nothing is taken from other nodes
 	closed   bool
 }
 
@@ -100,7 +101,8 @@ func newReplicas(owner replicaOwner, st *store.Store, logs *tablet.LogActor, nod
 }
 
 // Start brings to its end what a crash has cut short, then opens all replicas of the store; before hears which they are. It
-// waits for the disk, and starts the workers, which Close joins.
+// waits for the disk, and starts the workers, which Close joins. Other nodes may send all the while: a message for a replica
+// that is yet to be opened must not have it opened as well, so each is busy before anything is taken from them.
 func (r *replicas) Start(before func(tablets []uint64)) error {
 	if err := tablet.Recover(r.store, r.logs); err != nil {
 		return fmt.Errorf("node: finish the installation of replicas: %w", err)
@@ -114,14 +116,23 @@ func (r *replicas) Start(before func(tablets []uint64)) error {
 		ids = append(ids, s.Tablet)
 	}
 	before(ids)
+	opened := make(chan error, len(stored))
+	r.mu.Lock()
+	for _, s := range stored {
+		r.doLocked(s.Tablet, func() { opened <- r.openStored(s) })
+	}
+	r.started = true
+	r.mu.Unlock()
 	for range replicaWorkers {
 		r.workers.Go(r.worker)
 	}
 	r.workers.Go(r.lookForRemoved)
-	for _, s := range stored {
-		if err := r.openStored(s); err != nil {
-			return fmt.Errorf("node: %w", err)
-		}
+	var errs []error
+	for range stored {
+		errs = append(errs, <-opened)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("node: %w", err)
 	}
 	return nil
 }
@@ -242,7 +253,7 @@ func (r *replicas) Deliver(m *wire.RaftMessage) {
 	defer r.mu.Unlock()
 	name := replicaName{m.TabletId, m.ToReplica}
 	switch {
-	case h != nil && (h.busy || h.id > m.ToReplica), r.closed, len(r.ready) >= maxReplicaTasks:
+	case h != nil && (h.busy || h.id > m.ToReplica), !r.started, r.closed, len(r.ready) >= maxReplicaTasks:
 		return
 	case now.Sub(r.refused[name]) < refusedFor:
 		return

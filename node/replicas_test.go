@@ -36,9 +36,13 @@ type owner struct {
 	slow  error  // what comes of stopping one
 	gone  []uint64
 	fault error // of the next opening
+	opens func(id uint64)
 }
 
 func (o *owner) openReplica(id uint64) error {
+	if o.opens != nil {
+		o.opens(id)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.fault; err != nil {
@@ -109,6 +113,16 @@ func newReplicaRig(t *testing.T, held ...*pb.TabletDescriptor) *replicaRig {
 
 func newReplicaRigOn(t *testing.T, options store.Options, held ...*pb.TabletDescriptor) *replicaRig {
 	t.Helper()
+	r := newStoppedRig(t, options, held...)
+	if err := r.Start(func([]uint64) {}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// newStoppedRig is a rig whose replicas are yet to be started.
+func newStoppedRig(t *testing.T, options store.Options, held ...*pb.TabletDescriptor) *replicaRig {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	options.MemTableSize, options.ReclaimInterval = 16<<20, -1
 	st, err := store.Open(options)
@@ -129,9 +143,6 @@ func newReplicaRigOn(t *testing.T, options store.Options, held ...*pb.TabletDesc
 	}
 	o.news = sync.NewCond(&o.mu)
 	r := &replicaRig{replicas: newReplicas(o, st, logs, thisNode, quiet), t: t, owner: o, store: st}
-	if err := r.Start(func([]uint64) {}); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		r.Close()
 		if err := errors.Join(logs.Stop(), st.Close()); err != nil {
@@ -227,6 +238,33 @@ func TestFirstContact(t *testing.T) {
 	}
 	if held := r.Held(); !slices.Equal(held, []uint64{2}) {
 		t.Errorf("held are %v", held)
+	}
+}
+
+// Another node's message for a replica of the store that comes before, or while, the start opens it leaves the opening to
+// the start: it is opened once, and later messages are delivered.
+func TestMessageWhileStarting(t *testing.T) {
+	first, second := of(2, 1, "a", "m", 1), of(3, 1, "m", "z", 1)
+	r := newStoppedRig(t, store.Options{InMemory: true}, first, second)
+	r.owner.opens = func(id uint64) {
+		if id != first.TabletId {
+			return
+		}
+		r.owner.mu.Lock() // the other tablet is opened meanwhile, by whoever gets to it first
+		defer r.owner.mu.Unlock()
+		for !r.owner.runs[second.TabletId] {
+			r.owner.news.Wait()
+		}
+	}
+	r.Deliver(message(second, 1))
+	if err := r.Start(func([]uint64) { r.Deliver(message(second, 1)) }); err != nil {
+		t.Fatal(err)
+	}
+	r.settle()
+	for _, d := range []*pb.TabletDescriptor{first, second} {
+		if r.Deliver(message(d, 1)); r.replica(d.TabletId) != 1 || r.received(d.TabletId) == 0 {
+			t.Errorf("tablet %d: replica %d, %d messages", d.TabletId, r.replica(d.TabletId), r.received(d.TabletId))
+		}
 	}
 }
 

@@ -54,7 +54,7 @@ func (r *replicas) chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)
 	defer r.mu.Unlock()
 	now, a := time.Now(), r.arrivals[c.TabletId]
 	switch {
-	case r.closed:
+	case !r.started, r.closed:
 		return refusal(errBusy)
 	case a == nil && r.arrived[c.TabletId] == c.Id:
 		return &wire.SnapshotAnswer{Installed: true}
