@@ -31,22 +31,14 @@ type host struct {
 	hint     func([]mvcc.Cell) // nil: nobody wants to know
 	failed   map[uint64]error  // tablets that have stopped and do not serve again
 
-	reopens map[uint64]int // the actor's own
+	reopens reopenings // the actor's own
 }
 
 var _ tablet.Host = (*host)(nil)
 
-// maxReopens bounds how often one tablet is opened anew after a panic: a fault that comes back needs a person.
-const maxReopens = 3
-
-type failedTablet struct {
-	id  uint64
-	err error
-}
-
 func newHost(n *Node) *host {
 	h := &host{
-		n: n, starting: map[uint64]bool{}, failed: map[uint64]error{}, reopens: map[uint64]int{}, all: make(chan struct{}),
+		n: n, starting: map[uint64]bool{}, failed: map[uint64]error{}, reopens: reopenings{}, all: make(chan struct{}),
 	}
 	h.pid = n.system.Root.Spawn(actor.PropsFromFunc(h.receive))
 	h.reports = newReports(n.system.Root, h.report)
@@ -54,8 +46,13 @@ func newHost(n *Node) *host {
 }
 
 func (h *host) receive(c actor.Context) {
-	if m, ok := c.Message().(*failedTablet); ok {
-		h.reopen(m)
+	switch m := c.Message().(type) {
+	case *failedTablet:
+		h.onFailed(m)
+	case *pausedTablet:
+		h.onPaused(m)
+	case *actor.Stopping:
+		h.reopens.stop()
 	}
 }
 
@@ -169,31 +166,6 @@ func (h *host) SendRaft(m *wire.RaftMessage) {
 	if h.n.peers != nil {
 		h.n.peers.Raft(m)
 	}
-}
-
-// Failed implements tablet.Host.
-func (h *host) Failed(id uint64, err error) {
-	h.mu.Lock()
-	h.failed[id] = fmt.Errorf("node: tablet %d has stopped: %w", id, err)
-	h.mu.Unlock()
-	h.n.router.Follows(id, 0) // it leads nothing any more
-	h.n.system.Root.Send(h.pid, &failedTablet{id, err})
-}
-
-// reopen starts a tablet anew from the store after a panic. After a storage fault it stays stopped: nothing may be
-// acknowledged that the store has not taken (design section 10).
-func (h *host) reopen(m *failedTablet) {
-	if !errors.Is(m.err, tablet.ErrPanic) || h.reopens[m.id] >= maxReopens {
-		return
-	}
-	h.reopens[m.id]++
-	h.n.replicas.Reopen(m.id, func(err error) {
-		if err != nil {
-			h.n.cfg.Logger.Error("a tablet could not be opened anew", "tablet", m.id, "error", err)
-			return
-		}
-		h.startOthers()
-	})
 }
 
 // startOthers starts what the store has and nobody has started.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
@@ -156,4 +157,61 @@ func TestFailureGoesWithTheReplica(t *testing.T) {
 		end.do()
 		until(t, end.name, func() bool { return n.host.failure() == nil })
 	}
+}
+
+// A tablet that has panicked often is opened anew after pauses that grow up to a bound, and at once again when it has not
+// panicked for long.
+func TestReopeningsDecay(t *testing.T) {
+	r, now := reopenings{}, time.Now()
+	for i, want := range []time.Duration{0, 0, 0, 1, 2, 4, 8, 10, 10, 10} {
+		if got := r.next(1, now); got != want*time.Minute {
+			t.Errorf("panic %d: %v", i+1, got)
+		}
+		now = now.Add(want * time.Minute)
+	}
+	if got := r.next(2, now); got != 0 {
+		t.Errorf("the first panic of another tablet: %v", got)
+	}
+	now = now.Add(reopenMemory)
+	if got := r.next(1, now); got != 0 {
+		t.Errorf("after a long time without a panic: %v", got)
+	}
+	if len(r) != 1 {
+		t.Errorf("%d tablets are remembered", len(r))
+	}
+}
+
+// A tablet that has panicked once too often serves again after a pause, and after a long time its panics are forgotten.
+func TestPanickedTabletComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
+		defer cancel()
+		cfg := DefaultConfig()
+		cfg.Store.InMemory, cfg.Store.MemTableSize, cfg.Listen, cfg.HTTP, cfg.Insecure = true, 16<<20, "", "", true
+		n, err := Open(ctx, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := n.Close(ctx); err != nil {
+				t.Error(err)
+			}
+		}()
+		panicAndWait := func(within time.Duration) {
+			t.Helper()
+			before := n.router.Port(2)
+			n.panics(2)
+			for begin := time.Now(); n.router.Port(2) == before || !n.serves(ctx, 2); time.Sleep(time.Second) {
+				if time.Since(begin) > within {
+					t.Fatalf("the tablet does not serve again within %v", within)
+				}
+			}
+		}
+		for range maxReopens {
+			panicAndWait(10 * time.Second)
+		}
+		panicAndWait(reopenPause + 10*time.Second)
+		time.Sleep(reopenMemory)
+		panicAndWait(10 * time.Second)
+	})
 }
