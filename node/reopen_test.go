@@ -201,7 +201,7 @@ func TestPanickedTabletComesBack(t *testing.T) {
 			t.Helper()
 			before := n.router.Port(2)
 			n.panics(2)
-			for begin := time.Now(); n.router.Port(2) == before || !n.serves(ctx, 2); time.Sleep(time.Second) {
+			for begin := time.Now(); n.router.Port(2) == before || !n.serves(ctx, 2); <-time.After(time.Second) {
 				if time.Since(begin) > within {
 					t.Fatalf("the tablet does not serve again within %v", within)
 				}
@@ -211,7 +211,7 @@ func TestPanickedTabletComesBack(t *testing.T) {
 			panicAndWait(10 * time.Second)
 		}
 		panicAndWait(reopenPause + 10*time.Second)
-		time.Sleep(reopenMemory)
+		<-time.After(reopenMemory)
 		panicAndWait(10 * time.Second)
 	})
 }
