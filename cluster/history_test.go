@@ -1,14 +1,18 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -206,5 +210,60 @@ func TestLeasesAreShared(t *testing.T) {
 		if err := hold(holder); err != nil {
 			t.Errorf("%s: %v", holder, err)
 		}
+	}
+}
+
+// TestLeaseIsItsHolders: whoever knows a holder's name, and not its token, neither ends
+// its lease nor moves it, nor gets the token from meta's record, which every client can
+// read. Clients without tokens are served as ever.
+func TestLeaseIsItsHolders(t *testing.T) {
+	_, m := newWorld(t)
+	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
+	hold := func(token string, oldest uint64) error {
+		_, err := m.HoldHistory(ctx, now, &pb.HoldHistoryRequest{
+			Holder: "a", Token: []byte(token), Oldest: oldest, TtlMs: 60_000,
+		})
+		return err
+	}
+	held := func() (all []uint64) {
+		_, l, err := m.Collection(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range l.Leases {
+			all = append(all, l.Oldest)
+		}
+		return all
+	}
+	if err := hold("secret", 5); err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"", "guess"} {
+		var refused *txn.ServerError
+		if err := hold(token, 0); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_PERMISSION {
+			t.Errorf("ANY-TOKEN: given back with the token %q: %v", token, err)
+		}
+		if err := hold(token, 7); err != nil {
+			t.Error(err)
+		}
+		if got := held(); len(got) == 0 || got[0] != 5 {
+			t.Errorf("ANY-TOKEN: after another's with the token %q: %v", token, got)
+		}
+		if err := hold(token, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	value, err := m.get(ctx, rowLeases)
+	if err != nil || bytes.Contains(value, []byte("secret")) {
+		t.Errorf("the record has the token: %q, %v", value, err)
+	}
+	if err := hold("secret", 6); err != nil || !slices.Equal(held(), []uint64{6}) {
+		t.Errorf("renewed: %v, %v", held(), err)
+	}
+	if err := hold("secret", 0); err != nil || len(held()) > 0 {
+		t.Errorf("given back: %v, %v", held(), err)
+	}
+	if err := hold(strings.Repeat("x", maxToken+1), 5); err == nil {
+		t.Error("a token of any length")
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -102,6 +103,7 @@ type export struct {
 	meter  *meter
 	saved  time.Time // when state was made durable
 	leased time.Time // when the lease was renewed
+	token  []byte    // of the lease: nobody else gives it back
 }
 
 // newExport reads the arguments.
@@ -114,7 +116,7 @@ func (r *run) newExport(cmd *cobra.Command, args []string, f *scanFlags, columns
 	if err != nil {
 		return nil, err
 	}
-	e := &export{r: r, table: args[0], file: standardStream, rows: rows}
+	e := &export{r: r, table: args[0], file: standardStream, rows: rows, token: []byte(rand.Text())}
 	if len(args) > 1 {
 		e.file = args[1]
 	}
@@ -323,7 +325,9 @@ func (e *export) lease(ctx context.Context, s *session, ttl time.Duration) error
 	e.leased = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, e.r.timeout)
 	defer cancel()
-	request := &pb.HoldHistoryRequest{Holder: "export " + e.holder(), Oldest: e.state.TS, TtlMs: uint32(ttl.Milliseconds())}
+	request := &pb.HoldHistoryRequest{
+		Holder: "export " + e.holder(), Token: e.token, Oldest: e.state.TS, TtlMs: uint32(ttl.Milliseconds()),
+	}
 	if ttl == 0 {
 		request.Oldest = 0
 	}
@@ -337,7 +341,8 @@ func (e *export) lease(ctx context.Context, s *session, ttl time.Duration) error
 	return nil
 }
 
-// holder names this export's lease: that of an earlier run is taken over.
+// holder names this export's lease for operators. An earlier run's of the same name ends
+// by itself.
 func (e *export) holder() string {
 	return fmt.Sprintf("%d of table %d", e.state.TS, e.want.TableID)
 }

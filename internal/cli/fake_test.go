@@ -73,6 +73,13 @@ func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.Ta
 	if f.mutate == nil {
 		return nil, fmt.Errorf("unexpected operation %T", req.Op)
 	}
+	if r := req.GetResolveLock(); r.GetCommitTs() != 0 { // as nodes admit it
+		for _, c := range r.Cells {
+			if mvcc.Class(c.Class) == mvcc.ClassAck {
+				return &pb.TabletResponse{Error: &pb.Error{Code: pb.Error_CODE_PERMISSION}}, nil
+			}
+		}
+	}
 	f.sent = append(f.sent, &pb.TabletRequest{Op: req.Op})
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: f.mutate(req)}}, nil
 }

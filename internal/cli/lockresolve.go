@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -73,6 +75,7 @@ type resolvedJSON struct {
 	Outcome  string `json:"outcome"`
 	CommitTS uint64 `json:"commit_ts,omitempty"`
 	Forced   bool   `json:"forced,omitempty"`
+	Left     bool   `json:"left,omitempty"` // to the nodes: it is an acknowledgment's
 }
 
 // resolver is one run of the command.
@@ -185,13 +188,20 @@ func (v *resolver) one(ctx context.Context, e *pb.WalkEntry) error {
 			done, err = v.s.client.ResolveLock(ctx, l)
 		}
 	}
+	commitTS, known := v.s.client.Decided(l.Lock.StartTS)
+	if errors.Is(err, percolator.ErrPermission) && l.Cell.Class == mvcc.ClassAck && known {
+		// It is decided. Nodes alone roll an acknowledgment forward, and their sweepers do.
+		out.Left, err = true, nil
+	}
 	if err != nil {
 		return fmt.Errorf("lock of transaction %d: %w", l.Lock.StartTS, err)
 	}
 	out.Outcome = "alive"
-	if done {
+	switch {
+	case out.Left:
+		out.Outcome, out.CommitTS = "committed", uint64(commitTS)
+	case done:
 		// Decided tells what the client has just learned; nothing, if the memory was emptied in between.
-		commitTS, known := v.s.client.Decided(l.Lock.StartTS)
 		out.Outcome, out.CommitTS = "rolled_back", uint64(commitTS)
 		if commitTS != 0 {
 			out.Outcome = "committed"
@@ -200,7 +210,7 @@ func (v *resolver) one(ctx context.Context, e *pb.WalkEntry) error {
 			out.Outcome = "gone"
 		}
 		v.resolved++
-	} else {
+	default:
 		v.alive++
 	}
 	if v.r.output == outputJSON {
@@ -230,6 +240,9 @@ func (v *resolver) force(ctx context.Context, l mvcc.LockInfo) error {
 
 // text is the outcome for people.
 func (v *resolver) text(out *resolvedJSON, l mvcc.LockInfo) string {
+	if out.Left {
+		return fmt.Sprintf("committed at %d, left to the nodes: it acknowledges a change", out.CommitTS)
+	}
 	switch out.Outcome {
 	case "committed":
 		return fmt.Sprintf("rolled forward, committed at %d", out.CommitTS)

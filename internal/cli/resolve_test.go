@@ -65,7 +65,8 @@ func TestLockResolve(t *testing.T) {
 		says     string
 		resolved int
 	}{
-		{"committed", pb.Status_STATUS_COMMITTED, 9, "--all --older-than 0s", ExitDone, "rolled forward, committed at 9", 3},
+		{"committed", pb.Status_STATUS_COMMITTED, 9, "--all --older-than 0s", ExitDone, "rolled forward, committed at 9", 2},
+		{"acknowledgment", pb.Status_STATUS_COMMITTED, 9, "bank Joe", ExitDone, "committed at 9, left to the nodes", 0},
 		{"rolled back", pb.Status_STATUS_ROLLED_BACK, 0, "--all --older-than 0s", ExitDone, "rolled back\n", 3},
 		{"alive", pb.Status_STATUS_LIVE, 0, "--all --older-than 0s", ExitFailed, "alive, left alone", 0},
 		{"unknown", pb.Status_STATUS_UNKNOWN, 0, "--all --older-than 0s", ExitFailed, "3 locks belong to live transactions", 0},

@@ -2,16 +2,27 @@ package rpc
 
 import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// admission checks what a remote client may do: read everything, change user tables, and nothing that belongs to the
-// nodes themselves. It also makes sure that no message inside is missing, so that nobody behind has to.
+// admission checks what a remote client may do: read everything, change the users'
+// columns of user tables by transactions, and nothing that belongs to the nodes
+// themselves. It also makes sure that no message inside is missing, so that nobody behind
+// has to.
 type admission struct {
 	incomplete bool   // something is missing
-	forbidden  bool   // for nodes only
+	forbidden  string // why it is for nodes only; empty if it is not
 	highest    uint32 // the greatest table id of a cell or span
 }
+
+// Reasons to refuse a request.
+const (
+	forNodes = "this operation is for nodes only"
+	ofMeta   = "this operation is for nodes only: the table is the cluster's own"
+	ofAcks   = "acknowledgments are written by observers' runs only"
+	notRaw   = "raw cells are the nodes' own, and no scan would show them: write in a transaction"
+)
 
 // admit returns why the request is refused, nil if it is not, and the greatest id of a table that it is about.
 func admit(req *pb.TabletRequest) (table uint32, refusal *pb.Error) {
@@ -20,8 +31,8 @@ func admit(req *pb.TabletRequest) (table uint32, refusal *pb.Error) {
 	switch {
 	case a.incomplete:
 		return 0, &pb.Error{Code: pb.Error_CODE_INVALID, Message: "the request is incomplete"}
-	case a.forbidden:
-		return 0, &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "this operation is for nodes only"}
+	case a.forbidden != "":
+		return 0, &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: a.forbidden}
 	}
 	return a.highest, nil
 }
@@ -60,25 +71,19 @@ func (a *admission) more(req *pb.TabletRequest) {
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_Rollback:
 		a.need(len(op.Rollback.GetCells())+len(op.Rollback.GetIntents()) > 0)
-		a.change(op.Rollback.GetCells()...)
-		a.change(op.Rollback.GetIntents()...)
+		a.settle(op.Rollback.GetCells()...)
+		a.settle(op.Rollback.GetIntents()...)
 	case *pb.TabletRequest_CheckTxnStatus:
-		a.change(op.CheckTxnStatus.GetPrimary())
+		a.settle(op.CheckTxnStatus.GetPrimary())
 	case *pb.TabletRequest_ResolveLock:
-		a.need(len(op.ResolveLock.GetCells())+len(op.ResolveLock.GetIntents()) > 0)
-		a.change(op.ResolveLock.GetCells()...)
-		a.change(op.ResolveLock.GetIntents()...)
+		a.resolve(op.ResolveLock)
 	case *pb.TabletRequest_Heartbeat:
 		a.change(op.Heartbeat.GetPrimary())
 	case *pb.TabletRequest_Notify:
 		a.need(len(op.Notify.GetCells()) > 0)
 		a.change(op.Notify.GetCells()...)
 	case *pb.TabletRequest_RawWrite:
-		a.need(len(op.RawWrite.GetWrites()) > 0)
-		for _, c := range op.RawWrite.GetConditions() {
-			a.change(c.GetCell())
-		}
-		a.write(op.RawWrite.GetWrites())
+		a.forbid(notRaw)
 	case *pb.TabletRequest_RawGet:
 		a.read(op.RawGet.GetCells())
 	case *pb.TabletRequest_RawScan:
@@ -91,7 +96,27 @@ func (a *admission) more(req *pb.TabletRequest) {
 	case nil:
 		a.need(false)
 	default: // split, catalogue, the oracle's mark, an observer's own bookkeeping
-		a.forbidden = true
+		a.forbid(forNodes)
+	}
+}
+
+// resolve admits carrying a transaction's decision to a lock. Whoever says "committed" of
+// an acknowledgment's lock is believed by the tablet, so it is left to the nodes, whose
+// sweepers do it by themselves.
+func (a *admission) resolve(r *pb.ResolveLockRequest) {
+	a.need(len(r.GetCells())+len(r.GetIntents()) > 0)
+	if r.GetCommitTs() == 0 {
+		a.settle(r.GetCells()...)
+	} else {
+		a.change(r.GetCells()...)
+	}
+	a.settle(r.GetIntents()...)
+}
+
+// forbid keeps the first reason to refuse the request.
+func (a *admission) forbid(why string) {
+	if a.forbidden == "" {
+		a.forbidden = why
 	}
 }
 
@@ -113,13 +138,29 @@ func (a *admission) span(s *pb.Span) {
 	a.highest = max(a.highest, s.GetTable())
 }
 
-// change admits changing cells of user tables. Meta's own records decide who owns what: a client that could write them
-// could take the cluster apart.
-func (a *admission) change(cells ...*pb.Cell) {
+// settle admits ending what others have begun in cells of user tables: whoever meets a
+// lock may ask its primary, which may be an acknowledgment, and roll it back there.
+// Meta's own records decide who owns what: a client that could write them could take the
+// cluster apart.
+func (a *admission) settle(cells ...*pb.Cell) {
 	for _, c := range cells {
 		a.need(c != nil)
 		a.highest = max(a.highest, c.GetTable())
-		a.forbidden = a.forbidden || mvcc.TableID(c.GetTable()) < mvcc.FirstUserTable
+		if mvcc.TableID(c.GetTable()) < mvcc.FirstUserTable {
+			a.forbid(ofMeta)
+		}
+	}
+}
+
+// change admits changing users' columns. An acknowledgment says that an observer has seen
+// a change: one that a client had written would keep the change from ever being seen
+// (invariant 12 of design section 4).
+func (a *admission) change(cells ...*pb.Cell) {
+	a.settle(cells...)
+	for _, c := range cells {
+		if c.GetClass() != uint32(mvcc.ClassData) && !broken.ForgedAcks {
+			a.forbid(ofAcks)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@
 //     Single calls are bounded in number and by what their requests, and then their answers take (calls); one too many is
 //     refused, to be made again. One that asks for timestamps gets maxTimestamps at most. While much is held, package heap bounds the garbage beside it.
 //  3. Nothing that arrives on the port ends the process: handlers recover, sizes are limited, and a remote client can
-//     change user tables only.
+//     change users' columns of user tables only, in transactions: no acknowledgment, no raw cell, nothing of the nodes' own.
 //  4. Operations of many callers share messages by natural batching: whatever waits when the sender comes round.
 //  5. A client that vanishes without closing its connection (stopped, or its network gone) is noticed within 15 s: after 10 s
 //     of silence it is asked for a sign of life, and 5 s later its connection is closed. Its operations under way are given

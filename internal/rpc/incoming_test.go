@@ -75,7 +75,7 @@ func writing(t *testing.T, operations, bytes int) []byte {
 	batch := &pb.OperationBatch{}
 	for i := range operations {
 		batch.Operations = append(batch.Operations, &pb.Operation{Id: uint64(i), Request: &pb.TabletRequest{
-			TabletId: 2, Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{
+			TabletId: 2, Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{
 				Writes: []*pb.CellWrite{{Cell: &pb.Cell{Table: 16, Row: []byte("a")}, Value: make([]byte, bytes)}},
 			}},
 		}})
@@ -200,7 +200,8 @@ func TestHeavyOperations(t *testing.T) {
 	for i := range writes {
 		writes[i] = &pb.CellWrite{Cell: &pb.Cell{Table: 16, Row: []byte{byte(i)}, Column: []byte("c")}, Value: []byte("v")}
 	}
-	req := &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: writes}}}
+	one := &pb.OnePhaseRequest{StartTs: 1, Writes: writes}
+	req := &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_OnePhase{OnePhase: one}}
 	b, err := proto.Marshal(&pb.OperationBatch{Operations: []*pb.Operation{{Id: 1 << 40, Request: req}}})
 	if err != nil {
 		t.Fatal(err)

@@ -167,7 +167,7 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 		"nothing":     {&pb.TabletRequest{}, pb.Error_CODE_INVALID},
 		"no cell":     {&pb.TabletRequest{Op: &pb.TabletRequest_Get{}}, pb.Error_CODE_INVALID},
 		"no body":     {&pb.TabletRequest{Op: &pb.TabletRequest_Commit{}}, pb.Error_CODE_INVALID},
-		"meta":        {&pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: meta}}}, pb.Error_CODE_PERMISSION},
+		"meta":        {&pb.TabletRequest{Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{Writes: meta}}}, pb.Error_CODE_PERMISSION},
 		"mark":        {&pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: 1 << 63}}}, pb.Error_CODE_PERMISSION},
 		"split":       {&pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{}}}, pb.Error_CODE_PERMISSION},
 		"catalogue":   {&pb.TabletRequest{Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{}}}, pb.Error_CODE_PERMISSION},

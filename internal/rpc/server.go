@@ -231,7 +231,7 @@ func (s *service) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Ba
 // HoldHistory keeps history from being collected, for a while. The holder's name gets where the call comes from: leases are
 // shared out by that.
 func (s *service) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	held := &pb.HoldHistoryRequest{Oldest: req.Oldest, TtlMs: req.TtlMs}
+	held := &pb.HoldHistoryRequest{Token: req.Token, Oldest: req.Oldest, TtlMs: req.TtlMs}
 	if req.Holder != "" {
 		held.Holder = wire.WithOrigin(req.Holder, origin(ctx))
 	}

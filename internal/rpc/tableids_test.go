@@ -47,7 +47,6 @@ func operationsOn(table uint32) map[string]*pb.TabletRequest {
 		"notify":   {Op: &pb.TabletRequest_Notify{Notify: &pb.NotifyRequest{Ts: 1, Cells: cells}}},
 		"rawget":   {Op: &pb.TabletRequest_RawGet{RawGet: &pb.RawGetRequest{Cells: cells}}},
 		"rawscan":  {Op: &pb.TabletRequest_RawScan{RawScan: &pb.RawScanRequest{Span: span}}},
-		"rawwrite": {Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: writes}}},
 	}
 }
 

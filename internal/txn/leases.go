@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -31,7 +32,8 @@ const (
 // than the cluster lets it.
 type leases struct {
 	c      *Client
-	holder string
+	holder string // as operators see it
+	token  []byte // without which nobody ends the lease
 	shards [leaseShards]leaseShard
 	wake   chan struct{} // capacity 1
 	asleep atomic.Bool   // the loop waits for wake, for nothing was open when it looked
@@ -52,6 +54,7 @@ type leaseShard struct {
 func (l *leases) init(c *Client) {
 	l.c, l.wake, l.after = c, make(chan struct{}, 1), firstLeaseAge
 	l.holder = fmt.Sprintf("client %016x", rand.Uint64())
+	l.token = []byte(cryptorand.Text())
 	if c.worker.Node != 0 {
 		l.holder = fmt.Sprintf("node %d, start %d, %s", c.worker.Node, c.worker.Incarnation, l.holder)
 	}
@@ -153,7 +156,8 @@ func (l *leases) hold(ctx context.Context, oldest mvcc.Timestamp) time.Duration 
 	defer cancel()
 	l.c.stats.leases.Add(1)
 	r, err := l.c.transport.HoldHistory(asked, &pb.HoldHistoryRequest{
-		Holder: l.holder, Oldest: uint64(oldest), TtlMs: uint32(l.c.cfg.LeaseTTL.Milliseconds()),
+		Holder: l.holder, Token: l.token, Oldest: uint64(oldest),
+		TtlMs: uint32(l.c.cfg.LeaseTTL.Milliseconds()),
 	})
 	if err != nil {
 		l.c.cfg.Logger.Debug("percolator: history could not be held for an open snapshot", "error", err)
@@ -177,5 +181,5 @@ func (l *leases) giveBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaseEnd)
 	defer cancel()
 	// If it fails the lease ends by itself.
-	_, _ = l.c.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Holder: l.holder})
+	_, _ = l.c.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Holder: l.holder, Token: l.token})
 }

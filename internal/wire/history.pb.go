@@ -216,8 +216,9 @@ func (x *Leases) GetLeases() []*Lease {
 type Lease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Holder        string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
-	Oldest        uint64                 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`   // nothing readable at this timestamp or later is to be collected
-	Expires       uint64                 `protobuf:"varint,3,opt,name=expires,proto3" json:"expires,omitempty"` // oracle time
+	Oldest        uint64                 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`                       // nothing readable at this timestamp or later is to be collected
+	Expires       uint64                 `protobuf:"varint,3,opt,name=expires,proto3" json:"expires,omitempty"`                     // oracle time
+	TokenHash     []byte                 `protobuf:"bytes,4,opt,name=token_hash,json=tokenHash,proto3" json:"token_hash,omitempty"` // SHA-256 of the holder's token; empty if it has none. Every client can read this record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -273,6 +274,13 @@ func (x *Lease) GetExpires() uint64 {
 	return 0
 }
 
+func (x *Lease) GetTokenHash() []byte {
+	if x != nil {
+		return x.TokenHash
+	}
+	return nil
+}
+
 var File_history_proto protoreflect.FileDescriptor
 
 const file_history_proto_rawDesc = "" +
@@ -295,11 +303,13 @@ const file_history_proto_rawDesc = "" +
 	"\n" +
 	"STEP_RAISE\x10\x03\"8\n" +
 	"\x06Leases\x12.\n" +
-	"\x06leases\x18\x01 \x03(\v2\x16.percolator.wire.LeaseR\x06leases\"Q\n" +
+	"\x06leases\x18\x01 \x03(\v2\x16.percolator.wire.LeaseR\x06leases\"p\n" +
 	"\x05Lease\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\x04R\x06oldest\x12\x18\n" +
-	"\aexpires\x18\x03 \x01(\x04R\aexpiresB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
+	"\aexpires\x18\x03 \x01(\x04R\aexpires\x12\x1d\n" +
+	"\n" +
+	"token_hash\x18\x04 \x01(\fR\ttokenHashB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
 
 var (
 	file_history_proto_rawDescOnce sync.Once

@@ -56,7 +56,7 @@ func halfSent(t *testing.T, c *target) {
 			}
 		})
 	}
-	write := &pb.TabletRequest{TabletId: 1 << 40, Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{
+	write := &pb.TabletRequest{TabletId: 1 << 40, Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{
 		Writes: []*pb.CellWrite{{Cell: &pb.Cell{Table: uint32(tableID(ctx, t, c)), Row: wire.Bytes("a"), Column: wire.Bytes("c")}, Value: make([]byte, 1<<20)}},
 	}}}
 	for range 2 {

@@ -1721,10 +1721,13 @@ func (x *Backfill) GetError() string {
 }
 
 type HoldHistoryRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Holder        string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`             // any text that no other process uses; a later request of the same holder replaces the earlier
-	Oldest        uint64                 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`            // nothing readable at this timestamp or later is collected; 0: give the hold back
-	TtlMs         uint32                 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // the hold's end, unless repeated; capped
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Holder string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`             // any text that no other process uses; a later request of the same holder replaces the earlier
+	Oldest uint64                 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`            // nothing readable at this timestamp or later is collected; 0: give the hold back
+	TtlMs  uint32                 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // the hold's end, unless repeated; capped
+	// A secret of the holder: a hold is replaced and given back only with the token that it was taken with. The name alone
+	// is no secret, operators see it. At most 64 bytes; empty for clients that know of no tokens.
+	Token         []byte `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1778,6 +1781,13 @@ func (x *HoldHistoryRequest) GetTtlMs() uint32 {
 		return x.TtlMs
 	}
 	return 0
+}
+
+func (x *HoldHistoryRequest) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
 }
 
 type HoldHistoryResponse struct {
@@ -3058,11 +3068,12 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\bnext_row\x18\x04 \x01(\fR\anextRow\x12\x12\n" +
 	"\x04done\x18\x05 \x01(\bR\x04done\x12\x1c\n" +
 	"\tcancelled\x18\x06 \x01(\bR\tcancelled\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error\"[\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"q\n" +
 	"\x12HoldHistoryRequest\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\x04R\x06oldest\x12\x15\n" +
-	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\"a\n" +
+	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\fR\x05token\"a\n" +
 	"\x13HoldHistoryResponse\x12\x14\n" +
 	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x12\x1d\n" +

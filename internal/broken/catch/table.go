@@ -62,6 +62,8 @@ var properties = []property{
 	{tag: "unguarded", pkg: "cluster/remoting", test: "^TestHostileNode$", assertion: "HOSTILE: .*|the process has ended"},
 	{tag: "keep_answers", pkg: "internal/rpc", test: "^TestAnswersGoWhenEncoded$", assertion: "KEPT-ANSWERS: .*"},
 	{tag: "uncounted_calls", pkg: "internal/rpc", test: "^TestCallsAreBounded$", assertion: "UNCOUNTED-CALLS: .*"},
+	{tag: "forged_acks", pkg: "node", test: "^TestNobodyForgesAcknowledgments$", assertion: "FORGED-ACK: .*"},
+	{tag: "any_token", pkg: "cluster", test: "^TestLeaseIsItsHolders$", assertion: "ANY-TOKEN: .*"},
 	{tag: "unshared_leases", pkg: "cluster", test: "^TestLeasesAreShared$", assertion: "UNSHARED-LEASES: .*"},
 	{tag: "lost_not_sent", pkg: "cluster/peer", test: "^TestFailureSaysHowFar$", assertion: "LOST-NOT-SENT: .*"},
 	{tag: "no_sync", pkg: "test/crash", test: "^TestPowerLossLosesNothingAcknowledged$", assertion: "acknowledged cells of [0-9]+ transactions are gone|no such table|node did not come up|bank: the accounts hold"},
