@@ -9,6 +9,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
@@ -248,6 +249,7 @@ func (n *Node) storedTablets() (ids []uint64, err error) {
 // startTablets starts all tablets of the store and waits until those lead that have no other replica. Who leads the others
 // is up to their groups.
 func (n *Node) startTablets(ctx context.Context) error {
+	defer context.AfterFunc(ctx, n.logs.GiveUp)()
 	err := n.replicas.Start(func(ids []uint64) {
 		if n.peers == nil {
 			for _, id := range ids {
@@ -300,6 +302,8 @@ func (m metaMark) Mark(raiseTo uint64, then func(term, mark uint64, err error)) 
 			then(0, 0, r.Err)
 		case e.GetCode() == pb.Error_CODE_NOT_LEADER:
 			then(0, 0, &cluster.NotLeader{Leader: e.LeaderNode})
+		case e.GetCode() == pb.Error_CODE_DISK_FULL:
+			then(0, 0, fmt.Errorf("%w: %s", oracle.ErrNoRoom, e.Message))
 		case e != nil:
 			then(0, 0, fmt.Errorf("meta tablet: %s", e.Message))
 		default:

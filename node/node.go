@@ -283,6 +283,9 @@ func (n *Node) stop() error {
 	if n.judge != nil {
 		n.judge.close()
 	}
+	if n.logs != nil {
+		n.logs.GiveUp() // nobody below waits for room on the disk
+	}
 	if n.host != nil {
 		add(n.system.Root.StopFuture(n.host.pid).Wait())
 		add(n.host.reports.stop())

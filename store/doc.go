@@ -43,6 +43,7 @@
 // # Limits
 //
 // A batch is bounded by Store.MaxBatchBytes (10 MiB of keys, values and overhead) and MaxBatchLen, whatever the memtable: of
-// which 15 % is what goes in one Txn, and so at the least cost. Badger writes through memory maps, where a full disk is a SIGBUS: Store.WriteBlocked says when to stop
-// taking writes, and Commit itself refuses before the last reserve is gone.
+// which 15 % is what goes in one Txn, and so at the least cost. Badger writes through memory maps, where a full disk is a
+// SIGBUS: Store.WriteBlocked says when to stop taking writes, Store.Exhausted when to take nothing on at all, and Commit
+// itself refuses before the last reserve is gone. It has written nothing then, and takes the same batches when there is room.
 package store

@@ -36,8 +36,8 @@ const (
 	baseLevelSize   = 512 << 20
 	baseTableSize   = 8 << 20
 
-	// reserveDivisor: Commit itself refuses below MinFreeBytes/reserveDivisor; between the two, what finishes and cleans
-	// up may still write.
+	// reserveDivisor: Commit itself refuses below MinFreeBytes/reserveDivisor. Between the two, what finishes and cleans
+	// up may still write, as long as half of the reserve again is free above it, which is for what is under way then.
 	reserveDivisor = 4
 )
 
@@ -55,6 +55,8 @@ type Options struct {
 
 	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
 	NoSync    bool          // never sync. Loses acknowledged writes; for the tests of the tests.
+
+	FreeBytes func() (uint64, error) // free disk space, for tests; nil: what the file system says
 
 	beforeTxn func() error // of tests: called before every Txn, which fails with its error
 }

@@ -45,7 +45,7 @@ func (s *Store) work() {
 		case <-space.C:
 		}
 		s.lookAtSpace()
-		if s.look() {
+		if s.look() && !s.blocked.Load() { // else room is noticed soon
 			space.Reset(restInterval)
 		} else {
 			space.Reset(spaceInterval)

@@ -83,6 +83,9 @@ func (s *Store) diskBytes() uint64 {
 // FreeBytes returns the space that the store's file system has left for this process, in bytes. In memory there is no
 // limit.
 func (s *Store) FreeBytes() (uint64, error) {
+	if s.opts.FreeBytes != nil {
+		return s.opts.FreeBytes()
+	}
 	if s.opts.InMemory {
 		return math.MaxUint64, nil
 	}
@@ -101,6 +104,18 @@ func (s *Store) WriteBlocked() error {
 	}
 	return nil
 }
+
+// Exhausted returns ErrDiskFull, wrapped, while free space is so little that Commit is about to refuse: take nothing on, not
+// even what finishes and cleans up, so that what is under way can be written to its end. Like WriteBlocked it costs a load.
+func (s *Store) Exhausted() error {
+	if s.exhausted.Load() {
+		return fmt.Errorf("%w of %d bytes, and next to none is left", ErrDiskFull, s.opts.MinFreeBytes)
+	}
+	return nil
+}
+
+// reserve is the free space that Commit leaves alone.
+func (s *Store) reserve() uint64 { return s.opts.MinFreeBytes / reserveDivisor }
 
 // Room returns ErrDiskFull, wrapped, unless the store may grow by so many bytes without free space sinking below
 // Options.MinFreeBytes. For bulk writes that can wait: it asks the file system.
@@ -121,6 +136,7 @@ func (s *Store) lookAtSpace() uint64 {
 	if s.blocked.Swap(low) != low {
 		s.opts.Logger.Warn("store: free space crossed the watermark", "free", free, "watermark", s.opts.MinFreeBytes)
 	}
+	s.exhausted.Store(free < s.reserve()+s.reserve()/2)
 	return free
 }
 
@@ -131,7 +147,7 @@ func (s *Store) checkReserve(w *Writer, n int) error {
 		return nil
 	}
 	w.unmet = 0
-	if free := s.lookAtSpace(); free < s.opts.MinFreeBytes/reserveDivisor+uint64(n) {
+	if free := s.lookAtSpace(); free < s.reserve()+uint64(n) {
 		return fmt.Errorf("%w: %d bytes left", ErrDiskFull, free)
 	}
 	return nil

@@ -24,6 +24,7 @@ type Store struct {
 	workers sync.WaitGroup
 
 	blocked    atomic.Bool   // below MinFreeBytes when last looked at
+	exhausted  atomic.Bool   // see Exhausted
 	reclaiming sync.Mutex    // held while Reclaim or Compact works, and while Badger's compactors are started or stopped
 	wake       chan struct{} // of the worker: much was written to a database that rests
 }

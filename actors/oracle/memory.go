@@ -26,7 +26,14 @@ type memory struct {
 	lastRun mvcc.Timestamp // last given out in any term: a check of invariant 1
 	dropped bool           // nothing of the term is remembered; earlier terms stay over
 	raising bool           // a raise of the mark is under way ahead of need
+	// stands: the mark cannot be raised for want of disk space, so time stands still and each
+	// timestamp is the next one. What is left below the mark lasts for hours of reads.
+	stands bool
 }
+
+// ErrNoRoom is wrapped by the error of Meta.Mark when the mark was not raised because the node's
+// disk is full.
+var ErrNoRoom = errors.New("oracle: no room on the disk for a higher mark")
 
 var (
 	// errStale: the confirmation is of an earlier term than the memory.
@@ -62,8 +69,11 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 	case term > m.term || m.dropped:
 		m.takeOver(term, mark)
 	}
-	m.mark = max(m.mark, mark)
+	m.mark, m.stands = max(m.mark, mark), m.stands && mark <= m.mark
 	first = max(m.last+1, m.physical())
+	if m.stands {
+		first = m.last + 1
+	}
 	end := first + total
 	if limit := m.physical() + mvcc.TimestampAt(maxLead.Milliseconds()); end > limit && !broken.UnboundedLead {
 		return 0, &tooFarAhead{limit - min(first, limit)}
@@ -96,9 +106,19 @@ func (m *memory) raise() mvcc.Timestamp {
 // raised ends what raise has begun.
 func (m *memory) raised(term uint64, mark mvcc.Timestamp, err error) {
 	m.raising = false
-	if err == nil && term == m.term {
-		m.mark = max(m.mark, mark)
+	switch {
+	case term == m.term && err == nil:
+		m.mark, m.stands = max(m.mark, mark), m.stands && mark <= m.mark
+	case errors.Is(err, ErrNoRoom):
+		m.stands = true
 	}
+}
+
+// stand has time stand still. It reports whether it did not yet.
+func (m *memory) stand() bool {
+	stood := m.stands
+	m.stands = true
+	return !stood
 }
 
 // drop forgets all but which term it is: the next to take begins from the persisted mark. A confirmation of an earlier term
@@ -108,7 +128,7 @@ func (m *memory) drop() { m.dropped, m.raising = true, false }
 // takeOver drops the memory of another term: the mark that this one read is all that is known.
 func (m *memory) takeOver(term uint64, mark mvcc.Timestamp) {
 	now := m.clock()
-	m.term, m.mark, m.dropped = term, mark, false
+	m.term, m.mark, m.dropped, m.stands = term, mark, false, false
 	m.last = mark
 	if broken.ReuseTimestamps {
 		m.last, mark = 0, 0

@@ -27,7 +27,7 @@ const MaxCount = 1 << 14
 // Meta is the meta tablet as the oracle needs it. The function must not block; then is called once, on any goroutine.
 type Meta interface {
 	// Mark raises the persisted mark to raiseTo if that is above it (0: only reads it), and confirms leadership. It
-	// answers with the term in which it did and with the mark.
+	// answers with the term in which it did and with the mark. ErrNoRoom: the mark is as it was.
 	Mark(raiseTo uint64, then func(term, mark uint64, err error))
 	// Confirmed confirms leadership without asking anybody, as the only voter of the meta tablet can. ok is false if it
 	// cannot, or does not lead: then Mark is asked.
@@ -286,6 +286,10 @@ func (r *receiver) onConfirmed(m *confirmed) {
 	if !r.underWay(m.of) {
 		return
 	}
+	if m.err != nil && errors.Is(m.err, ErrNoRoom) && r.stand() {
+		r.ask() // as many as there are below the mark
+		return
+	}
 	if m.err != nil {
 		r.finish(func(call *Call) { call.Fail(m.err) })
 		return
@@ -298,6 +302,13 @@ func (r *receiver) onConfirmed(m *confirmed) {
 		return
 	}
 	r.serve(m)
+}
+
+// stand has time stand still, and reports whether it did not yet.
+func (r *receiver) stand() bool {
+	r.memory.Lock()
+	defer r.memory.Unlock()
+	return r.memory.stand()
 }
 
 // judge holds the batch until it is known whether time may follow this node's clock.

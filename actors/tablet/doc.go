@@ -26,7 +26,9 @@
 //  9. Descriptor, epoch and configuration change in one Txn, by an entry that shares the log with nothing in flight. Before a
 //     configuration counts in which others can be elected, the oracle's short cut (Alone) is withdrawn.
 //  10. A message of another replica is checked before Raft sees it: one that does not fit is counted and dropped.
-//  11. A group with nothing to do is not ticked and sends nothing (wake.go); a group of one replica never is.
+//  11. What Raft has handed out to be written is written, in order, however long the disk is full; until then nothing of it
+//     is acknowledged, and nothing else taken on (room.go). A batch that is refused for good ends its own replica alone.
+//  12. A group with nothing to do is not ticked and sends nothing (wake.go); a group of one replica never is.
 //  12. A turn never waits for a read worker: reads wait in the tablet (readqueue.go), within its port's QueueLimit.
 //
 // A crash loses nothing acknowledged: what was acknowledged is applied and synced. The lock table is loaded from the

@@ -3,6 +3,7 @@ package tablet
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -48,7 +49,8 @@ type member struct {
 	ports   map[uint64]*Port
 	removed map[uint64]bool
 	made    map[uint64]bool
-	loud    []string // where Alone said something when others could already be elected
+	free    atomic.Uint64 // bytes on the disk
+	loud    []string      // where Alone said something when others could already be elected
 	alone   Alone
 	board   Board
 }
@@ -86,11 +88,15 @@ func newGroup(tb testing.TB, n, voters int, tick time.Duration) *group {
 
 func (g *group) newMember(id uint64, tick time.Duration) *member {
 	logger := slog.New(slog.DiscardHandler)
-	st, err := store.Open(store.Options{InMemory: true, MemTableSize: 16 << 20, Logger: logger})
+	m := &member{g: g, id: id, system: actorkit.NewSystem(logger), ports: map[uint64]*Port{}, removed: map[uint64]bool{}, made: map[uint64]bool{}}
+	m.free.Store(math.MaxUint64)
+	st, err := store.Open(store.Options{
+		InMemory: true, MemTableSize: 16 << 20, Logger: logger, FreeBytes: func() (uint64, error) { return m.free.Load(), nil },
+	})
 	if err != nil {
 		g.tb.Fatal(err)
 	}
-	m := &member{g: g, id: id, store: st, system: actorkit.NewSystem(logger), ports: map[uint64]*Port{}, removed: map[uint64]bool{}, made: map[uint64]bool{}}
+	m.store = st
 	m.logs = SpawnLog(m.system, st.LogWriter(), actorkit.BatchConfig{}, logger)
 	m.readers = NewReadPool(1)
 	m.ticker = NewTicker(m.system, tick)

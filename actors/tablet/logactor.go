@@ -1,8 +1,10 @@
 package tablet
 
 import (
+	"errors"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -19,7 +21,11 @@ type LogActor struct {
 	stats  logStats
 }
 
-type logStats struct{ batches, requests atomic.Uint64 }
+// logStats is what others may see of the actor.
+type logStats struct {
+	batches, requests atomic.Uint64
+	full              atomic.Bool // writes wait for room on the disk
+}
 
 // write asks the log actor for one atomic batch. Batches are written in the order of their arrival. done is called on the log
 // actor's goroutine, or that of the sync, after the batch is visible and, unless it is lazy, synced, or with the error that stopped
@@ -41,7 +47,9 @@ type writeStream struct{ refused error }
 func SpawnLog(system *actor.ActorSystem, w *store.Writer, cfg actorkit.BatchConfig, logger *slog.Logger, opts ...actor.PropsOption) *LogActor {
 	l := &LogActor{system: system}
 	props := actor.PropsFromProducer(func() actor.Actor {
-		return &logReceiver{writer: w, sync: w.Sync, batch: actorkit.NewBatcher[*write](cfg), stats: &l.stats, logger: logger}
+		return &logReceiver{
+			writer: w, sync: w.Sync, batch: actorkit.NewBatcher[*write](cfg), stats: &l.stats, logger: logger,
+		}
 	}, opts...)
 	l.pid = system.Root.Spawn(props)
 	return l
@@ -53,6 +61,13 @@ func (l *LogActor) send(w *write) { l.system.Root.Send(l.pid, w) }
 func (l *LogActor) Barrier() error {
 	return l.commit(&store.Batch{})
 }
+
+// Full reports whether writes wait for room on the disk: nothing should be sent that need not be.
+func (l *LogActor) Full() bool { return l.stats.full.Load() }
+
+// GiveUp makes writes that wait for room on the disk fail, now and from now on. A node that stops
+// calls it, so that nobody waits for what may never come.
+func (l *LogActor) GiveUp() { l.system.Root.Send(l.pid, &giveUp{}) }
 
 // Stop ends the actor after it has written what was sent to it before.
 func (l *LogActor) Stop() error { return l.system.Root.PoisonFuture(l.pid).Wait() }
@@ -66,18 +81,30 @@ type logReceiver struct {
 	writer *store.Writer
 	sync   func() error // the writer's
 	batch  *actorkit.Batcher[*write]
-	failed error // the first storage error: nothing is written after it
+	failed error // the first storage error, a full disk apart: nothing is written after it
 	stats  *logStats
 	logger *slog.Logger
 
-	wake    func()     // sends the actor a synced
-	syncing bool       // Raft logs, on a goroutine of its own
-	result  chan error // of that sync
-	gate    []*write   // what came after one that has to wait for that sync to end, and that one, in order
+	wake    func(m any) // sends the actor a message
+	syncing bool        // Raft logs, on a goroutine of its own
+	result  chan error  // of that sync
+	gate    []*write    // what has to wait for that sync to end, or for room on the disk, and all behind it, in order
+
+	retrying bool // a retry is on its way: the gate's first write waits for room
+	givenUp  bool // nothing waits for room any more
 }
 
 // synced tells the log actor that its sync has ended.
 type synced struct{}
+
+// retry has the log actor look whether there is room for what waits for it.
+type retry struct{}
+
+// giveUp: see LogActor.GiveUp.
+type giveUp struct{}
+
+// retryInterval is how often the log actor looks for room on the disk while writes wait for it.
+const retryInterval = 200 * time.Millisecond
 
 // Receive coalesces writes.
 func (r *logReceiver) Receive(c actor.Context) {
@@ -96,15 +123,30 @@ func (r *logReceiver) Receive(c actor.Context) {
 		}
 	case *synced:
 		r.onSynced()
+	case *retry:
+		r.retrying = false
+		r.openGate()
+	case *giveUp:
+		r.givenUp = true
+		r.openGate()
 	case *actor.Started:
 		self, root := c.Self(), c.ActorSystem().Root
-		r.wake, r.result = func() { root.Send(self, &synced{}) }, make(chan error, 1)
+		r.wake, r.result = func(m any) { root.Send(self, m) }, make(chan error, 1)
 	case *actor.Stopping:
+		r.givenUp = true
 		r.commit()
+		r.openGate()
 		for r.syncing {
 			r.onSynced()
 		}
 	}
+}
+
+// openGate tries again what waits.
+func (r *logReceiver) openGate() {
+	gate := r.gate
+	r.gate = nil
+	r.commitInOrder(gate)
 }
 
 // refusal is why a write is refused for good: no store takes such a batch, or one before it in
@@ -126,7 +168,8 @@ func (r *logReceiver) refusal(w *write) error {
 func (r *logReceiver) commit() { r.commitInOrder(r.batch.Take()) }
 
 // commitInOrder commits what is up to a fence at once, then what is behind it. While a sync is under way only what needs none
-// is committed; what does, and all behind it, waits for its end, and makes up the next.
+// is committed; what does, and all behind it, waits for its end, and makes up the next. What there is no room for on the disk
+// waits likewise, until there is: Raft has taken it for written soon, and what is sent later rests on it.
 func (r *logReceiver) commitInOrder(writes []*write) {
 	if len(r.gate) > 0 {
 		r.gate = append(r.gate, writes...)
@@ -141,16 +184,57 @@ func (r *logReceiver) commitInOrder(writes []*write) {
 			r.gate = writes
 			return
 		}
-		r.commitTogether(writes[:n])
+		taken, err := r.commitWithRoom(writes[:n])
+		if err != nil {
+			r.awaitRoom(writes[taken:], err)
+			return
+		}
 		writes = writes[n:]
+	}
+	if r.stats.full.Swap(false) {
+		r.logger.Info("there is room on the disk again: what waited for it is written")
+	}
+}
+
+// commitWithRoom commits the writes, or as many as the disk has room for: then err is why the
+// others wait.
+func (r *logReceiver) commitWithRoom(writes []*write) (taken int, err error) {
+	for n := len(writes); n > 0; n /= 2 {
+		full := r.commitTogether(writes[:n])
+		if full == nil {
+			return n, err
+		}
+		err = full
+	}
+	return 0, err
+}
+
+// awaitRoom keeps writes that the disk has no room for, and tries again after a while.
+func (r *logReceiver) awaitRoom(writes []*write, err error) {
+	if r.givenUp {
+		for _, w := range writes {
+			if w.stream != nil {
+				w.stream.refused = err
+			}
+			w.done(err)
+		}
+		return
+	}
+	r.gate = writes
+	if !r.stats.full.Swap(true) {
+		r.logger.Error("the disk is full: this node writes nothing until there is room", "error", err)
+	}
+	if !r.retrying {
+		r.retrying = true
+		wake := r.wake
+		time.AfterFunc(retryInterval, func() { wake(&retry{}) })
 	}
 }
 
 // commitTogether commits the writes at once and tells each of them: those to a Raft log when they are synced, the others, if
-// they are lazy, at once. Anything else is synced before anybody sees it.
-func (r *logReceiver) commitTogether(writes []*write) {
-	r.stats.batches.Add(1)
-	r.stats.requests.Add(uint64(len(writes)))
+// they are lazy, at once. Anything else is synced before anybody sees it. If it returns an error there is no room for them, and
+// nothing was done.
+func (r *logReceiver) commitTogether(writes []*write) error {
 	batches, logs, others := make([]*store.Batch, len(writes)), []*write(nil), []*write(nil)
 	synced := false
 	for i, w := range writes {
@@ -166,7 +250,19 @@ func (r *logReceiver) commitTogether(writes []*write) {
 	if synced || len(logs) == 0 {
 		write, others, logs = r.writer.Commit, writes, nil
 	}
-	r.check(func() error { return write(batches) })
+	var full error
+	r.check(func() error {
+		err := write(batches)
+		if errors.Is(err, store.ErrDiskFull) {
+			full, err = err, nil
+		}
+		return err
+	})
+	if full != nil {
+		return full
+	}
+	r.stats.batches.Add(1)
+	r.stats.requests.Add(uint64(len(writes)))
 	if r.failed != nil {
 		others, logs = writes, nil
 	}
@@ -174,6 +270,7 @@ func (r *logReceiver) commitTogether(writes []*write) {
 	if len(logs) > 0 {
 		r.beginSync(logs)
 	}
+	return nil
 }
 
 // beginSync syncs what has been written, on a goroutine of its own, and tells the appends when it has.
@@ -191,7 +288,7 @@ func (r *logReceiver) beginSync(logs []*write) {
 			w.done(err)
 		}
 		r.result <- err
-		r.wake()
+		r.wake(&synced{})
 	}()
 }
 
@@ -203,9 +300,7 @@ func (r *logReceiver) onSynced() {
 	err := <-r.result
 	r.check(func() error { return err })
 	r.syncing = false
-	gate := r.gate
-	r.gate = nil
-	r.commitInOrder(gate)
+	r.openGate()
 }
 
 // check does something that a storage error ends for good, unless one has.

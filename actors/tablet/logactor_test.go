@@ -29,8 +29,10 @@ type slowSync struct {
 	seen int           // of them
 }
 
-func newSlowSync(t *testing.T) *slowSync {
-	st, err := store.Open(store.Options{InMemory: true})
+func newSlowSync(t *testing.T) *slowSync { return newSlowSyncOn(t, store.Options{InMemory: true}) }
+
+func newSlowSyncOn(t *testing.T, o store.Options) *slowSync {
+	st, err := store.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func (e *evaluation) one(call *Call) {
 	}
 	// Meta's records are few and small, and what makes room needs them: the progress of collection, a table that is dropped.
 	if e.full != nil && e.id != MetaTabletID && !wire.Bypasses(call.Req) {
-		call.Reply(failure(pb.Error_CODE_DISK_FULL, "node takes no writes: %v", e.full))
+		call.Reply(e.diskFull(e.full))
 		return
 	}
 	var (

@@ -148,6 +148,10 @@ func (t *Tablet) propose(p *proposal) bool {
 		p.deliver()
 		return true
 	}
+	if err := t.noRoom(); err != nil {
+		t.lose(p, t.diskFull(err))
+		return false
+	}
 	err := t.failed
 	if err == nil {
 		var data []byte

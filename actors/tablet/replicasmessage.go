@@ -112,6 +112,9 @@ func (t *Tablet) onIncoming(in *incoming) {
 		return
 	}
 	t.hear(in)
+	if t.unwritable(in.message) {
+		return
+	}
 	if in.Quiesce && t.mayRest(in.message) {
 		t.mute = true
 		t.stepIn(in.message)

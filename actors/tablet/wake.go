@@ -114,7 +114,9 @@ func (t *Tablet) onTick() {
 		return
 	}
 	t.clock++
-	t.node.Tick()
+	if t.mayTick() {
+		t.node.Tick()
+	}
 	switch {
 	case t.leader != 0:
 	case t.hurried > 0:
@@ -127,6 +129,7 @@ func (t *Tablet) onTick() {
 		}
 	}
 	t.transferTick()
+	t.leaveFull()
 	t.goOnChanging()
 	t.ready()
 	t.doze()

@@ -75,8 +75,11 @@ func judge(e *pb.Error) (verdict, error) {
 	case pb.Error_CODE_OVERLOADED:
 		after := time.Duration(e.RetryAfterMs) * time.Millisecond
 		return busy, &OverloadedError{RetryAfter: after, Message: e.Message}
-	case pb.Error_CODE_DISK_FULL: // may last: the caller is told, and only what must end (commits, rollbacks) waits
-		return busy, wrap(ErrDiskFull)
+	case pb.Error_CODE_DISK_FULL:
+		if e.RetryAfterMs > 0 { // a node with room may lead the tablet soon
+			return askLater, wrap(ErrDiskFull)
+		}
+		return busy, wrap(ErrDiskFull) // may last: the caller is told, and only what must end (commits, rollbacks) waits
 	case pb.Error_CODE_INVALID, pb.Error_CODE_EXISTS, pb.Error_CODE_FUTURE:
 		return refused, wrap(ErrInvalid)
 	case pb.Error_CODE_TOO_LARGE:
