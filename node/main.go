@@ -9,6 +9,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/cli"
+	"github.com/percolator-go/percolator/internal/memory"
 )
 
 // Main is the whole command line of a program that links the observers (§2.4): it runs what the arguments say and ends
@@ -22,6 +23,7 @@ func Main(observers func(r *percolator.Registry)) {
 		Version:   Version(),
 		Observers: observers,
 		Start: func(ctx context.Context, cfg Config) (cli.RunningNode, error) {
+			memory.Hold(memory.Find(cfg.Memory))
 			n, err := Open(ctx, cfg)
 			if err != nil {
 				return nil, err

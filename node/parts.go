@@ -1,12 +1,14 @@
 package node
 
 import (
+	"cmp"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/memory"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/store"
 )
@@ -39,8 +41,12 @@ func (p Parts) store(cfg Config) (*store.Store, error) {
 	if p.Store != nil {
 		return p.Store, nil
 	}
+	bound := memory.Find(cfg.Memory)
+	sizes := store.SizesFor(bound.Bytes)
+	cfg.Logger.Info("node: memory", "bound", bound.Bytes, "from", bound.From, "heap", memory.Held(),
+		"memtable", cmp.Or(cfg.Store.MemTableSize, sizes.MemTable), "table", sizes.Table)
 	return store.Open(store.Options{
-		Dir: cfg.Dir, InMemory: cfg.Store.InMemory, Logger: cfg.Logger,
+		Memory: bound.Bytes, Dir: cfg.Dir, InMemory: cfg.Store.InMemory, Logger: cfg.Logger,
 		MemTableSize: cfg.Store.MemTableSize, MinFreeBytes: cfg.Store.MinFreeBytes, SyncDelay: cfg.Store.SyncDelay, NoSync: broken.NoSync,
 	})
 }

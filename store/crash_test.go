@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +29,9 @@ var (
 
 // crashDirEnv makes this test binary the writer process of a crash test, on the directory that it names.
 const (
-	crashDirEnv    = "STORE_CRASH_DIR"
-	crashNoSyncEnv = "STORE_CRASH_NOSYNC"
+	crashDirEnv      = "STORE_CRASH_DIR"
+	crashNoSyncEnv   = "STORE_CRASH_NOSYNC"
+	crashMemTableEnv = "STORE_CRASH_MEMTABLE" // bytes; the smallest if it is not set
 )
 
 const (
@@ -40,8 +42,9 @@ const (
 )
 
 func crashOptions(dir string) store.Options {
+	memTable, _ := strconv.ParseInt(os.Getenv(crashMemTableEnv), 10, 64)
 	return store.Options{
-		Dir: dir, MemTableSize: 2 << 20, MinFreeBytes: 8 << 20, // small: logs rotate and tables are flushed all the time
+		Dir: dir, MemTableSize: max(memTable, 2<<20), MinFreeBytes: 8 << 20, // small: logs rotate and tables are flushed all the time
 		NoSync: os.Getenv(crashNoSyncEnv) != "",
 	}
 }
@@ -373,7 +376,8 @@ func crashRand(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// A process killed at any moment has lost nothing that it acknowledged, and tears nothing (invariants 1, 2 and 6).
+// A process killed at any moment has lost nothing that it acknowledged, and tears nothing (invariants 1, 2 and 6), also if
+// its memtables were larger than those it is opened with next.
 func TestKill(t *testing.T) {
 	rounds := *kills
 	if testing.Short() {
@@ -381,7 +385,8 @@ func TestKill(t *testing.T) {
 	}
 	rng, dir, m, total := crashRand(t), t.TempDir(), newModel(), 0
 	for i := range rounds {
-		out, kill, wait, _ := startWriter(t, dir)
+		memTable := fmt.Sprintf("%s=%d", crashMemTableEnv, 2<<(20+rng.IntN(3)))
+		out, kill, wait, _ := startWriter(t, dir, memTable)
 		acks := rng.IntN(250)
 		if acks == 0 { // during Open or soon after
 			time.AfterFunc(time.Duration(rng.IntN(60))*time.Millisecond, kill)

@@ -37,7 +37,7 @@
 //
 // Open repairs all there is: log files get back what their journals hold; Badger replays its logs and drops a Txn whose end is missing; a large Batch of which not all Txns
 // are there is undone (large.go); empty log files that a kill can leave behind (Badger issue 2207) are removed; an Open that
-// never finished making a new store is begun anew. The sequence goes on from Badger's highest version. Lazy batches since the last sync may be gone: their tablet applies the
+// never finished making a new store is begun anew; memtables that were larger than this Open's are written to tables first (lower.go). The sequence goes on from Badger's highest version. Lazy batches since the last sync may be gone: their tablet applies the
 // entries of its log again.
 //
 // # Limits

@@ -34,7 +34,6 @@ const (
 	levelZeroMost   = 8
 	levelZeroStalls = 3
 	baseLevelSize   = 512 << 20
-	baseTableSize   = 8 << 20
 
 	// reserveDivisor: Commit itself refuses below MinFreeBytes/reserveDivisor. Between the two, what finishes and cleans
 	// up may still write, as long as half of the reserve again is free above it, which is for what is under way then.
@@ -48,7 +47,8 @@ type Options struct {
 	SeparateLog bool   // Raft logs and state in two Badger databases instead of one: see docs/adr/0002
 	Logger      *slog.Logger
 
-	MemTableSize int64  // bytes; DefaultMemTableSize, at least 2 MiB
+	Memory       uint64 // bytes that the process may take: the store's sizes follow from it (SizesFor); 0: it is no matter
+	MemTableSize int64  // bytes; what follows from Memory, at least 2 MiB
 	MinFreeBytes uint64 // bytes; DefaultMinFreeBytes. Below it WriteBlocked refuses; below a quarter of it, Commit.
 
 	ReclaimInterval time.Duration // between passes of Reclaim, and how long writes must pause before one compacts; default 1 min, < 0: never
@@ -58,6 +58,8 @@ type Options struct {
 
 	FreeBytes func() (uint64, error) // free disk space, for tests; nil: what the file system says
 
+	table     int64        // bytes, of a table below level 0
+	growth    int          // of tables from level to level
 	beforeTxn func() error // of tests: called before every Txn, which fails with its error
 }
 
@@ -65,8 +67,12 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	sizes := SizesFor(o.Memory)
+	if o.table, o.growth = sizes.Table, 1; sizes.Grow {
+		o.growth = 2
+	}
 	if o.MemTableSize == 0 {
-		o.MemTableSize = DefaultMemTableSize
+		o.MemTableSize = sizes.MemTable
 	}
 	o.MemTableSize = max(o.MemTableSize, minMemTableSize)
 	if o.MinFreeBytes == 0 {
@@ -85,8 +91,8 @@ func (o Options) levelZeroTables() int {
 }
 
 // badgerOptions says how one database is opened in dir. Memory: one memtable, up to numMemtables more while they wait to be
-// flushed, each MemTableSize and 30 % on top, touched as they fill; and the indices and bloom filters of all tables, about
-// 1 % of the data. Tables and log files are mapped: the page cache's, not the process's.
+// flushed, each MemTableSize and 30 % on top, touched as they fill; what compactions write (memory.go); and the indices and bloom
+// filters of all tables, about 1 % of the data. Tables and log files are mapped: the page cache's, not the process's.
 func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b := badger.DefaultOptions(dir)
 	b.Logger = log
@@ -98,7 +104,8 @@ func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b.NumLevelZeroTables = o.levelZeroTables()
 	b.NumLevelZeroTablesStall = levelZeroStalls * b.NumLevelZeroTables
 	b.BaseLevelSize = baseLevelSize
-	b.BaseTableSize = min(baseTableSize, o.MemTableSize)
+	b.BaseTableSize = min(o.table, o.MemTableSize)
+	b.TableSizeMultiplier = o.growth
 	b.ValueThreshold = min(valueThreshold, o.MemTableSize*15/100)
 	b.ValueLogFileSize = valueLogFileSize
 	b.Compression = options.None // blocks are read in place from mapped files, and the system's page cache is the cache:

@@ -65,6 +65,9 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	s.lock = lock
+	if err := fitMemTables(o); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	if err := s.openDatabases(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}

@@ -41,6 +41,7 @@ var layers = []layer{
 	{of: "internal/txn/...", may: []string{pb, "internal/broken", "internal/mvcc", "internal/txn/...", "internal/wire"}},
 	{of: "internal/certs", may: []string{"internal/broken"}},
 	{of: "internal/heap"},
+	{of: "internal/memory"},
 	{of: "internal/rpc", may: []string{pb, "internal/broken", "internal/certs", "internal/heap", "internal/mvcc", "internal/txn", "internal/wire"}},
 	{of: root, may: []string{pb, "internal/mvcc", "internal/rpc", "internal/txn", "internal/wire"}},
 	{of: "store/...", may: []string{"internal/broken", "internal/mvcc", "store/..."}},

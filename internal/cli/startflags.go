@@ -68,6 +68,7 @@ func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.NoLockd, "no-lockd", f.NoLockd, "run observers without advisory locks")
 	flags.DurationVar(&f.ScanPause, "scan-pause", f.ScanPause, "rest of a scanner that found nothing")
 	flags.IntVar(&f.ScanPage, "scan-page", f.ScanPage, "entries that one message of a scan fetches")
+	flags.Var((*byteSize)(&c.Memory), "memory", "bytes that the process may take; 0: what its cgroup allows, else the machine's memory")
 	flags.Int64Var(&s.MemTableSize, "memtable-size", s.MemTableSize, "memtable in bytes; 0: the store's default")
 	flags.Uint64Var(&s.MinFreeBytes, "min-free-bytes", s.MinFreeBytes, "free disk space below which writes stop; 0: the store's default")
 	for _, b := range []struct {

@@ -78,6 +78,9 @@ type Config struct {
 	Placement Placement
 	// Snapshots bounds what tablets' states cost that are sent to replicas.
 	Snapshots Snapshots
+	// Memory is how many bytes the process may take: the store's sizes follow from it, and the command
+	// line holds Go's heap to a part of it. 0: the limit of the process's cgroup, else the machine's memory.
+	Memory uint64
 	// Store tunes the embedded store.
 	Store Store
 }
@@ -167,7 +170,7 @@ type Notifications struct {
 type Store struct {
 	// InMemory keeps nothing on disk; for tests.
 	InMemory bool
-	// MemTableSize is Badger's memtable in bytes. 0: the store's default, 16 MiB.
+	// MemTableSize is Badger's memtable in bytes. 0: what is right for the memory that there is, at most 16 MiB.
 	MemTableSize int64
 	// MinFreeBytes is the watermark of free disk space below which the node stops taking writes. 0: the store's default.
 	MinFreeBytes uint64

@@ -70,6 +70,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"many snapshots", func(c *config.Config) { c.Snapshots.AtOnce = 65 }, "Snapshots.AtOnce", nil},
 		{"placement", func(c *config.Config) { c.Placement.GoneAfter = -1 }, "Placement.GoneAfter", nil},
 		{"batch", func(c *config.Config) { c.Batch.Lockd.MaxBytes = -1 }, "Batch.Lockd.MaxBytes", nil},
+		{"memory", func(c *config.Config) { c.Memory = 64 << 20 }, "Memory", nil},
 		{"value", func(c *config.Config) { c.Limits.Value = 6<<20 + 1 }, "Limits.Value", nil},
 		{"value above batch", func(c *config.Config) { c.Limits.Batch = 1 << 20 }, "Limits.Batch", nil},
 	}

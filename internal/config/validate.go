@@ -268,11 +268,17 @@ func (c *Config) checkLimits(k *checker) {
 	if l.Value+l.Row+l.Column > l.Batch {
 		k.add("Limits.Batch", "smaller than the largest row, column and value together", "raise it or lower Limits.Value")
 	}
+	if c.Memory != 0 && c.Memory < leastMemory {
+		k.add("Memory", fmt.Sprintf("%d bytes are not enough for a node", c.Memory), fmt.Sprintf("give it %d at least", uint64(leastMemory)))
+	}
 	if c.Store.MemTableSize < 0 {
 		k.add("Store.MemTableSize", "negative", "")
 	}
 	k.duration("Store.SyncDelay", c.Store.SyncDelay, 0, time.Second)
 }
+
+// leastMemory is the least that Config.Memory may say.
+const leastMemory = 256 << 20
 
 // portOf splits host:port and checks the port.
 func portOf(addr string) (int, error) {

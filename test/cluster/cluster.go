@@ -26,6 +26,7 @@ type Config struct {
 	Zones  int      // labels zone=z0, z1, … in turn; 0: none
 	TLS    bool     // with certificates that it makes; else --insecure
 	CPUs   float64  // of each node; 0: no quota
+	Memory int64    // bytes that each node may take: more, and the kernel kills it; 0: no limit. Needs root
 	Args   []string // more arguments of start
 	Env    []string // more of the nodes' environment, each key=value
 	Client percolator.ClientConfig

@@ -69,6 +69,11 @@ func (p *Process) Start() error {
 		// Not by `ip netns exec`, which makes a mount namespace too: there, the disks of other nodes would stay mounted.
 		words = append([]string{"nsenter", "--net=/run/netns/" + h.Namespace(p.Index)}, words...)
 	}
+	if p.cluster.cfg.Memory > 0 {
+		if words, err = p.confined(words); err != nil {
+			return err
+		}
+	}
 	log, err := os.OpenFile(filepath.Join(p.cluster.cfg.Dir, fmt.Sprintf("node-%d.log", p.Index)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

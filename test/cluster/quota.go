@@ -48,10 +48,34 @@ func (p *Process) EndQuota() error {
 	return os.WriteFile(filepath.Join(groupOf(p), "cpu.cfs_quota_us"), []byte("-1"), 0o644)
 }
 
-// removeGroup removes the node's cgroup, if it has one. Its process must have ended.
+// memoryGroups is where version 1 of cgroups keeps limits of memory.
+const memoryGroups = "/sys/fs/cgroup/memory"
+
+func memoryGroupOf(p *Process) string {
+	return filepath.Join(memoryGroups, filepath.Base(groupOf(p)))
+}
+
+// confined makes the node's memory cgroup, and a command line of it that begins in there: a process
+// looks at its limit when it starts.
+func (p *Process) confined(words []string) ([]string, error) {
+	group := memoryGroupOf(p)
+	if err := os.Mkdir(group, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("%w: memory limit: %w", ErrUnable, err)
+	}
+	limit := strconv.FormatInt(p.cluster.cfg.Memory, 10)
+	if err := os.WriteFile(filepath.Join(group, "memory.limit_in_bytes"), []byte(limit), 0o644); err != nil {
+		return nil, fmt.Errorf("%w: memory limit: %w", ErrUnable, err)
+	}
+	enter := `echo $$ >"$0" && exec "$@"`
+	return append([]string{"sh", "-c", enter, filepath.Join(group, "cgroup.procs")}, words...), nil
+}
+
+// removeGroup removes the node's cgroups, if it has any. Its process must have ended.
 func removeGroup(p *Process) error {
-	if err := os.Remove(groupOf(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	for _, group := range []string{groupOf(p), memoryGroupOf(p)} {
+		if err := os.Remove(group); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,0 +1,107 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// A memtable that is opened again after a crash must be as large as the one that its log file was
+// written for: Badger replays the file into one arena and ends the process when that is full. The
+// size is therefore kept in the store's directory, and only lowered when no log file of larger
+// memtables is left. Open calls this, before anything else uses the databases.
+
+// memTableFile has the largest memtable's size that a log file in the directory may be of.
+const memTableFile = "MEMTABLE"
+
+// fitMemTables makes sure that the log files fit into memtables of o.MemTableSize: if those that were
+// left behind may not, their memtables are opened at the size that they had, and written to tables.
+func fitMemTables(o Options) error {
+	had, err := memTablesHad(o)
+	if err != nil {
+		return err
+	}
+	if had > o.MemTableSize {
+		larger := o
+		larger.MemTableSize = had
+		for _, name := range databaseDirs(o) {
+			if err := writeOut(larger, filepath.Join(o.Dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	if had == o.MemTableSize {
+		return nil
+	}
+	return recordMemTable(o)
+}
+
+// writeOut opens a database and closes it, for its memtables to become tables. Without a log file
+// there is nothing to do.
+func writeOut(o Options, dir string) error {
+	fids, err := logFiles(dir)
+	if err != nil || len(fids) == 0 {
+		return err
+	}
+	db, err := openBadger(o.badgerOptions(dir, badgerLog{o.Logger}), o.NoSync)
+	if err != nil {
+		return err
+	}
+	if err := db.Close(); err != nil {
+		return fmt.Errorf("store: write out memtables of %d bytes: %w", o.MemTableSize, err)
+	}
+	return nil
+}
+
+// memTablesHad is the size on record, or, of a store from before there was one, a size that is
+// enough; 0: there are no log files.
+func memTablesHad(o Options) (int64, error) {
+	text, err := os.ReadFile(filepath.Join(o.Dir, memTableFile))
+	if err == nil {
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil || n < minMemTableSize {
+			return 0, fmt.Errorf("%w: %s in %s has %q", ErrDamaged, memTableFile, o.Dir, text)
+		}
+		return n, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("store: read memtables' size: %w", err)
+	}
+	var most int64
+	for _, name := range databaseDirs(o) {
+		paths, err := filesOf(filepath.Join(o.Dir, name), logExt)
+		if err != nil {
+			return 0, err
+		}
+		for _, path := range paths {
+			info, err := os.Stat(path)
+			if err != nil {
+				return 0, fmt.Errorf("store: look at log file: %w", err)
+			}
+			most = max(most, info.Size(), minMemTableSize)
+		}
+	}
+	return most, nil
+}
+
+// recordMemTable keeps o.MemTableSize for the next Open. It is durable before a memtable of that size
+// is.
+func recordMemTable(o Options) error {
+	name := filepath.Join(o.Dir, memTableFile)
+	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, fileMode)
+	if err != nil {
+		return fmt.Errorf("store: record memtables' size: %w", err)
+	}
+	_, err = fmt.Fprintln(f, o.MemTableSize)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("store: record memtables' size: %w", err)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		return fmt.Errorf("store: record memtables' size: %w", err)
+	}
+	return syncDir(o.Dir)
+}

@@ -1,0 +1,115 @@
+package store_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+func memTable(bytes int64) func(*store.Options) {
+	return func(o *store.Options) { o.MemTableSize = bytes }
+}
+
+// killed copies the directory of a store that is open and has nothing to do, as a kill -9 leaves it.
+func killed(t *testing.T, dir string) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+func recorded(t *testing.T, dir string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "MEMTABLE"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// TestMemTableIsLowered: a store that was killed with large memtables opens with small ones, and has
+// everything; also one from before the size was on record. TestKill kills stores in a row so.
+func TestMemTableIsLowered(t *testing.T) {
+	const large, small, values = 16 << 20, 2 << 20, 40
+	at := func(i int) mvcc.Cell { return cell(fmt.Sprint(i), "c") }
+	for _, separate := range []bool{false, true} {
+		for _, known := range []bool{true, false} {
+			t.Run(fmt.Sprintf("separate %t, known %t", separate, known), func(t *testing.T) {
+				layout := func(o *store.Options) { o.SeparateLog = separate }
+				dir := t.TempDir()
+				s := open(t, dir, layout, memTable(large))
+				value := bytes.Repeat([]byte("v"), 200<<10)
+				for i := range values { // half of what the memtable holds
+					b := &store.Batch{}
+					b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: at(i), Value: value})
+					commit(t, s, b)
+				}
+				dir = killed(t, dir)
+				if !known {
+					if err := os.Remove(filepath.Join(dir, "MEMTABLE")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, size := range []int64{small, large, small} {
+					s := open(t, dir, layout, memTable(size))
+					snap := s.Snap()
+					for i := range values {
+						got, ok, err := snap.Raw(at(i))
+						if err != nil || !ok || !bytes.Equal(got, value) {
+							t.Fatalf("memtables of %d: key %d: %d bytes, %t, %v", size, i, len(got), ok, err)
+						}
+					}
+					snap.Close()
+					if text := recorded(t, dir); text != fmt.Sprint(size) {
+						t.Errorf("memtables of %d are recorded as %s", size, text)
+					}
+					if err := s.Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestDamagedMemTableRecord: what cannot be a memtable's size is refused.
+func TestDamagedMemTableRecord(t *testing.T) {
+	dir := t.TempDir()
+	makeStore(t, dir)
+	write(t, dir, "MEMTABLE", "many\n")
+	if _, err := store.Open(store.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "MEMTABLE") {
+		t.Errorf("opened: %v", err)
+	}
+}
+
+// TestSizesFollowFromMemory: what memtables and compactions take at most is a part of the memory, and
+// it grows with it.
+func TestSizesFollowFromMemory(t *testing.T) {
+	const compactions, parts, waiting, memTables = 2, 5, 8, 5
+	var before store.Sizes
+	for memory := uint64(512 << 20); memory <= 64<<30; memory += memory / 3 {
+		s := store.SizesFor(memory)
+		if s.MemTable < before.MemTable || s.Table < before.Table || before.Grow && !s.Grow {
+			t.Errorf("%d bytes: %+v, after %+v", memory, s, before)
+		}
+		before = s
+		if s.Grow {
+			continue
+		}
+		taken := memTables*s.MemTable*4/3 + compactions*(parts+waiting)*6*s.Table
+		if uint64(taken) > memory/2 {
+			t.Errorf("%d bytes: %+v may take %d", memory, s, taken)
+		}
+	}
+	if s := store.SizesFor(0); s != before {
+		t.Errorf("without a bound %+v, with much memory %+v", s, before)
+	}
+}
