@@ -30,6 +30,10 @@
 //  9. A mutation whose answer was lost is not sent again by the Carrier, which finds whoever leads a tablet. A conditional
 //     write to meta is read back then: counters carry a number of their writer's, so that no two take one value for their own.
 //
+//  10. The cluster's policy is one record, written once when the cluster is founded and changed on condition of what it was
+//     (docs/adr/0026). Who makes tablets on request, or by size, makes no more than it allows, but for what other nodes make
+//     at the same moment.
+//
 // # Founding a cluster together
 //
 // N fresh nodes with the same --join and --expect N find each other by Hello: each asks the addresses that it was given and

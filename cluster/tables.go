@@ -62,6 +62,9 @@ func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 		if t != nil {
 			return t, m.addSplitKeys(ctx, t, splitKeys)
 		}
+		if err := m.roomForTable(ctx, name, splitKeys); err != nil {
+			return nil, err
+		}
 		reserved, err := m.reserveTable(ctx, name)
 		if err != nil {
 			return nil, err
@@ -82,6 +85,23 @@ func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 			return t, err
 		}
 	}
+}
+
+// roomForTable is roomForTablets for a table that is to be made: before an id is reserved for it.
+func (m *Meta) roomForTable(ctx context.Context, name string, splitKeys []string) error {
+	reserved, err := m.get(ctx, prefixCreating+name)
+	if err != nil {
+		return err
+	}
+	keys := append([]string{""}, splitKeys...)
+	if len(reserved) == 4 {
+		return m.roomForTablets(ctx, binary.BigEndian.Uint32(reserved), keys...)
+	}
+	next, _, err := m.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
+	if err != nil {
+		return err
+	}
+	return m.roomForTablets(ctx, uint32(next), keys...)
 }
 
 // reserveTable is the id of a table that is being made, as four bytes: an attempt that ended half-way, as one with many
@@ -109,6 +129,11 @@ func (m *Meta) addSplitKeys(ctx context.Context, t *pb.Table, keys []string) err
 	old, err := encode(t)
 	if err != nil {
 		return err
+	}
+	if len(keys) > 0 {
+		if err := m.roomForTablets(ctx, t.Id, keys...); err != nil {
+			return err
+		}
 	}
 	before := len(t.SplitKeys)
 	if err := m.splitTable(ctx, t, keys); err != nil || len(t.SplitKeys) == before {
@@ -230,6 +255,9 @@ func (m *Meta) SplitTablet(ctx context.Context, name, row string) error {
 	if t == nil {
 		return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 	}
+	if err := m.roomForTablets(ctx, t.Id, row); err != nil {
+		return err
+	}
 	return m.split(ctx, mvcc.TableID(t.Id), row)
 }
 
@@ -239,5 +267,8 @@ func (m *Meta) SplitAt(ctx context.Context, table mvcc.TableID, row string) erro
 		return err
 	}
 	defer m.ddl.unlock()
+	if err := m.roomForTablets(ctx, uint32(table), row); err != nil {
+		return err
+	}
 	return m.split(ctx, table, row)
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/percolator-go/percolator/actors/splitter"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
@@ -91,11 +90,7 @@ func (n *Node) tabletStatus(ctx context.Context, id uint64) *pb.StatusResponse {
 		return s
 	}
 	// A tablet that may be half as large as one is split at measures itself: it is to know where by then.
-	most := n.cfg.Splits.MaxBytes
-	if most == 0 {
-		most = splitter.DefaultMaxBytes
-	}
-	req := &pb.StatusRequest{MeasureAbove: max(most/2, 1)}
+	req := &pb.StatusRequest{MeasureAbove: max(n.policy.now().GetSplitBytes()/2, 1)}
 	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: req}}, true)
 	if err != nil {
 		return nil

@@ -8,20 +8,21 @@ import (
 	"github.com/percolator-go/percolator/actors/collector"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // startCollector starts the job that bounds history (invariant 11 of design section 4).
 func (l *leaderJobs) startCollector() error {
 	n := l.n
-	tune := n.cfg.Collection
-	if tune.Off {
+	tune, history := n.cfg.Collection, policy.Millis(l.policy.GetHistoryMs())
+	if l.policy.GetNoCollection() {
 		return nil
 	}
-	age := cmp.Or(tune.Interval, min(collector.DefaultInterval, n.cfg.History/10)) / 2
+	age := cmp.Or(tune.Interval, min(collector.DefaultInterval, history/10)) / 2
 	c, err := collector.Spawn(n.system, collector.Config{
-		Client: n.client, Record: n.meta, Drops: drops{n}, Overview: lately{n.census, age}, History: n.cfg.History, Interval: tune.Interval,
-		ForceAfter: tune.ForceAfter, MaxHold: tune.MaxHold, Logger: n.cfg.Logger,
+		Client: n.client, Record: n.meta, Drops: drops{n}, Overview: lately{n.census, age}, History: history, Interval: tune.Interval,
+		ForceAfter: tune.ForceAfter, MaxHold: policy.Millis(l.policy.GetMaxHoldMs()), Logger: n.cfg.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -40,7 +41,7 @@ func (a *admin) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	r.HistoryMs = uint64(a.n.cfg.History.Milliseconds())
+	r.HistoryMs = a.n.policy.now().GetHistoryMs()
 	return r, nil
 }
 
@@ -83,7 +84,7 @@ func (n *Node) historyStatus(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	out := &pb.HistoryStatus{BlockedBy: "collection is off"}
 	if c := n.changes.jobs.collection(); c != nil {
 		out = c
-	} else if !n.cfg.Collection.Off {
+	} else if !n.policy.now().GetNoCollection() {
 		out.BlockedBy = "the node that leads meta knows" // and tells: this one does not
 	}
 	first := true

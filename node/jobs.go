@@ -24,7 +24,9 @@ type job interface {
 type leaderJobs struct {
 	n *Node
 
-	started bool // the worker's own
+	// The worker's own.
+	started bool
+	policy  *pb.Policy // that the jobs run by
 
 	mu        sync.Mutex // never held while a job is waited for
 	running   []job
@@ -36,30 +38,40 @@ type leaderJobs struct {
 // jobsTimeout bounds the end of the jobs when the leadership has gone.
 const jobsTimeout = 10 * time.Second
 
-// follow starts or stops the jobs as this node has come to lead meta or does so no more.
+// follow starts or stops the jobs as this node has come to lead meta or does so no more, and starts them anew after a change
+// of the cluster's policy.
 func (l *leaderJobs) follow(ctx context.Context, leads bool) {
-	if leads == l.started || ctx.Err() != nil {
+	changed := l.started && l.policy.GetVersion() != l.n.policy.now().GetVersion()
+	if ctx.Err() != nil || leads == l.started && !changed {
 		return
 	}
-	if leads {
-		if err := l.start(); err != nil {
-			l.n.cfg.Logger.Error("the jobs of meta's leader could not be started; they are tried again", "error", err)
+	if l.started {
+		ending, cancel := context.WithTimeout(ctx, jobsTimeout)
+		defer cancel()
+		if err := l.end(ending); err != nil {
+			l.n.cfg.Logger.Error("the jobs of meta's leader did not end in time", "error", err)
 			return
 		}
-		l.started = true
+	}
+	if !leads {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, jobsTimeout)
-	defer cancel()
-	if err := l.end(ctx); err != nil {
-		l.n.cfg.Logger.Error("the jobs of meta's leader did not end in time", "error", err)
+	if err := l.start(ctx); err != nil {
+		l.n.cfg.Logger.Error("the jobs of meta's leader could not be started; they are tried again", "error", err)
+		return
 	}
+	l.started = true
 }
 
-// start starts them all; those that did are stopped again if one does not. They may rely on everything but observers and
-// listeners.
-func (l *leaderJobs) start() error {
-	err := errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startPlacement())
+// start starts them all, by the policy as it is now; those that did are stopped again if one does not. They may rely on
+// everything but observers and listeners.
+func (l *leaderJobs) start(ctx context.Context) (err error) {
+	reading, cancel := context.WithTimeout(ctx, policyTimeout)
+	defer cancel()
+	if l.policy, err = l.n.foundPolicy(reading); err != nil {
+		return err
+	}
+	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startPlacement())
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), jobsTimeout)
 		defer cancel()

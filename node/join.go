@@ -118,6 +118,9 @@ func (n *Node) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := n.checkFounder(); err != nil {
+		return err
+	}
 	n.identity, err = n.entrance.enter(ctx)
 	return err
 }

@@ -76,6 +76,7 @@ type Node struct {
 	notify   atomic.Pointer[notifications]
 	changes  *changes
 	census   *census
+	policy   *clusterPolicy
 
 	honouring chan struct{} // holds a token while the dispatcher is told what the catalogue says
 
@@ -110,13 +111,14 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	if cfg.Observers != nil {
 		cfg.Observers(registry)
 	}
-	if err := errors.Join(registry.Err(), checkDeadlines(registry, cfg.History)); err != nil {
+	if err := registry.Err(); err != nil {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: cluster.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.peersOpen, n.failed, n.honouring = make(chan struct{}), make(chan error, 1), make(chan struct{}, 1)
 	n.changes, n.census = newChanges(n), &census{n: n}
+	n.policy = newClusterPolicy(cfg, registry.Observers())
 	if err := n.open(ctx, registry); err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
@@ -174,6 +176,9 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.lockService.Store(n.lockd)
 	n.client = txn.NewClient(n.parts.wrap(n.transport()), txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
 	if err := n.findMeta(ctx); err != nil {
+		return err
+	}
+	if err := n.openPolicy(ctx); err != nil {
 		return err
 	}
 	n.changes.start()

@@ -29,18 +29,6 @@ type notifications struct {
 	ended   bool
 }
 
-// checkDeadlines: an observer that may run longer than the history could find its snapshot gone (invariant 11).
-func checkDeadlines(r *percolator.Registry, history time.Duration) error {
-	var errs []error
-	for _, o := range r.Observers() {
-		if o.Deadline >= history {
-			errs = append(errs, fmt.Errorf("%w: observer %q: its deadline of %v must be below the history of %v",
-				percolator.ErrInvalid, o.Name, o.Deadline, history))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // startNotifications creates the observers' tables, enters them in the catalogue, and starts what runs them.
 func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) error {
 	var registered []observer.Registered

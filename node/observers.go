@@ -27,9 +27,12 @@ func (l *leaderJobs) startBackfills() error {
 	return nil
 }
 
-// honour makes this node's observers do what the newest catalogue says of them. Whoever learns of a newer version calls
+// honour makes this node's observers do what the newest catalogue says of them, and reads the cluster's policy. Whoever learns of a newer version calls
 // it; calls are one after another, so that an older version never comes last.
 func (n *Node) honour(ctx context.Context) error {
+	if _, err := n.readPolicy(ctx); err != nil {
+		return err
+	}
 	select {
 	case n.honouring <- struct{}{}:
 		defer func() { <-n.honouring }()

@@ -90,7 +90,11 @@ func (a *admin) mayDrain(ctx context.Context, id uint64) error {
 			others++
 		}
 	}
-	if want := placement.Target(a.n.cfg.Replicas, all); all > others && others < want {
+	p, err := a.n.readPolicy(ctx)
+	if err != nil {
+		return err
+	}
+	if want := placement.Target(int(p.GetReplicas()), all); all > others && others < want {
 		return refuse("node %d can't be drained: every tablet has %d replicas, on as many nodes, and only %d other live nodes may hold one; add a node first",
 			id, want, others)
 	}

@@ -10,6 +10,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -20,8 +21,9 @@ func (l *leaderJobs) startPlacement() error {
 		return nil
 	}
 	p, err := placement.Spawn(n.system, placement.Config{
-		Meta: n.meta, Cluster: placed{n, n.carrier.Sender(), &polling{}}, Replicas: n.cfg.Replicas, GoneAfter: tune.GoneAfter,
-		Interval: tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: n.cfg.Logger,
+		Meta: n.meta, Cluster: placed{n, n.carrier.Sender(), &polling{}}, Replicas: int(l.policy.GetReplicas()),
+		GoneAfter: policy.Millis(l.policy.GetGoneAfterMs()),
+		Interval:  tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: n.cfg.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("node: %w", err)

@@ -110,8 +110,8 @@ func (n *Node) rescan(ctx context.Context, x *notifications) error {
 	return n.startScanners(x)
 }
 
-// watchTables looks from time to time whether a table of this node's observers was made anew, until ctx ends. It is a
-// worker of the node.
+// watchTables looks from time to time whether a table of this node's observers was made anew, and for a new version of the
+// cluster's policy, until ctx ends. It is a worker of the node.
 func (n *Node) watchTables(ctx context.Context) {
 	for {
 		pause := time.NewTimer(relinkPause + rand.N(relinkPause/10))
@@ -121,12 +121,13 @@ func (n *Node) watchTables(ctx context.Context) {
 			pause.Stop()
 			return
 		}
-		if x := n.notify.Load(); x == nil || len(x.dispatcher.Registered()) == 0 {
-			continue
-		}
 		attempt, cancel := context.WithTimeout(ctx, relinkTimeout)
-		if err := n.honour(attempt); err != nil && ctx.Err() == nil {
-			n.cfg.Logger.Warn("the observer catalogue could not be honoured; it is tried again", "error", err)
+		look := n.honour
+		if x := n.notify.Load(); x == nil || len(x.dispatcher.Registered()) == 0 {
+			look = func(ctx context.Context) error { _, err := n.readPolicy(ctx); return err }
+		}
+		if err := look(attempt); err != nil && ctx.Err() == nil {
+			n.cfg.Logger.Warn("the observer catalogue and the cluster's policy could not be honoured; it is tried again", "error", err)
 		}
 		cancel()
 	}

@@ -46,6 +46,7 @@ func (n *Node) statusWith(ctx context.Context, leading bool) (*pb.NodeStatusResp
 	}
 	out.History = n.historyStatus(out.Tablets)
 	n.diskStatus(out)
+	out.PolicyDiffers = n.policy.overruled()
 	return out, ctx.Err()
 }
 

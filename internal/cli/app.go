@@ -135,7 +135,7 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 		{"node", []*cobra.Command{r.startCommand(), r.devCommand(), r.certCommand(), r.statusCommand()}},
 		{"cells", []*cobra.Command{r.tableCommand(), r.getCommand(), r.setCommand(), r.deleteCommand(), r.scanCommand(),
 			r.loadCommand(), r.exportCommand()}},
-		{"look", []*cobra.Command{r.historyCommand(), r.whyCommand(), r.nodeCommand(), r.tabletCommand(), r.verifyCommand(), r.observerCommand(),
+		{"look", []*cobra.Command{r.historyCommand(), r.whyCommand(), r.clusterCommand(), r.nodeCommand(), r.tabletCommand(), r.verifyCommand(), r.observerCommand(),
 			r.notifyCommand(), r.lockCommand()}},
 	} {
 		for _, cmd := range group.cmds {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/policy"
 )
 
 // startCommand runs one of a cluster's nodes, or the only one.
@@ -40,7 +41,7 @@ Nodes show each other certificates (--certs; "cert" makes them), or talk in plai
 	flags.IntVar(&n.cfg.Expect, "expect", n.cfg.Expect, "how many nodes with empty directories begin a cluster together")
 	flags.StringVar(&n.cfg.Peer, "peer", n.cfg.Peer, "host:port for traffic between nodes; auto: --listen's next port")
 	flags.StringVar(&n.cfg.Gossip, "gossip", n.cfg.Gossip, "host:port for gossip, TCP and UDP; auto: --listen's second next port")
-	flags.IntVar(&n.cfg.Replicas, "replicas", n.cfg.Replicas, "target number of replicas of a tablet: 1, 3 or 5")
+	flags.IntVar(&n.cfg.Replicas, "replicas", n.cfg.Replicas, "target number of replicas of a tablet: 1, 3 or 5"+founds)
 	flags.StringVar(&n.cfg.Certs, "certs", "", "folder of the node's certificates and gossip keys")
 	flags.BoolVar(&n.cfg.Insecure, "insecure", false, "serve plain text, on loopback addresses only")
 	flags.BoolVar(&n.cfg.InsecureForce, "insecure-force", false, "lift --insecure's restriction to loopback addresses")
@@ -48,6 +49,11 @@ Nodes show each other certificates (--certs; "cert" makes them), or talk in plai
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if n.cfg.InsecureForce {
 			n.cfg.Insecure = true
+		}
+		for _, s := range policy.Settings() {
+			if flags.Changed(s.Name) {
+				n.cfg.Given = append(n.cfg.Given, s.Name)
+			}
 		}
 		return r.serve(cmd.Context(), n)
 	}

@@ -14,6 +14,9 @@ import (
 
 const labelsFlag = "labels"
 
+// founds ends the help of flags that are settings of the cluster's policy.
+const founds = "; of a new cluster: see cluster set"
+
 // nodeFlags are the settings of start and dev.
 type nodeFlags struct {
 	cfg       config.Config
@@ -31,7 +34,7 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&c.Advertise, "advertise", c.Advertise, "host:port that others are told; its host goes for the other listeners too (default: what was bound)")
 	flags.StringVar(&c.HTTP, "http", c.HTTP, "host:port for HTTP; auto: --listen's third next port; empty: none")
 	flags.StringToStringVar(&n.labels, labelsFlag, nil, "labels of the node, such as zone=a")
-	flags.DurationVar(&c.History, "history", c.History, "how long old versions stay readable")
+	flags.DurationVar(&c.History, "history", c.History, "how long old versions stay readable"+founds)
 	n.registerUpkeep(flags)
 	flags.DurationVar(&c.LockTTL, "lock-ttl", c.LockTTL, "how long locks of a dead transaction bar others")
 	flags.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long a stopping node waits for work under way")
@@ -49,15 +52,15 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 	h, s, p := &n.cfg.Collection, &n.cfg.Splits, &n.cfg.Placement
 	flags.DurationVar(&h.Interval, "collection-interval", h.Interval, "pause between collections of old versions; 0: a tenth of --history, at most 10s")
-	flags.DurationVar(&h.MaxHold, "collection-max-hold", h.MaxHold, "age up to which an open snapshot keeps old versions; 0: ten times --history")
-	flags.BoolVar(&h.Off, "no-collection", h.Off, "keep all old versions: the data only grows")
-	flags.Var((*byteSize)(&s.MaxBytes), "split-size", "size above which a tablet is split; 0: 96MiB")
-	flags.Uint64Var(&s.MaxLoad, "split-load", s.MaxLoad, "split tablets with more operations a second; 0: 250000")
-	flags.IntVar(&s.MaxTablets, "split-max-tablets", s.MaxTablets, "split none when there are so many tablets; 0: 1024")
-	flags.DurationVar(&p.GoneAfter, "gone-after", p.GoneAfter, "how long a node may be away before its replicas are made anew; 0: 5m")
+	flags.DurationVar(&h.MaxHold, "collection-max-hold", h.MaxHold, "age up to which an open snapshot keeps old versions; 0: ten times --history"+founds)
+	flags.BoolVar(&h.Off, "no-collection", h.Off, "keep all old versions: the data only grows"+founds)
+	flags.Var((*byteSize)(&s.MaxBytes), "split-size", "size above which a tablet is split; 0: 96MiB"+founds)
+	flags.Uint64Var(&s.MaxLoad, "split-load", s.MaxLoad, "split tablets with more operations a second; 0: 250000"+founds)
+	flags.IntVar(&s.MaxTablets, "split-max-tablets", s.MaxTablets, "the most tablets, however they are made; 0: 1024"+founds)
+	flags.DurationVar(&p.GoneAfter, "gone-after", p.GoneAfter, "how long a node may be away before its replicas are made anew; 0: 5m"+founds)
 	flags.Var((*byteSize)(&n.cfg.Snapshots.Rate), "snapshot-rate", "bytes a second of all tablets' states that are sent to replicas; 0: 64MiB")
 	flags.IntVar(&n.cfg.Snapshots.AtOnce, "snapshots-at-once", n.cfg.Snapshots.AtOnce, "how many such states are sent at once; 0: 2")
-	flags.BoolVar(&s.Off, "no-splits", s.Off, "split tablets on request only")
+	flags.BoolVar(&s.Off, "no-splits", s.Off, "split tablets on request only"+founds)
 }
 
 // registerTuning adds what hardly anybody needs.

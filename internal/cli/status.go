@@ -87,6 +87,9 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.T
 	if s.WriteBlocked != "" {
 		g.add("writes", "refused: "+s.WriteBlocked)
 	}
+	for _, differs := range s.PolicyDiffers {
+		g.add("settings", differs)
+	}
 	g.add("observers", fmt.Sprintf("%d linked, %d running, %d runs, %d parked", len(s.Observers), running, runs, parked))
 	return g.write(r.Stdout)
 }

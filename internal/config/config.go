@@ -32,6 +32,7 @@ type Config struct {
 	// Expect is how many fresh nodes with the same Join begin one cluster together; at most 1: none.
 	Expect int
 	// Replicas is the target number of replicas of a tablet: 1, 3 or 5. Fewer nodes hold the largest odd number that fits.
+	// Of a new cluster's policy, as History and others: see Given.
 	Replicas int
 	// HTTP is the host:port of the HTTP listener, AutoHTTP for the third port after Listen, or empty for none.
 	HTTP string
@@ -47,8 +48,8 @@ type Config struct {
 	InsecureHTTP bool
 	// Logger receives the node's log; nil discards it.
 	Logger *slog.Logger
-	// History is how long old versions stay readable. Every observer's deadline must be shorter (invariant 11 of
-	// design section 4); node.Open checks that.
+	// History is how long old versions stay readable, of a new cluster's policy. Every observer's deadline must be shorter
+	// than the cluster's history (invariant 11 of design section 4); node.Open checks that.
 	History time.Duration
 	// Batch tunes mailbox coalescing per kind of actor.
 	Batch Batch
@@ -58,6 +59,12 @@ type Config struct {
 	ObserverWorkers int
 	// Observers registers the observers that this program links; nil: none (§2.4).
 	Observers func(*percolator.Registry)
+
+	// Given names settings of the cluster's policy (Replicas, History, some of Collection, Splits and
+	// Placement) that were given on purpose, as `percolator cluster set` calls them. They found a new
+	// cluster's policy; where an existing cluster's differs, the node says so in its log and goes by that.
+	// A field with another value than DefaultConfig's needs no mention.
+	Given []string
 
 	// Limits bounds rows, columns, values and batches (design section 2).
 	Limits mvcc.Limits
@@ -102,7 +109,8 @@ type Splits struct {
 	MaxLoad uint64
 	// Interval is how often tablets are looked at; default 10 s.
 	Interval time.Duration
-	// MaxTablets: when there are so many, none is split; default 1024.
+	// MaxTablets is the most tablets, however they are made; default 1024. Of a new cluster's policy, as MaxBytes, MaxLoad
+	// and Off are.
 	MaxTablets int
 	// Off: tablets are split on request only.
 	Off bool

@@ -306,6 +306,11 @@ func (c *Client) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) 
 	return askWithin(ctx, c, verifyTimeout, pb.PercolatorClient.VerifyTablet, req)
 }
 
+// ClusterPolicy reads the cluster's policy, and changes what the request sets of it.
+func (c *Client) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
+	return ask(ctx, c, pb.PercolatorClient.ClusterPolicy, req)
+}
+
 // Worker is this process: node 0, and a number of its own.
 func (c *Client) Worker() mvcc.Worker { return c.worker }
 

@@ -262,3 +262,9 @@ func (s *service) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest)
 	resp, err := s.transport.VerifyTablet(ctx, req)
 	return resp, toStatus(err)
 }
+
+// ClusterPolicy reads and changes the cluster's policy.
+func (s *service) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
+	resp, err := s.transport.ClusterPolicy(ctx, req)
+	return resp, toStatus(err)
+}

@@ -298,5 +298,12 @@ func (t *Client) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) 
 	})
 }
 
+// ClusterPolicy implements txn.Admin.
+func (t *Client) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.ClusterPolicyResponse, error) {
+		return to.ClusterPolicy(ctx, req)
+	})
+}
+
 // Close implements txn.Transport.
 func (t *Client) Close() error { return nil }

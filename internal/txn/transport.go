@@ -58,6 +58,9 @@ type Admin interface {
 	MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error)
 	// VerifyTablet compares a tablet's replicas.
 	VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error)
+	// ClusterPolicy reads the cluster's policy, and changes what the request sets of it; it returns when
+	// every node that is alive has it.
+	ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error)
 }
 
 // NoAdmin refuses everything: for transports that have no meta to ask.
@@ -100,6 +103,11 @@ func (NoAdmin) MoveTablet(context.Context, *pb.MoveTabletRequest) (*pb.MoveTable
 
 // VerifyTablet implements Admin.
 func (NoAdmin) VerifyTablet(context.Context, *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
+	return nil, errNoAdmin
+}
+
+// ClusterPolicy implements Admin.
+func (NoAdmin) ClusterPolicy(context.Context, *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
 	return nil, errNoAdmin
 }
 

@@ -1045,12 +1045,13 @@ type NodeStatusResponse struct {
 	LogRequests   uint64                 `protobuf:"varint,14,opt,name=log_requests,json=logRequests,proto3" json:"log_requests,omitempty"` // appends and applies they held
 	Addresses     []string               `protobuf:"bytes,15,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	History       *HistoryStatus         `protobuf:"bytes,16,opt,name=history,proto3" json:"history,omitempty"`
-	DiskFree      uint64                 `protobuf:"varint,17,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`            // bytes
-	DiskUsed      uint64                 `protobuf:"varint,18,opt,name=disk_used,json=diskUsed,proto3" json:"disk_used,omitempty"`            // bytes, of the node's directory
-	WriteBlocked  string                 `protobuf:"bytes,19,opt,name=write_blocked,json=writeBlocked,proto3" json:"write_blocked,omitempty"` // why the node takes no writes; empty: it does
-	Placement     *PlacementStatus       `protobuf:"bytes,20,opt,name=placement,proto3" json:"placement,omitempty"`                           // unset: another node leads meta
-	Linked        []string               `protobuf:"bytes,21,rep,name=linked,proto3" json:"linked,omitempty"`                                 // observers that some node which is alive runs
-	UnixMs        int64                  `protobuf:"varint,22,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                  // the node's clock
+	DiskFree      uint64                 `protobuf:"varint,17,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`               // bytes
+	DiskUsed      uint64                 `protobuf:"varint,18,opt,name=disk_used,json=diskUsed,proto3" json:"disk_used,omitempty"`               // bytes, of the node's directory
+	WriteBlocked  string                 `protobuf:"bytes,19,opt,name=write_blocked,json=writeBlocked,proto3" json:"write_blocked,omitempty"`    // why the node takes no writes; empty: it does
+	Placement     *PlacementStatus       `protobuf:"bytes,20,opt,name=placement,proto3" json:"placement,omitempty"`                              // unset: another node leads meta
+	Linked        []string               `protobuf:"bytes,21,rep,name=linked,proto3" json:"linked,omitempty"`                                    // observers that some node which is alive runs
+	UnixMs        int64                  `protobuf:"varint,22,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                     // the node's clock
+	PolicyDiffers []string               `protobuf:"bytes,28,rep,name=policy_differs,json=policyDiffers,proto3" json:"policy_differs,omitempty"` // settings that the node was given and that the cluster's policy overrules
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1237,6 +1238,13 @@ func (x *NodeStatusResponse) GetUnixMs() int64 {
 		return x.UnixMs
 	}
 	return 0
+}
+
+func (x *NodeStatusResponse) GetPolicyDiffers() []string {
+	if x != nil {
+		return x.PolicyDiffers
+	}
+	return nil
 }
 
 type ObserversRequest struct {
@@ -2945,6 +2953,212 @@ func (x *ReplicaChecksum) GetError() string {
 	return ""
 }
 
+// What holds for the whole cluster, whatever flags a node was started with; kept in meta. In a request
+// only what is present is meant.
+type Policy struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Version         uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`                                                // grows with every change; 0: the cluster has no policy of its own yet
+	Replicas        *uint64                `protobuf:"varint,2,opt,name=replicas,proto3,oneof" json:"replicas,omitempty"`                                        // target number of replicas of a tablet
+	HistoryMs       *uint64                `protobuf:"varint,3,opt,name=history_ms,json=historyMs,proto3,oneof" json:"history_ms,omitempty"`                     // how long old versions stay readable
+	MaxHoldMs       *uint64                `protobuf:"varint,4,opt,name=max_hold_ms,json=maxHoldMs,proto3,oneof" json:"max_hold_ms,omitempty"`                   // the age up to which an open snapshot keeps history; 0: ten times history
+	NoCollection    *bool                  `protobuf:"varint,5,opt,name=no_collection,json=noCollection,proto3,oneof" json:"no_collection,omitempty"`            // history is never collected
+	GoneAfterMs     *uint64                `protobuf:"varint,6,opt,name=gone_after_ms,json=goneAfterMs,proto3,oneof" json:"gone_after_ms,omitempty"`             // how long a node may be away before its replicas are replaced
+	SplitBytes      *uint64                `protobuf:"varint,7,opt,name=split_bytes,json=splitBytes,proto3,oneof" json:"split_bytes,omitempty"`                  // a larger tablet is split
+	SplitLoad       *uint64                `protobuf:"varint,8,opt,name=split_load,json=splitLoad,proto3,oneof" json:"split_load,omitempty"`                     // a tablet with more operations a second is split
+	SplitMaxTablets *uint64                `protobuf:"varint,9,opt,name=split_max_tablets,json=splitMaxTablets,proto3,oneof" json:"split_max_tablets,omitempty"` // the most tablets, however they are made
+	NoSplits        *bool                  `protobuf:"varint,10,opt,name=no_splits,json=noSplits,proto3,oneof" json:"no_splits,omitempty"`                       // tablets are split on request only
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Policy) Reset() {
+	*x = Policy{}
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Policy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Policy) ProtoMessage() {}
+
+func (x *Policy) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Policy.ProtoReflect.Descriptor instead.
+func (*Policy) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *Policy) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Policy) GetReplicas() uint64 {
+	if x != nil && x.Replicas != nil {
+		return *x.Replicas
+	}
+	return 0
+}
+
+func (x *Policy) GetHistoryMs() uint64 {
+	if x != nil && x.HistoryMs != nil {
+		return *x.HistoryMs
+	}
+	return 0
+}
+
+func (x *Policy) GetMaxHoldMs() uint64 {
+	if x != nil && x.MaxHoldMs != nil {
+		return *x.MaxHoldMs
+	}
+	return 0
+}
+
+func (x *Policy) GetNoCollection() bool {
+	if x != nil && x.NoCollection != nil {
+		return *x.NoCollection
+	}
+	return false
+}
+
+func (x *Policy) GetGoneAfterMs() uint64 {
+	if x != nil && x.GoneAfterMs != nil {
+		return *x.GoneAfterMs
+	}
+	return 0
+}
+
+func (x *Policy) GetSplitBytes() uint64 {
+	if x != nil && x.SplitBytes != nil {
+		return *x.SplitBytes
+	}
+	return 0
+}
+
+func (x *Policy) GetSplitLoad() uint64 {
+	if x != nil && x.SplitLoad != nil {
+		return *x.SplitLoad
+	}
+	return 0
+}
+
+func (x *Policy) GetSplitMaxTablets() uint64 {
+	if x != nil && x.SplitMaxTablets != nil {
+		return *x.SplitMaxTablets
+	}
+	return 0
+}
+
+func (x *Policy) GetNoSplits() bool {
+	if x != nil && x.NoSplits != nil {
+		return *x.NoSplits
+	}
+	return false
+}
+
+type ClusterPolicyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Set           *Policy                `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"` // what is to change; unset: nothing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterPolicyRequest) Reset() {
+	*x = ClusterPolicyRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterPolicyRequest) ProtoMessage() {}
+
+func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
+func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ClusterPolicyRequest) GetSet() *Policy {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+type ClusterPolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        *Policy                `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterPolicyResponse) Reset() {
+	*x = ClusterPolicyResponse{}
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterPolicyResponse) ProtoMessage() {}
+
+func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
+func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ClusterPolicyResponse) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
 var File_percolator_v1_service_proto protoreflect.FileDescriptor
 
 const file_percolator_v1_service_proto_rawDesc = "" +
@@ -3003,7 +3217,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x03row\x18\x02 \x01(\fR\x03row\"C\n" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
-	"\aleading\x18\x02 \x01(\bR\aleading\"\xa7\x06\n" +
+	"\aleading\x18\x02 \x01(\bR\aleading\"\xce\x06\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3030,7 +3244,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\rwrite_blocked\x18\x13 \x01(\tR\fwriteBlocked\x12<\n" +
 	"\tplacement\x18\x14 \x01(\v2\x1e.percolator.v1.PlacementStatusR\tplacement\x12\x16\n" +
 	"\x06linked\x18\x15 \x03(\tR\x06linked\x12\x17\n" +
-	"\aunix_ms\x18\x16 \x01(\x03R\x06unixMs\"\x12\n" +
+	"\aunix_ms\x18\x16 \x01(\x03R\x06unixMs\x12%\n" +
+	"\x0epolicy_differs\x18\x1c \x03(\tR\rpolicyDiffers\"\x12\n" +
 	"\x10ObserversRequest\"O\n" +
 	"\x11ObserversResponse\x12:\n" +
 	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"\xb9\x02\n" +
@@ -3178,7 +3393,36 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x0fReplicaChecksum\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x127\n" +
 	"\x06result\x18\x02 \x01(\v2\x1f.percolator.v1.ChecksumResponseR\x06result\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error2\xbb\v\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\x8f\x04\n" +
+	"\x06Policy\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1f\n" +
+	"\breplicas\x18\x02 \x01(\x04H\x00R\breplicas\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"history_ms\x18\x03 \x01(\x04H\x01R\thistoryMs\x88\x01\x01\x12#\n" +
+	"\vmax_hold_ms\x18\x04 \x01(\x04H\x02R\tmaxHoldMs\x88\x01\x01\x12(\n" +
+	"\rno_collection\x18\x05 \x01(\bH\x03R\fnoCollection\x88\x01\x01\x12'\n" +
+	"\rgone_after_ms\x18\x06 \x01(\x04H\x04R\vgoneAfterMs\x88\x01\x01\x12$\n" +
+	"\vsplit_bytes\x18\a \x01(\x04H\x05R\n" +
+	"splitBytes\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"split_load\x18\b \x01(\x04H\x06R\tsplitLoad\x88\x01\x01\x12/\n" +
+	"\x11split_max_tablets\x18\t \x01(\x04H\aR\x0fsplitMaxTablets\x88\x01\x01\x12 \n" +
+	"\tno_splits\x18\n" +
+	" \x01(\bH\bR\bnoSplits\x88\x01\x01B\v\n" +
+	"\t_replicasB\r\n" +
+	"\v_history_msB\x0e\n" +
+	"\f_max_hold_msB\x10\n" +
+	"\x0e_no_collectionB\x10\n" +
+	"\x0e_gone_after_msB\x0e\n" +
+	"\f_split_bytesB\r\n" +
+	"\v_split_loadB\x14\n" +
+	"\x12_split_max_tabletsB\f\n" +
+	"\n" +
+	"_no_splits\"?\n" +
+	"\x14ClusterPolicyRequest\x12'\n" +
+	"\x03set\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x03set\"F\n" +
+	"\x15ClusterPolicyResponse\x12-\n" +
+	"\x06policy\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x06policy2\x97\f\n" +
 	"\n" +
 	"Percolator\x12P\n" +
 	"\n" +
@@ -3203,7 +3447,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\tDrainNode\x12\x1f.percolator.v1.DrainNodeRequest\x1a .percolator.v1.DrainNodeResponse\x12Q\n" +
 	"\n" +
 	"MoveTablet\x12 .percolator.v1.MoveTabletRequest\x1a!.percolator.v1.MoveTabletResponse\x12W\n" +
-	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponse\x12Z\n" +
+	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_service_proto_rawDescOnce sync.Once
@@ -3218,7 +3463,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
 	(*Operation)(nil),               // 1: percolator.v1.Operation
@@ -3266,89 +3511,96 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*VerifyTabletRequest)(nil),     // 43: percolator.v1.VerifyTabletRequest
 	(*VerifyTabletResponse)(nil),    // 44: percolator.v1.VerifyTabletResponse
 	(*ReplicaChecksum)(nil),         // 45: percolator.v1.ReplicaChecksum
-	nil,                             // 46: percolator.v1.PlacementStatus.BlockedNodesEntry
-	nil,                             // 47: percolator.v1.Node.LabelsEntry
-	(*TabletRequest)(nil),           // 48: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),          // 49: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),        // 50: percolator.v1.TabletDescriptor
-	(*Worker)(nil),                  // 51: percolator.v1.Worker
-	(*StatusResponse)(nil),          // 52: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),            // 53: percolator.v1.ObserverInfo
-	(NodeState)(0),                  // 54: percolator.v1.NodeState
-	(*ChecksumResponse)(nil),        // 55: percolator.v1.ChecksumResponse
-	(*Catalogue)(nil),               // 56: percolator.v1.Catalogue
-	(*SplitResponse)(nil),           // 57: percolator.v1.SplitResponse
+	(*Policy)(nil),                  // 46: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),    // 47: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),   // 48: percolator.v1.ClusterPolicyResponse
+	nil,                             // 49: percolator.v1.PlacementStatus.BlockedNodesEntry
+	nil,                             // 50: percolator.v1.Node.LabelsEntry
+	(*TabletRequest)(nil),           // 51: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),          // 52: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),        // 53: percolator.v1.TabletDescriptor
+	(*Worker)(nil),                  // 54: percolator.v1.Worker
+	(*StatusResponse)(nil),          // 55: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),            // 56: percolator.v1.ObserverInfo
+	(NodeState)(0),                  // 57: percolator.v1.NodeState
+	(*ChecksumResponse)(nil),        // 58: percolator.v1.ChecksumResponse
+	(*Catalogue)(nil),               // 59: percolator.v1.Catalogue
+	(*SplitResponse)(nil),           // 60: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	48, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	51, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	1,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	49, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	52, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	3,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	50, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	53, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	9,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	51, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	52, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	54, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	55, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
 	32, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
 	34, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
 	35, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	24, // 12: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	53, // 13: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	56, // 13: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
 	32, // 14: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
 	29, // 15: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	53, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	56, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
 	0,  // 17: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
 	29, // 18: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
 	33, // 19: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	46, // 20: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	47, // 21: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	54, // 22: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	49, // 20: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	50, // 21: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	57, // 22: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
 	36, // 23: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
 	36, // 24: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	50, // 25: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	53, // 25: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
 	45, // 26: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	55, // 27: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	2,  // 28: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	5,  // 29: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	7,  // 30: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 31: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 32: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 33: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 34: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 35: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 36: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 37: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	22, // 38: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	25, // 39: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	27, // 40: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
-	30, // 41: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	37, // 42: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
-	39, // 43: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	41, // 44: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	43, // 45: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	4,  // 46: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	6,  // 47: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	8,  // 48: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 49: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 50: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 51: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	56, // 52: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 53: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	57, // 54: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 55: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	23, // 56: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	26, // 57: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	28, // 58: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
-	31, // 59: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	38, // 60: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
-	40, // 61: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	42, // 62: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	44, // 63: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	46, // [46:64] is the sub-list for method output_type
-	28, // [28:46] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	58, // 27: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	46, // 28: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	46, // 29: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	2,  // 30: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	5,  // 31: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	7,  // 32: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 33: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 34: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 35: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 36: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 37: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 38: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 39: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	22, // 40: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	25, // 41: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	27, // 42: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
+	30, // 43: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	37, // 44: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
+	39, // 45: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	41, // 46: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	43, // 47: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	47, // 48: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	4,  // 49: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	6,  // 50: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	8,  // 51: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 52: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 53: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 54: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	59, // 55: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 56: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	60, // 57: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 58: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	23, // 59: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	26, // 60: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	28, // 61: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
+	31, // 62: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	38, // 63: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
+	40, // 64: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	42, // 65: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	44, // 66: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	48, // 67: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	49, // [49:68] is the sub-list for method output_type
+	30, // [30:49] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3358,13 +3610,14 @@ func file_percolator_v1_service_proto_init() {
 	}
 	file_percolator_v1_data_proto_init()
 	file_percolator_v1_service_proto_msgTypes[24].OneofWrappers = []any{}
+	file_percolator_v1_service_proto_msgTypes[45].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   47,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

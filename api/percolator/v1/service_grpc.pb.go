@@ -37,6 +37,7 @@ const (
 	Percolator_DrainNode_FullMethodName       = "/percolator.v1.Percolator/DrainNode"
 	Percolator_MoveTablet_FullMethodName      = "/percolator.v1.Percolator/MoveTablet"
 	Percolator_VerifyTablet_FullMethodName    = "/percolator.v1.Percolator/VerifyTablet"
+	Percolator_ClusterPolicy_FullMethodName   = "/percolator.v1.Percolator/ClusterPolicy"
 )
 
 // PercolatorClient is the client API for Percolator service.
@@ -71,6 +72,8 @@ type PercolatorClient interface {
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
 	MoveTablet(ctx context.Context, in *MoveTabletRequest, opts ...grpc.CallOption) (*MoveTabletResponse, error)
 	VerifyTablet(ctx context.Context, in *VerifyTabletRequest, opts ...grpc.CallOption) (*VerifyTabletResponse, error)
+	// Reads the cluster's policy, and changes what the request sets of it.
+	ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error)
 }
 
 type percolatorClient struct {
@@ -264,6 +267,16 @@ func (c *percolatorClient) VerifyTablet(ctx context.Context, in *VerifyTabletReq
 	return out, nil
 }
 
+func (c *percolatorClient) ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClusterPolicyResponse)
+	err := c.cc.Invoke(ctx, Percolator_ClusterPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PercolatorServer is the server API for Percolator service.
 // All implementations must embed UnimplementedPercolatorServer
 // for forward compatibility.
@@ -296,6 +309,8 @@ type PercolatorServer interface {
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
 	MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error)
 	VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error)
+	// Reads the cluster's policy, and changes what the request sets of it.
+	ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error)
 	mustEmbedUnimplementedPercolatorServer()
 }
 
@@ -359,6 +374,9 @@ func (UnimplementedPercolatorServer) MoveTablet(context.Context, *MoveTabletRequ
 }
 func (UnimplementedPercolatorServer) VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VerifyTablet not implemented")
+}
+func (UnimplementedPercolatorServer) ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClusterPolicy not implemented")
 }
 func (UnimplementedPercolatorServer) mustEmbedUnimplementedPercolatorServer() {}
 func (UnimplementedPercolatorServer) testEmbeddedByValue()                    {}
@@ -694,6 +712,24 @@ func _Percolator_VerifyTablet_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Percolator_ClusterPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClusterPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PercolatorServer).ClusterPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Percolator_ClusterPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PercolatorServer).ClusterPolicy(ctx, req.(*ClusterPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Percolator_ServiceDesc is the grpc.ServiceDesc for Percolator service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -768,6 +804,10 @@ var Percolator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "VerifyTablet",
 			Handler:    _Percolator_VerifyTablet_Handler,
+		},
+		{
+			MethodName: "ClusterPolicy",
+			Handler:    _Percolator_ClusterPolicy_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

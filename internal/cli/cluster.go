@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/pbjson"
+	"github.com/percolator-go/percolator/internal/policy"
+)
+
+// clusterCommand holds the commands about what holds for the whole cluster.
+func (r *run) clusterCommand() *cobra.Command {
+	return group("cluster", "Show and change the cluster's policy", r.example("cluster show"), r.clusterShow(), r.clusterSet())
+}
+
+func (r *run) clusterShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show",
+		Short:   "Show the cluster's policy: what holds whatever flags its nodes were started with",
+		Example: r.example("cluster show", "cluster show -o json"),
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return r.talk(cmd, func(ctx context.Context, s *session) error {
+				return r.clusterPolicy(ctx, s, nil)
+			})
+		},
+	}
+	return r.withClient(cmd)
+}
+
+func (r *run) clusterSet() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set KEY=VALUE...",
+		Short: "Change the cluster's policy",
+		Long: `Change settings of the cluster's policy, all at once or none. The keys are flags of start, which found
+a new cluster's policy and change nothing afterwards: a node that was given another value says so in its
+log and its status, and goes by the policy.
+
+` + policyKeys() + `
+It takes effect within a moment: with fewer replicas the others are removed, and with a shorter history
+what is older is collected.`,
+		Example: r.example("cluster set history=1h", "cluster set replicas=5 split-size=256MiB"),
+		Args:    argsBetween(1, len(policy.Settings())),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set, err := parsePolicy(args)
+			if err != nil {
+				return usagef(cmd, "%v", err)
+			}
+			return r.talk(cmd, func(ctx context.Context, s *session) error {
+				return r.clusterPolicy(ctx, s, set)
+			})
+		},
+	}
+	return r.withClient(cmd)
+}
+
+// policyKeys lists the keys for the help.
+func policyKeys() string {
+	var out strings.Builder
+	for _, s := range policy.Settings() {
+		fmt.Fprintf(&out, "  %-20s %s\n", s.Name, s.About)
+	}
+	return out.String()
+}
+
+// parsePolicy reads KEY=VALUE arguments.
+func parsePolicy(args []string) (*pb.Policy, error) {
+	set := &pb.Policy{}
+	for _, arg := range args {
+		name, text, ok := strings.Cut(arg, "=")
+		if !ok {
+			return nil, fmt.Errorf("%s: write KEY=VALUE, such as history=1h", printable(arg))
+		}
+		s, ok := policy.Named(strings.TrimPrefix(name, "--"))
+		if !ok {
+			known := map[string]bool{}
+			for _, s := range policy.Settings() {
+				known[s.Name] = true
+			}
+			return nil, fmt.Errorf("the policy has no setting %s%s; `cluster show` lists them", printable(name), suggestion(name, known))
+		}
+		if _, twice := s.Get(set); twice {
+			return nil, fmt.Errorf("%s is given twice", s.Name)
+		}
+		value, err := parseSetting(s, text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Name, err)
+		}
+		s.Set(set, value)
+	}
+	return set, policy.Check(set)
+}
+
+// parseSetting reads a value as the flag of the same name does.
+func parseSetting(s policy.Setting, text string) (uint64, error) {
+	switch s.Kind {
+	case policy.Duration:
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 || d%time.Millisecond != 0 {
+			return 0, fmt.Errorf("%s is no duration in whole milliseconds, such as 90m", printable(text))
+		}
+		return uint64(d.Milliseconds()), nil
+	case policy.Bytes:
+		var b byteSize
+		err := b.Set(text)
+		return uint64(b), err
+	case policy.Switch:
+		on, err := strconv.ParseBool(text)
+		if err != nil {
+			return 0, fmt.Errorf("%s is neither true nor false", printable(text))
+		}
+		if on {
+			return 1, nil
+		}
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s is no whole number", printable(text))
+	}
+	return n, nil
+}
+
+// clusterPolicy has the policy changed, unless set is nil, and prints it.
+func (r *run) clusterPolicy(ctx context.Context, s *session, set *pb.Policy) error {
+	resp, err := s.transport.ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
+	if err != nil {
+		return err
+	}
+	p := resp.GetPolicy()
+	if r.output == outputJSON {
+		text, err := pbjson.Marshal(p)
+		if err != nil {
+			return err
+		}
+		_, err = r.Stdout.Write(append(text, '\n'))
+		return err
+	}
+	var g grid
+	g.add("SETTING", "VALUE", "MEANING")
+	for _, s := range policy.Settings() {
+		if v, ok := s.Get(p); ok {
+			g.add(s.Name, s.Text(v), s.About)
+		}
+	}
+	if err := g.write(r.Stdout); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(r.Stdout, "version %d\n", p.GetVersion())
+	return err
+}

@@ -1,0 +1,174 @@
+package policy
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// Kind is how a setting's value is written.
+type Kind int
+
+// The kinds of settings. Durations are held in milliseconds.
+const (
+	Count Kind = iota
+	Duration
+	Bytes
+	Switch // 0 or 1
+)
+
+// Setting is one setting of a cluster's policy.
+type Setting struct {
+	Name  string // as a flag of start, without its dashes
+	Kind  Kind
+	About string
+	least uint64
+	most  uint64
+	odd   bool // only odd values
+	get   func(*pb.Policy) (value uint64, ok bool)
+	set   func(*pb.Policy, uint64)
+}
+
+const (
+	day  = 24 * time.Hour
+	year = 365 * day
+)
+
+// settings are all of them, in the order in which they are shown.
+var settings = []Setting{
+	number(func(p *pb.Policy) **uint64 { return &p.Replicas }, Setting{
+		Name: "replicas", Kind: Count, About: "target number of replicas of a tablet", least: 1, most: 5, odd: true,
+	}),
+	number(func(p *pb.Policy) **uint64 { return &p.HistoryMs }, Setting{
+		Name: "history", Kind: Duration, About: "how long old versions stay readable", least: ms(time.Second), most: ms(year),
+	}),
+	number(func(p *pb.Policy) **uint64 { return &p.MaxHoldMs }, Setting{
+		Name: "collection-max-hold", Kind: Duration, most: ms(10 * year),
+		About: "age up to which an open snapshot keeps old versions; 0: ten times the history",
+	}),
+	toggle(func(p *pb.Policy) **bool { return &p.NoCollection }, Setting{
+		Name: "no-collection", About: "keep all old versions: the data only grows",
+	}),
+	number(func(p *pb.Policy) **uint64 { return &p.GoneAfterMs }, Setting{
+		Name: "gone-after", Kind: Duration, About: "how long a node may be away before its replicas are made anew", least: 1, most: ms(day),
+	}),
+	number(func(p *pb.Policy) **uint64 { return &p.SplitBytes }, Setting{
+		Name: "split-size", Kind: Bytes, About: "size above which a tablet is split", least: 1, most: 1 << 50,
+	}),
+	number(func(p *pb.Policy) **uint64 { return &p.SplitLoad }, Setting{
+		Name: "split-load", Kind: Count, About: "operations a second above which a tablet is split", least: 1, most: 1 << 50,
+	}),
+	number(func(p *pb.Policy) **uint64 { return &p.SplitMaxTablets }, Setting{
+		Name: "split-max-tablets", Kind: Count, About: "the most tablets, however they are made", least: 1, most: 1 << 16,
+	}),
+	toggle(func(p *pb.Policy) **bool { return &p.NoSplits }, Setting{
+		Name: "no-splits", About: "split tablets on request only",
+	}),
+}
+
+func ms(d time.Duration) uint64 { return uint64(d.Milliseconds()) }
+
+func number(field func(*pb.Policy) **uint64, s Setting) Setting {
+	s.get = func(p *pb.Policy) (uint64, bool) {
+		v := *field(p)
+		if v == nil {
+			return 0, false
+		}
+		return *v, true
+	}
+	s.set = func(p *pb.Policy, v uint64) { *field(p) = &v }
+	return s
+}
+
+func toggle(field func(*pb.Policy) **bool, s Setting) Setting {
+	s.Kind, s.most = Switch, 1
+	s.get = func(p *pb.Policy) (uint64, bool) {
+		v := *field(p)
+		if v == nil || !*v {
+			return 0, v != nil
+		}
+		return 1, true
+	}
+	s.set = func(p *pb.Policy, v uint64) { *field(p) = proto.Bool(v != 0) }
+	return s
+}
+
+// Settings are all settings, in the order in which they are shown.
+func Settings() []Setting { return append([]Setting(nil), settings...) }
+
+// Named is the setting with the name.
+func Named(name string) (s Setting, ok bool) {
+	for _, s := range settings {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Setting{}, false
+}
+
+// Get is the setting's value in the policy; ok is false if that says nothing of it.
+func (s Setting) Get(p *pb.Policy) (value uint64, ok bool) { return s.get(p) }
+
+// Set has the policy say the value.
+func (s Setting) Set(p *pb.Policy, value uint64) { s.set(p, value) }
+
+// Text writes a value as the command line reads it.
+func (s Setting) Text(value uint64) string {
+	switch s.Kind {
+	case Duration:
+		return Millis(value).String()
+	case Bytes:
+		units := []string{"", "KiB", "MiB", "GiB", "TiB"}
+		i := 0
+		for value != 0 && value%1024 == 0 && i < len(units)-1 {
+			value, i = value/1024, i+1
+		}
+		return strconv.FormatUint(value, 10) + units[i]
+	case Switch:
+		return strconv.FormatBool(value != 0)
+	}
+	return strconv.FormatUint(value, 10)
+}
+
+// Default is the policy of a cluster that was told nothing.
+func Default() *pb.Policy {
+	return &pb.Policy{
+		Replicas: proto.Uint64(3), HistoryMs: proto.Uint64(ms(10 * time.Minute)), MaxHoldMs: proto.Uint64(0),
+		NoCollection: proto.Bool(false), GoneAfterMs: proto.Uint64(ms(5 * time.Minute)),
+		SplitBytes: proto.Uint64(96 << 20), SplitLoad: proto.Uint64(250_000), SplitMaxTablets: proto.Uint64(1024),
+		NoSplits: proto.Bool(false),
+	}
+}
+
+// Complete is the policy with the defaults for what it does not say.
+func Complete(p *pb.Policy) *pb.Policy {
+	out := Default()
+	proto.Merge(out, p)
+	return out
+}
+
+// Check says what is wrong with the settings that are present in the policy; nil: nothing.
+func Check(p *pb.Policy) error {
+	for _, s := range settings {
+		v, ok := s.Get(p)
+		switch {
+		case !ok:
+		case v < s.least || v > s.most:
+			return fmt.Errorf("%s=%s is not between %s and %s", s.Name, s.Text(v), s.Text(s.least), s.Text(s.most))
+		case s.odd && v%2 == 0:
+			return fmt.Errorf("%s=%s is not odd: an even number of replicas survives no more than one less", s.Name, s.Text(v))
+		}
+	}
+	if hold := p.GetMaxHoldMs(); hold != 0 && p.HistoryMs != nil && hold < p.GetHistoryMs() {
+		return fmt.Errorf("collection-max-hold=%v is below the history of %v, which is kept anyway: raise it, or set it to 0",
+			Millis(hold), Millis(p.GetHistoryMs()))
+	}
+	return nil
+}
+
+// Millis is a number of milliseconds as a duration.
+func Millis(n uint64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -1,0 +1,192 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/policy"
+)
+
+// This file holds what the node knows of the cluster's policy. Meta has the policy itself. The node reads
+// it when it opens, when another node has changed it, and every relinkPause; the jobs of meta's leader read
+// it anew when they start, and are started anew when it has changed. The node's own configuration counts
+// only for the policy of a cluster that has none yet.
+
+// clusterPolicy is the newest policy that the node has read. It may be used concurrently.
+type clusterPolicy struct {
+	own       *pb.Policy      // what the node's configuration says
+	given     map[string]bool // the settings that it says on purpose
+	observers []percolator.ObserverSpec
+	say       func(text string, args ...any) // logs a warning
+
+	mu      sync.Mutex
+	known   *pb.Policy // not to be changed; nil: none was read
+	differs []string   // the settings whose own value it overrules, for operators
+}
+
+// newClusterPolicy begins with the configuration.
+func newClusterPolicy(cfg Config, observers []percolator.ObserverSpec) *clusterPolicy {
+	p := &clusterPolicy{own: policyOf(cfg), given: map[string]bool{}, observers: observers, say: cfg.Logger.Warn}
+	for _, name := range cfg.Given {
+		p.given[name] = true
+	}
+	unsaid := policyOf(config.DefaultConfig())
+	for _, s := range policy.Settings() {
+		own, _ := s.Get(p.own)
+		if def, _ := s.Get(unsaid); own != def {
+			p.given[s.Name] = true
+		}
+	}
+	return p
+}
+
+// policyOf is the policy that a cluster founded by a node with the configuration has.
+func policyOf(cfg Config) *pb.Policy {
+	p := &pb.Policy{
+		Replicas: proto.Uint64(uint64(cfg.Replicas)), NoCollection: proto.Bool(cfg.Collection.Off), NoSplits: proto.Bool(cfg.Splits.Off),
+	}
+	number := func(into **uint64, v uint64) {
+		if v > 0 {
+			*into = &v
+		}
+	}
+	number(&p.HistoryMs, uint64(cfg.History.Milliseconds()))
+	number(&p.MaxHoldMs, uint64(cfg.Collection.MaxHold.Milliseconds()))
+	number(&p.GoneAfterMs, uint64(cfg.Placement.GoneAfter.Milliseconds()))
+	number(&p.SplitBytes, cfg.Splits.MaxBytes)
+	number(&p.SplitLoad, cfg.Splits.MaxLoad)
+	number(&p.SplitMaxTablets, uint64(cfg.Splits.MaxTablets))
+	return policy.Complete(p)
+}
+
+// now is the newest policy that the node knows; its own configuration's before it has read one.
+func (p *clusterPolicy) now() *pb.Policy {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known == nil {
+		return p.own
+	}
+	return p.known
+}
+
+// overruled are the settings of the node that the policy overrules.
+func (p *clusterPolicy) overruled() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.differs
+}
+
+// learn takes note of a policy that was read, if it is newer, and warns of what the node was told otherwise.
+func (p *clusterPolicy) learn(read *pb.Policy) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if read.GetVersion() <= p.known.GetVersion() {
+		return // version 0: there is none yet
+	}
+	p.known, p.differs = read, nil
+	for _, s := range policy.Settings() {
+		own, _ := s.Get(p.own)
+		cluster, _ := s.Get(read)
+		if own == cluster || !p.given[s.Name] {
+			continue
+		}
+		p.differs = append(p.differs, fmt.Sprintf("--%s %s is overruled by the cluster's %s", s.Name, s.Text(own), s.Text(cluster)))
+		p.say("this node was given another setting than the cluster's policy has; the policy counts", "setting", s.Name, "node", s.Text(own),
+			"cluster", s.Text(cluster), "to_change_it", fmt.Sprintf("percolator cluster set %s=%s", s.Name, s.Text(own)))
+	}
+	if err := checkDeadlines(p.observers, policy.Millis(read.GetHistoryMs())); err != nil {
+		p.say("runs of observers may be longer than history is kept, and then fail", "error", err)
+	}
+}
+
+// policyTimeout bounds how long the jobs of meta's leader wait for the policy before they are tried again.
+const policyTimeout = 2 * time.Second
+
+// readPolicy reads the policy from meta. Where it has changed, the jobs of meta's leader are told, if they
+// run here.
+func (n *Node) readPolicy(ctx context.Context) (*pb.Policy, error) {
+	p, err := n.meta.Policy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n.learnPolicy(p)
+	return n.policy.now(), nil
+}
+
+func (n *Node) learnPolicy(p *pb.Policy) {
+	before := n.policy.now().GetVersion()
+	if n.policy.learn(p); n.policy.now().GetVersion() != before {
+		n.changes.wake()
+	}
+}
+
+// foundPolicy is readPolicy for the leader of meta: it writes its own where there is none.
+func (n *Node) foundPolicy(ctx context.Context) (*pb.Policy, error) {
+	p, err := n.meta.FoundPolicy(ctx, n.policy.own)
+	if err != nil {
+		return nil, fmt.Errorf("node: the cluster's policy: %w", err)
+	}
+	n.policy.learn(p)
+	return p, nil
+}
+
+// openPolicy reads the policy before the node lets others in: it may have founded the cluster just now.
+func (n *Node) openPolicy(ctx context.Context) error {
+	p, err := n.readPolicy(ctx)
+	if err == nil && p.GetVersion() == 0 && n.leadsMeta(ctx) != 0 {
+		p, err = n.foundPolicy(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("node: read the cluster's policy: %w", err)
+	}
+	return checkDeadlines(n.policy.observers, policy.Millis(p.GetHistoryMs()))
+}
+
+// checkDeadlines: an observer that may run longer than the history could find its snapshot gone (invariant 11).
+func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) error {
+	var errs []error
+	for _, o := range observers {
+		if o.Deadline >= history {
+			errs = append(errs, fmt.Errorf("%w: observer %q: its deadline of %v must be below the cluster's history of %v (`percolator cluster set history=…`)",
+				percolator.ErrInvalid, o.Name, o.Deadline, history))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkFounder finds what openPolicy would refuse before the node founds a cluster whose policy says it.
+func (n *Node) checkFounder() error {
+	if !n.entrance.self.Identity().Fresh() || (len(n.cfg.Join) > 0 && n.cfg.Expect <= 1) {
+		return nil // its cluster has a policy
+	}
+	return checkDeadlines(n.policy.observers, n.cfg.History)
+}
+
+// ClusterPolicy implements txn.Admin.
+func (a *admin) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
+	if req.GetSet() == nil {
+		p, err := a.n.readPolicy(ctx)
+		return &pb.ClusterPolicyResponse{Policy: p}, err
+	}
+	if !slices.ContainsFunc(policy.Settings(), func(s policy.Setting) bool { _, ok := s.Get(req.GetSet()); return ok }) {
+		return nil, refuse("no setting of the policy is named that this node knows")
+	}
+	p, err := a.n.meta.SetPolicy(ctx, req.GetSet())
+	if err != nil {
+		return nil, err
+	}
+	a.n.learnPolicy(p)
+	if err := a.n.honourEverywhere(ctx); err != nil {
+		return nil, fmt.Errorf("node: the policy is changed, to version %d, and a node has not said that it knows: %w", p.GetVersion(), err)
+	}
+	return &pb.ClusterPolicyResponse{Policy: p}, nil
+}
