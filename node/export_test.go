@@ -32,3 +32,6 @@ func (n *Node) Scans() scanner.Stats {
 	}
 	return x.scanners.Load().Stats()
 }
+
+// Ready is what /readyz says.
+func (n *Node) Ready() error { return n.ready(context.Background()) }

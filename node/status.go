@@ -44,6 +44,9 @@ func (n *Node) statusWith(ctx context.Context, leading bool) (*pb.NodeStatusResp
 	if linked, err := n.linked(ctx); err == nil {
 		out.Linked = slices.Sorted(maps.Keys(linked))
 	}
+	if err := n.host.failure(); err != nil {
+		out.Failed = err.Error()
+	}
 	out.History = n.historyStatus(out.Tablets)
 	n.diskStatus(out)
 	out.PolicyDiffers = n.policy.overruled()

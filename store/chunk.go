@@ -45,14 +45,14 @@ func cutHead(head []byte) (total int, first []byte, err error) {
 }
 
 // joinChunks returns the whole value of which head is the first part.
-func joinChunks(txn *badger.Txn, key, head []byte) ([]byte, error) {
+func (s *Snap) joinChunks(key, head []byte) ([]byte, error) {
 	total, first, err := cutHead(head)
 	if err != nil {
 		return nil, err
 	}
 	value := append(make([]byte, 0, total), first...)
 	for i := 1; len(value) < total; i++ {
-		item, err := txn.Get(appendChunkKey(nil, key, i))
+		item, err := s.get(appendChunkKey(nil, key, i))
 		if err != nil {
 			return nil, fmt.Errorf("chunk %d of a long value: %w", i, err)
 		}

@@ -35,7 +35,11 @@ func (s *Snap) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvc
 		if len(cells) == 0 {
 			return
 		}
-		it := s.txn.NewIterator(badger.IteratorOptions{Prefix: []byte{byte(mvcc.GroupHistory)}, Reverse: true})
+		it, err := s.iterator(badger.IteratorOptions{Prefix: []byte{byte(mvcc.GroupHistory)}, Reverse: true})
+		if err != nil {
+			yield(mvcc.CellWrite{}, err)
+			return
+		}
 		defer it.Close()
 		for i := range cells {
 			if !s.historyOf(it, &cells[i], upTo, yield) {
@@ -93,7 +97,11 @@ func keyOnly(c mvcc.Cell, ts mvcc.Timestamp, _ []byte) (mvcc.CellAt, error) {
 // columnKeys iterates the keys of a column-first group with rows in the span: column by column, skipping what is outside.
 func (s *Snap) columnKeys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter.Seq2[mvcc.CellAt, error] {
 	return func(yield func(mvcc.CellAt, error) bool) {
-		it := s.txn.NewIterator(badger.IteratorOptions{Prefix: appendTable(nil, g, span.Table)})
+		it, err := s.iterator(badger.IteratorOptions{Prefix: appendTable(nil, g, span.Table)})
+		if err != nil {
+			yield(mvcc.CellAt{}, err)
+			return
+		}
 		defer it.Close()
 		seek := appendTable(nil, g, span.Table)
 		if after != nil {

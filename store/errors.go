@@ -20,7 +20,8 @@ var (
 	// ErrClosed: the store is closed, or closing.
 	ErrClosed = errors.New("store: closed")
 	// ErrFailed: an earlier write or sync failed, and nothing is written any more: what is on disk is known up to the
-	// last commit that returned, no further. Close the store and open it again once the cause is gone. Permanent.
+	// last commit that returned, no further. Reads may fail with it too. Close the store and open it again once the cause is
+	// gone. Permanent.
 	ErrFailed = errors.New("store: an earlier write failed, nothing is written until the store is reopened")
 	// ErrDiskFull: free space is below the watermark. Retryable after space has been freed. Badger writes through memory
 	// maps, and a full disk would kill the process.

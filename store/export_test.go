@@ -5,6 +5,8 @@ import (
 	"io"
 	"math"
 	"os"
+	"reflect"
+	"unsafe"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -158,3 +160,14 @@ func JournalEnd(s *Store) int64 { return s.state.durable.journal.end }
 
 // LogFiles are the numbers of a directory's log files.
 func LogFiles(dir string) ([]int, error) { return logFiles(dir) }
+
+// LoseMemtable leaves the state's database as Badger does when it could not make a memtable; mend
+// brings it back.
+func LoseMemtable(s *Store) (mend func()) {
+	f := reflect.ValueOf(s.state.db).Elem().FieldByName("mt")
+	mt := reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()
+	kept := reflect.New(f.Type()).Elem()
+	kept.Set(mt)
+	mt.SetZero()
+	return func() { mt.Set(kept) }
+}

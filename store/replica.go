@@ -104,7 +104,10 @@ func (s *Snap) LogEntries(tablet uint64) *Cursor {
 
 // StagedTablets are the tablets that have staged entries.
 func (s *Snap) StagedTablets() (ids []uint64, err error) {
-	it := s.txn.NewIterator(badger.IteratorOptions{Prefix: []byte{stagedPrefix}})
+	it, err := s.iterator(badger.IteratorOptions{Prefix: []byte{stagedPrefix}})
+	if err != nil {
+		return nil, err
+	}
 	defer it.Close()
 	for it.Rewind(); it.Valid(); {
 		key := it.Item().Key()

@@ -122,7 +122,10 @@ func (c *Cursor) each(keysOnly bool, fn func(key, value []byte) bool) error {
 
 // part walks one group; more means that fn has had enough.
 func (c *Cursor) part(prefix []byte, keysOnly bool, fn func(key, value []byte) bool) (more bool, err error) {
-	it := c.snap.txn.NewIterator(badger.IteratorOptions{Prefix: prefix, PrefetchValues: !keysOnly, PrefetchSize: prefetchSize})
+	it, err := c.snap.iterator(badger.IteratorOptions{Prefix: prefix, PrefetchValues: !keysOnly, PrefetchSize: prefetchSize})
+	if err != nil {
+		return false, err
+	}
 	defer it.Close()
 	first, end := c.bounds(prefix)
 	seek := c.next

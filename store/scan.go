@@ -58,7 +58,11 @@ type walkOptions struct {
 // last, with nothing else.
 func (s *Snap) walk(o walkOptions, fn func(key, value []byte, err error) bool) {
 	opts := badger.IteratorOptions{Prefix: o.prefix, Reverse: o.reverse, PrefetchValues: o.prefetch, PrefetchSize: prefetchSize}
-	it := s.txn.NewIterator(opts)
+	it, err := s.iterator(opts)
+	if err != nil {
+		fn(nil, nil, err)
+		return
+	}
 	defer it.Close()
 	seek := o.seek
 	if len(seek) == 0 && o.reverse {

@@ -41,7 +41,10 @@ func (s *Snap) Weigh(span mvcc.Span, from WeighPlace, most int, step uint64) (we
 	if from.key != nil {
 		o.seek = from.key
 	}
-	it := s.txn.NewIterator(badger.IteratorOptions{Prefix: o.prefix})
+	it, err := s.iterator(badger.IteratorOptions{Prefix: o.prefix})
+	if err != nil {
+		return nil, from, err
+	}
 	defer it.Close()
 	for it.Seek(o.seek); it.Valid(); it.Next() {
 		item := it.Item()

@@ -20,6 +20,7 @@ type Snap struct {
 	seq    uint64
 	key    []byte // reused from lookup to lookup
 	closed bool
+	stuck  bool // an iterator could not be made, and Badger would panic if the Txn were ended
 }
 
 // Snap opens a view of the state. It is cheap, but holds back the collection of what it can see until it is closed.
@@ -36,8 +37,34 @@ func (s *Snap) Close() {
 		return
 	}
 	s.closed = true
-	s.txn.Discard()
+	if !s.stuck {
+		s.txn.Discard()
+	}
 	s.d.seq.unpin(s.seq)
+}
+
+// get looks a key up.
+func (s *Snap) get(key []byte) (item *badger.Item, err error) {
+	defer unreadable(&err)
+	return s.txn.Get(key)
+}
+
+// iterator begins a walk.
+func (s *Snap) iterator(o badger.IteratorOptions) (it *badger.Iterator, err error) {
+	s.stuck = true // Badger counts an iterator before it is made, and those that are not closed
+	defer unreadable(&err)
+	it = s.txn.NewIterator(o)
+	s.stuck = false
+	return it, nil
+}
+
+// unreadable turns a panic of Badger's into an error. A database that could not make a memtable, for
+// want of file descriptors or of room, is left without one: the write that needed it has failed, and
+// so has the writer, but Badger's reads take it for granted.
+func unreadable(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%w: read: %v", ErrFailed, p)
+	}
 }
 
 // Sequence is the number that the Snap reads at.
@@ -51,7 +78,7 @@ func (s *Snap) read(key []byte, fn func(value []byte) error) (bool, error) {
 			return ok, corrupt(key, err)
 		}
 	}
-	item, err := s.txn.Get(key)
+	item, err := s.get(key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		if hot {
 			s.d.hot.found(key, nil, true, s.seq, s.seq)
@@ -92,7 +119,7 @@ func (s *Snap) keeping(item *badger.Item, key []byte, fn func(value []byte) erro
 // joined returns a function that gets the head of a long value and passes the whole on to fn.
 func (s *Snap) joined(key []byte, fn func(value []byte) error) func([]byte) error {
 	return func(head []byte) error {
-		whole, err := joinChunks(s.txn, key, head)
+		whole, err := s.joinChunks(key, head)
 		if err != nil {
 			return err
 		}
@@ -126,7 +153,7 @@ func (s *Snap) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
 // alone, with v nil: what can't be used is not put together.
 func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp, room int) (v []byte, n int, ok bool, err error) {
 	s.key = AppendKey(s.key[:0], mvcc.GroupData, c, start)
-	item, err := s.txn.Get(s.key)
+	item, err := s.get(s.key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return nil, 0, false, nil
 	}
@@ -143,7 +170,7 @@ func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp, room int) (v []byte
 		if n, _, err = cutHead(b); err != nil || n > room {
 			return err
 		}
-		if b, err = joinChunks(s.txn, s.key, b); err == nil {
+		if b, err = s.joinChunks(s.key, b); err == nil {
 			v, err = decodePlain(b)
 		}
 		return err
@@ -173,7 +200,7 @@ func (s *Snap) Locked(c mvcc.Cell) (bool, error) { return s.has(mvcc.GroupLock, 
 
 func (s *Snap) has(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (bool, error) {
 	s.key = AppendKey(s.key[:0], g, c, ts)
-	_, err := s.txn.Get(s.key)
+	_, err := s.get(s.key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return false, nil
 	}

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -322,4 +323,46 @@ func TestRowOfSomeCells(t *testing.T) {
 	if err != nil || len(row) != 1 || row[0].Cell.Column != "c" {
 		t.Errorf("%v, %v", row, err)
 	}
+}
+
+// Where Badger has no memtable, because it could not make one, every read is an error, and Snaps end.
+func TestReadWithoutMemtable(t *testing.T) {
+	s := open(t, "")
+	commit(t, s, round(1, 3))
+	mend := store.LoseMemtable(s)
+	defer mend()
+	c, span := cell("a", "c"), mvcc.Span{Table: 16}
+	failed := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, store.ErrFailed) {
+			t.Errorf("%s: %v, want ErrFailed", what, err)
+		}
+	}
+	snap := s.Snap()
+	_, _, err := snap.Newest(c)
+	failed("a record", err)
+	_, _, err = snap.Data(c, 1)
+	failed("a value", err)
+	_, err = snap.Locked(c)
+	failed("a lock", err)
+	_, _, err = snap.Applied(1)
+	failed("an applied index", err)
+	for _, err = range snap.Older(c, mvcc.MaxTimestamp) {
+		failed("older records", err)
+	}
+	for _, err = range snap.DiskLocks(span) {
+		failed("locks", err)
+	}
+	for _, err = range snap.AllIntents(span) {
+		failed("intents", err)
+	}
+	for _, err = range snap.HistoryOf([]mvcc.CellAt{{Cell: c}}, 1) {
+		failed("history", err)
+	}
+	_, err = snap.StagedTablets()
+	failed("staged tablets", err)
+	_, _, err = snap.Weigh(span, store.WeighPlace{}, 10, 1)
+	failed("sizes", err)
+	failed("staged entries", snap.Staged(1).Each(func(_, _ []byte) bool { return true }))
+	snap.Close()
 }

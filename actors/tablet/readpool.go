@@ -188,8 +188,22 @@ func (j *readJob) failed(req *pb.TabletRequest, err error) *pb.TabletResponse {
 	if r := invalid(err); r != nil {
 		return r
 	}
-	return failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", j.tablet.id, err)
+	return j.unread(err)
 }
+
+// unread is the answer to what the store could not read. If it can read nothing any more, the
+// replica stops: another one may serve.
+func (j *readJob) unread(err error) *pb.TabletResponse {
+	code := pb.Error_CODE_INTERNAL
+	if errors.Is(err, store.ErrFailed) {
+		code = pb.Error_CODE_UNAVAILABLE
+		j.tablet.root.Send(j.tablet.self, &storeFailed{err})
+	}
+	return failure(code, "tablet %d could not read its store: %v", j.tablet.id, err)
+}
+
+// storeFailed tells a tablet that its store can be read no more.
+type storeFailed struct{ err error }
 
 // beside is what an answer may take beside the values for which there was no room: there may be more of them. Each try has
 // at least twice the room of the one before, up to what one answer holds.
@@ -218,8 +232,10 @@ func (j *readJob) answer(v *readView, call *Call) (r *pb.TabletResponse, met obs
 func (j *readJob) check(snap *store.Snap) *pb.TabletResponse {
 	a, ok, err := snap.Applied(j.tablet.id)
 	switch {
-	case err != nil || !ok:
-		return failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its state: %v", j.tablet.id, err)
+	case err != nil:
+		return j.unread(err)
+	case !ok:
+		return failure(pb.Error_CODE_INTERNAL, "tablet %d has no state in its store", j.tablet.id)
 	case a.Epoch != j.epoch:
 		return failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split meanwhile; try again", j.tablet.id)
 	}

@@ -207,6 +207,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onGranted(m)
 	case *blockedReads:
 		t.onBlockedReads(m)
+	case *storeFailed:
+		t.fail(m.err)
 	case *readersFree:
 		t.submitReads()
 	case *counted:

@@ -84,6 +84,9 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.T
 	if s.DiskFree+s.DiskUsed > 0 {
 		g.add("disk", fmt.Sprintf("%s used, %s free", byteText(int64(s.DiskUsed)), byteText(int64(s.DiskFree))))
 	}
+	if s.Failed != "" {
+		g.add("failed", s.Failed)
+	}
 	if s.WriteBlocked != "" {
 		g.add("writes", "refused: "+s.WriteBlocked)
 	}

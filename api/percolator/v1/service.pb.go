@@ -1052,6 +1052,7 @@ type NodeStatusResponse struct {
 	Linked        []string               `protobuf:"bytes,21,rep,name=linked,proto3" json:"linked,omitempty"`                                    // observers that some node which is alive runs
 	UnixMs        int64                  `protobuf:"varint,22,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                     // the node's clock
 	PolicyDiffers []string               `protobuf:"bytes,28,rep,name=policy_differs,json=policyDiffers,proto3" json:"policy_differs,omitempty"` // settings that the node was given and that the cluster's policy overrules
+	Failed        string                 `protobuf:"bytes,30,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why replicas of this node do not serve; empty: they do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1245,6 +1246,13 @@ func (x *NodeStatusResponse) GetPolicyDiffers() []string {
 		return x.PolicyDiffers
 	}
 	return nil
+}
+
+func (x *NodeStatusResponse) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
 }
 
 type ObserversRequest struct {
@@ -3217,7 +3225,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x03row\x18\x02 \x01(\fR\x03row\"C\n" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
-	"\aleading\x18\x02 \x01(\bR\aleading\"\xce\x06\n" +
+	"\aleading\x18\x02 \x01(\bR\aleading\"\xe6\x06\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3245,7 +3253,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\tplacement\x18\x14 \x01(\v2\x1e.percolator.v1.PlacementStatusR\tplacement\x12\x16\n" +
 	"\x06linked\x18\x15 \x03(\tR\x06linked\x12\x17\n" +
 	"\aunix_ms\x18\x16 \x01(\x03R\x06unixMs\x12%\n" +
-	"\x0epolicy_differs\x18\x1c \x03(\tR\rpolicyDiffers\"\x12\n" +
+	"\x0epolicy_differs\x18\x1c \x03(\tR\rpolicyDiffers\x12\x16\n" +
+	"\x06failed\x18\x1e \x01(\tR\x06failed\"\x12\n" +
 	"\x10ObserversRequest\"O\n" +
 	"\x11ObserversResponse\x12:\n" +
 	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"\xb9\x02\n" +
