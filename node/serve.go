@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/version"
@@ -32,9 +33,14 @@ func (n *Node) openHTTP() (err error) {
 	if addr == "" {
 		return nil
 	}
+	if n.cfg.Pprof && !config.IsLoopback(addr) {
+		n.cfg.Logger.Warn("profiles are served to everybody who reaches the HTTP listener, which is "+
+			"not this machine's alone", "http", addr)
+	}
 	metrics := n.gatherer()
 	n.servers.http, err = httpd.Open(httpd.Options{
 		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Cluster: n.overview,
+		Hosts: n.httpHosts, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			if !n.serving.Load() {
 				return nil, nil
@@ -53,6 +59,15 @@ func (n *Node) openHTTP() (err error) {
 		return fmt.Errorf("node: listen for HTTP: %w", err)
 	}
 	return nil
+}
+
+// httpHosts are the names under which HTTP answers.
+func (n *Node) httpHosts() []string {
+	own := []string{n.cfg.Listen, n.cfg.Advertise, n.cfg.HTTPAddr()}
+	if n.files != nil {
+		own = append(own, n.files.Names()...)
+	}
+	return append(own, n.cfg.HTTPHosts...)
 }
 
 // serve begins to serve clients.

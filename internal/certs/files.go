@@ -107,6 +107,14 @@ func (f *Files) ownCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, e
 	return &tls.Certificate{}, nil
 }
 
+// Names are the hosts' names in the certificate; none if there is no certificate.
+func (f *Files) Names() []string {
+	if pair := f.now().pair; pair != nil && pair.Leaf != nil {
+		return pair.Leaf.DNSNames
+	}
+	return nil
+}
+
 // base has no session tickets: a session that is resumed would outlive the certificate that began it.
 func (f *Files) base() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}

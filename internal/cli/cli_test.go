@@ -106,6 +106,10 @@ func TestSettingsPrecedence(t *testing.T) {
 			}},
 		{"flag over environment", []string{"PERCOLATOR_SCANNERS=6"}, []string{"--config", file, "--scanners", "7"},
 			func(c config.Config) error { return want(c.Scanners, 7) }},
+		{"HTTP's names and profiles", []string{"PERCOLATOR_PPROF=true"}, []string{"--http-host", "a,b", "--http-host", "c"},
+			func(c config.Config) error {
+				return errors.Join(want(strings.Join(c.HTTPHosts, " "), "a b c"), want(c.Pprof, true))
+			}},
 		{"another command's setting", []string{"PERCOLATOR_ADDR=127.0.0.1:1"}, nil, func(config.Config) error { return nil }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

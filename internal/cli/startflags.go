@@ -33,6 +33,9 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&c.Listen, "listen", c.Listen, "host:port for clients; port 0 picks free ports for all listeners")
 	flags.StringVar(&c.Advertise, "advertise", c.Advertise, "host:port that others are told; its host goes for the other listeners too (default: what was bound)")
 	flags.StringVar(&c.HTTP, "http", c.HTTP, "host:port for HTTP; auto: --listen's third next port; empty: none")
+	flags.StringSliceVar(&c.HTTPHosts, "http-host", nil,
+		"name under which HTTP answers, besides addresses and the node's own names; may be repeated")
+	flags.BoolVar(&c.Pprof, "pprof", false, "serve profiles of the process under /debug/pprof/ of HTTP")
 	flags.StringToStringVar(&n.labels, labelsFlag, nil, "labels of the node, such as zone=a")
 	flags.DurationVar(&c.History, "history", c.History, "how long old versions stay readable"+founds)
 	n.registerUpkeep(flags)
@@ -113,6 +116,8 @@ var flagNames = map[string]string{
 	"Store.MemTableSize":      "memtable-size",
 	"Labels (count)":          labelsFlag,
 	"Join (count)":            "join",
+	"HTTPHosts":               "http-host",
+	"HTTPHosts (count)":       "http-host",
 	"Splits.MaxBytes":         "split-size",
 	"Splits.MaxLoad":          "split-load",
 	"Splits.MaxTablets":       "split-max-tablets",

@@ -36,6 +36,13 @@ type Config struct {
 	Replicas int
 	// HTTP is the host:port of the HTTP listener, AutoHTTP for the third port after Listen, or empty for none.
 	HTTP string
+	// HTTPHosts are names under which HTTP answers, besides localhost, addresses, the
+	// hosts of Listen, Advertise and HTTP, and those in the node's certificate. Others
+	// are refused: a site that a browser visits could read the node by a name of its own
+	// (DNS rebinding).
+	HTTPHosts []string
+	// Pprof also serves profiles of the process over HTTP, under /debug/pprof/.
+	Pprof bool
 	// Labels describe the node, such as zone=a. Keys and values are at most 64 bytes, 8 of them at most.
 	Labels map[string]string
 	// Certs is the folder of the node's certificates and gossip keys, as `percolator cert` makes it.

@@ -91,11 +91,26 @@ func (c *Config) checkPlace(k *checker) {
 		}
 	}
 	c.checkListeners(k)
+	c.checkHTTP(k)
 	k.within("Labels (count)", len(c.Labels), 0, 8)
 	for key, value := range c.Labels {
 		if key == "" || len(key) > 64 || len(value) > 64 {
 			k.add("Labels", fmt.Sprintf("%q=%q: keys hold 1 to 64 bytes, values at most 64", key, value), "")
 		}
+	}
+}
+
+// checkHTTP looks at what HTTP is told besides its address.
+func (c *Config) checkHTTP(k *checker) {
+	k.within("HTTPHosts (count)", len(c.HTTPHosts), 0, 64)
+	for _, host := range c.HTTPHosts {
+		if host == "" || len(host) > 253 || strings.ContainsAny(host, ":/*@ ") {
+			k.add("HTTPHosts", fmt.Sprintf("%q is no name of a host", host),
+				"give names as they are in URLs, without a port")
+		}
+	}
+	if c.Pprof && c.HTTPAddr() == "" {
+		k.add("Pprof", "set without an HTTP listener", "give HTTP an address, or leave it out")
 	}
 }
 

@@ -1,9 +1,13 @@
-// Package httpd is a node's HTTP listener: /livez, /readyz, /metrics, /api/v1/status and a plain page at /.
+// Package httpd is a node's HTTP listener: /livez, /readyz, /metrics, /api/v1/status, a
+// plain page at /, and, where the operator has asked for them, profiles under
+// /debug/pprof/.
 //
 // Invariants:
 //  1. It only looks: no request changes anything, and methods other than GET and HEAD are refused.
 //  2. A slow or hostile client holds no more than one connection: headers, reading and writing are bounded in time.
 //  3. /livez says that the process answers; /readyz that the node serves, and if not, why.
+//  4. It answers requests for the node's own names and addresses only, so that no site that a browser visits can read it
+//     by a name of its own (DNS rebinding).
 //
 // Package node owns a Server and closes it. Nothing of it outlives the process.
 package httpd

@@ -153,7 +153,7 @@ func TestPageShowsTheCluster(t *testing.T) {
 		Metrics: prometheus.NewRegistry(),
 	})
 	w := httptest.NewRecorder()
-	handler.ServeHTTP(w, httptest.NewRequest("GET", "/?refresh=2", nil))
+	handler.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/?refresh=2", nil))
 	body := w.Body.String()
 	for _, want := range []string{
 		"<td>paused<", "<td>unlinked<", "<td>running<", "<td>retiring<", "1\u202f500", "docs&lt;x&gt;\n", "docs&lt;x&gt;/", "1\u202f234\u202f567", "3.0 GiB free", "takes no writes", "77 rows", `content="2"`,

@@ -17,10 +17,15 @@ import (
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
-// Options is what a Server shows. Status and Ready are called on any goroutine, once a request.
+// Options is what a Server shows. Its functions are called on any goroutine, once a request.
 type Options struct {
 	// Addr is the host:port to bind; port 0 picks a free one.
 	Addr string
+	// Hosts are the names, with or without ports, under which requests may ask for the node
+	// besides localhost and addresses; others are refused. nil: none.
+	Hosts func() []string
+	// Profiles also serves /debug/pprof/.
+	Profiles bool
 	// Status describes the node.
 	Status func(ctx context.Context) *pb.NodeStatusResponse
 	// Cluster lists the cluster's observers and tables, for the page; nil, or nil lists: not known.
@@ -111,7 +116,10 @@ func Handler(o Options) http.Handler {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, req *http.Request) {
 		page(w, req, o)
 	})
-	return guard(mux)
+	if o.Profiles {
+		profiles(mux)
+	}
+	return guard(onlyOwnHost(o.Hosts, mux))
 }
 
 // guard sets what every answer carries.

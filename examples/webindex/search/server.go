@@ -76,7 +76,7 @@ func Open(cfg Config) (*Server, error) {
 	mux.HandleFunc("GET /{$}", s.search)
 	mux.HandleFunc("GET /style.css", s.style)
 	s.http = &http.Server{
-		Handler: secured(mux), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
+		Handler: secured(onlyOwnHost(cfg.Addr, mux)), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
 		WriteTimeout: requestTimeout + headerTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -239,5 +240,41 @@ func TestOrder(t *testing.T) {
 	a, b, c := strings.Index(body, "http://a.example/"), strings.Index(body, "http://b.example/"), strings.Index(body, "http://c.example/")
 	if a < 0 || b < 0 || c < 0 || b > a || a > c {
 		t.Errorf("order: a at %d, b at %d, c at %d", a, b, c)
+	}
+}
+
+// TestForeignHost: a site that has its own name resolve to the server (DNS rebinding)
+// reads nothing there; addresses, localhost and the name that is served do.
+func TestForeignHost(t *testing.T) {
+	h := onlyOwnHost("Search.internal:7804", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for host, want := range map[string]int{
+		"127.0.0.1:7804": 200, "[::1]:7804": 200, "[::1]": 200, "localhost:1": 200, "search.internal": 200, "SEARCH.internal.:7804": 200,
+		"evil.example": 421, "evil.example:7804": 421, "127.0.0.1.evil.example": 421, "search.internal.evil.example": 421,
+	} {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		req.Host = host
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, req); w.Code != want {
+			t.Errorf("%s: %d, want %d", host, w.Code, want)
+		}
+	}
+}
+
+// TestServesOwnHostOnly: the check is in the server's way.
+func TestServesOwnHostOnly(t *testing.T) {
+	s := newSite(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "evil.example"
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("status %d", resp.StatusCode)
 	}
 }

@@ -1,0 +1,35 @@
+package search
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// onlyOwnHost refuses requests for hosts other than localhost, addresses and the name
+// that is served. A page of any site could have a name of its own resolve to this
+// machine, and read what is served here in the browser of whoever visits it (DNS
+// rebinding).
+func onlyOwnHost(served string, next http.Handler) http.Handler {
+	served = hostOf(served)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := hostOf(r.Host)
+		_, err := netip.ParseAddr(host)
+		if err == nil || host == "" || host == "localhost" || host == served {
+			next.ServeHTTP(w, r)
+			return
+		}
+		const refusal = "not a name of this server: ask by its address, or give --search the name"
+		http.Error(w, refusal, http.StatusMisdirectedRequest)
+	})
+}
+
+// hostOf is the host of host[:port], in lower case and without the dot of a full name.
+func hostOf(hostport string) string {
+	host := strings.Trim(hostport, "[]")
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	return strings.TrimSuffix(strings.ToLower(host), ".")
+}
