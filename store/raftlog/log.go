@@ -1,0 +1,305 @@
+package raftlog
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/broken"
+)
+
+// Defaults of Options, and what is not one.
+const (
+	// DefaultSegmentBytes is large enough that what a new segment costs, three syncs, is
+	// nothing beside what is written to it, and small enough to be let go of soon.
+	DefaultSegmentBytes = 16 << 20
+	// DefaultCacheBytes is what leaders' followers and their own applies need to be
+	// served from memory.
+	DefaultCacheBytes = 32 << 20
+	// DefaultSpares is what two checkpoints need in between at 50 MB a second.
+	DefaultSpares = 4
+
+	// reserveBytes is the end of a segment that only batches without entries use, when
+	// there is no room for another: truncations and checkpoints, which give room.
+	reserveBytes = 64 << 10
+	// smallBytes is what a segment has at least when the log is opened on a full disk:
+	// for the same.
+	smallBytes = 16 << 10
+	// minSegmentBytes leaves room for something beside that.
+	minSegmentBytes = 4 * reserveBytes
+	// keptBuffer bounds the memory that is kept from one Append to the next.
+	keptBuffer = 1 << 20
+	dirMode    = 0o700
+)
+
+// Options configure a Log. The zero value of every field is a sensible default.
+type Options struct {
+	Create       bool  // begin a log where there is none; otherwise that is ErrNoLog
+	SegmentBytes int64 // of a segment's file; a batch that is larger gets a larger one
+	CacheBytes   int64 // of the newest entries that are held in memory, of all replicas together
+	Spares       int   // files that are kept for new segments; < 0: none
+
+	NoSync    bool          // never sync. Loses acknowledged writes; for the tests of the tests.
+	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
+
+	fs fileSystem // of tests
+}
+
+func (o Options) withDefaults() Options {
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = DefaultSegmentBytes
+	}
+	o.SegmentBytes = align(max(o.SegmentBytes, minSegmentBytes))
+	if o.CacheBytes == 0 {
+		o.CacheBytes = DefaultCacheBytes
+	}
+	if o.Spares == 0 {
+		o.Spares = DefaultSpares
+	}
+	return o
+}
+
+// Log is the write-ahead log of all replicas of a node. Append, Rewrite and Close are
+// called by one goroutine at a time; everything else may be called by any, also
+// meanwhile.
+type Log struct {
+	opts Options
+	dir  string
+	fs   fileSystem
+	id   logID
+
+	mu       sync.RWMutex // state, segments and counts; never held during I/O
+	state    *state
+	segments []*segment // oldest first; the last is written to
+	counts   counts
+
+	spareCount atomic.Int64 // of spares, for Stats
+
+	// reading is held by readers of segments, and taken before a file is closed or used
+	// again. It is acquired while mu is held, never the other way round.
+	reading sync.RWMutex
+
+	// The rest is Append's.
+	next   uint64 // sequence number of the next segment
+	spares []string
+	failed error
+	buffer []byte
+}
+
+type counts struct{ batches, bytes, syncs uint64 }
+
+// Open opens the log in a directory, reads all of it and begins a new segment. It returns
+// a *DamageError where a frame is not what was written and was surely synced. What the
+// last process was writing when it ended is there as a whole or not at all.
+func Open(dir string, o Options) (*Log, error) {
+	o = o.withDefaults()
+	l := &Log{opts: o, dir: dir, fs: o.fs, state: newState(o.CacheBytes), next: 1}
+	if l.fs == nil {
+		if err := os.MkdirAll(dir, dirMode); err != nil {
+			return nil, fmt.Errorf("raftlog: make directory: %w", err)
+		}
+		l.fs = osDir(dir)
+	}
+	if err := l.open(); err != nil {
+		for _, s := range l.segments {
+			err = errors.Join(err, s.file.close())
+		}
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Log) open() error {
+	// What a killed process has renamed must not come back under its old name once it is
+	// written over.
+	err := l.fs.sync()
+	if err != nil {
+		return fmt.Errorf("raftlog: sync directory: %w", err)
+	}
+	names, err := l.fs.list()
+	if err != nil {
+		return fmt.Errorf("raftlog: read directory: %w", err)
+	}
+	if err := l.find(names); err != nil {
+		return err
+	}
+	if len(l.segments) == 0 {
+		if !l.opts.Create {
+			return fmt.Errorf("%w: %s", ErrNoLog, l.dir)
+		}
+		if _, err := rand.Read(l.id[:]); err != nil {
+			return fmt.Errorf("raftlog: %w", err)
+		}
+	} else if err := l.replay(); err != nil {
+		return err
+	}
+	if err := l.begin(0, true); err != nil {
+		return fmt.Errorf("raftlog: %w", err)
+	}
+	if err := l.free(); err != nil {
+		return fmt.Errorf("raftlog: %w", err)
+	}
+	return nil
+}
+
+// Append makes the batch durable and then visible, by one write and one sync. ErrInvalid,
+// ErrBatchTooLarge and ErrDiskFull mean that nothing was written and nothing has changed.
+// After any other error the log fails for good with ErrFailed: what is on disk of the
+// batch is known when it is opened again.
+//
+// Batches that need no sync of their own, such as a HardState in which only the commit
+// index has moved, are added to a later one by the caller: nothing is ever written behind
+// what is not synced.
+func (l *Log) Append(b *Batch) error {
+	if l.failed != nil {
+		return l.failed
+	}
+	if len(b.items) == 0 {
+		return nil
+	}
+	if err := l.state.check(b.items); err != nil { // nobody else changes the state
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if b.size > MaxBatchBytes {
+		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrBatchTooLarge, b.size, MaxBatchBytes)
+	}
+	err := l.append(b)
+	if err == nil || errors.Is(err, ErrDiskFull) {
+		return err
+	}
+	l.failed = fmt.Errorf("%w: %w", ErrFailed, err)
+	return l.failed
+}
+
+func (l *Log) append(b *Batch) error {
+	var head [frameHead]byte // sealFrame fills it in
+	l.buffer = append(l.buffer[:0], head[:]...)
+	buf := l.buffer
+	for i := range b.items {
+		buf = b.items[i].append(buf)
+	}
+	if l.buffer = buf; cap(buf) > keptBuffer {
+		l.buffer = nil
+	}
+	s, err := l.room(align(int64(len(buf))), b.housekeeping())
+	if err != nil {
+		return err
+	}
+	at := s.end
+	buf = sealFrame(buf, s.seed(), s.frames, at)
+	if err := s.write(buf, at); err != nil {
+		return fmt.Errorf("write segment %s: %w", s.name, err)
+	}
+	if err := l.sync(s); err != nil {
+		return fmt.Errorf("sync segment %s: %w", s.name, err)
+	}
+	s.end += int64(len(buf))
+	s.frames++
+	l.mu.Lock()
+	for i := range b.items {
+		if err = l.state.apply(&b.items[i], s, at+frameHead, b.items[i].entry); err != nil {
+			break // check has allowed what apply refuses
+		}
+	}
+	l.counts.batches++
+	l.counts.bytes += uint64(len(buf))
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return l.free()
+}
+
+// room returns the segment that a frame of so many bytes goes to: the last, or a new one.
+func (l *Log) room(bytes int64, housekeeping bool) (*segment, error) {
+	s := l.segments[len(l.segments)-1]
+	if s.end+bytes <= s.bytes-reserveBytes {
+		return s, nil
+	}
+	err := l.begin(bytes, false)
+	if errors.Is(err, ErrDiskFull) && housekeeping && s.end+bytes <= s.bytes {
+		return s, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l.segments[len(l.segments)-1], nil
+}
+
+func (l *Log) sync(s *segment) error {
+	l.mu.Lock()
+	l.counts.syncs++
+	l.mu.Unlock()
+	if l.opts.NoSync || broken.LogNoSync {
+		return nil
+	}
+	err := s.file.sync()
+	if err == nil && l.opts.SyncDelay > 0 {
+		time.Sleep(l.opts.SyncDelay)
+	}
+	return err
+}
+
+// Close writes a last, empty frame, so that damage to any other is told from an end that
+// was cut short, and closes the files. No reader may be under way.
+func (l *Log) Close() error {
+	if errors.Is(l.failed, ErrClosed) {
+		return ErrClosed
+	}
+	var errs []error
+	if s := l.segments[len(l.segments)-1]; l.failed == nil && s.end+frameHead <= s.bytes {
+		errs = append(errs, s.write(sealFrame(make([]byte, frameHead), s.seed(), s.frames, s.end), s.end))
+		errs = append(errs, l.sync(s))
+	}
+	l.failed = ErrClosed
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	for _, s := range l.segments {
+		errs = append(errs, s.file.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("raftlog: close: %w", err)
+	}
+	return nil
+}
+
+// Notes returns all notes by id.
+func (l *Log) Notes() map[uint64][]byte {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return maps.Clone(l.state.notes)
+}
+
+// State is what the log knows of a replica beside its entries.
+type State struct {
+	Replica    uint64
+	Term, Vote uint64
+	Commit     uint64
+	Truncated  Position // the entry before the first that raft sees
+	Checkpoint uint64   // the state is durable up to here: it is replayed from the next entry on
+	Figures    string   // of the last Checkpoint or Begin
+	Last       uint64   // index of the last entry
+	Kept       uint64   // the entries behind this one are on disk
+}
+
+// Replicas returns what there is of all replicas, by id.
+func (l *Log) Replicas() []State {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	states := make([]State, 0, len(l.state.replicas))
+	for _, id := range slices.Sorted(maps.Keys(l.state.replicas)) {
+		h := &l.state.replicas[id].head
+		states = append(states, State{
+			Replica: id, Term: h.hard.term, Vote: h.hard.vote, Commit: h.hard.commit,
+			Truncated: h.truncated, Checkpoint: h.checkpoint, Figures: h.figures,
+			Last: h.last, Kept: h.kept(),
+		})
+	}
+	return states
+}

@@ -1,0 +1,290 @@
+package raftlog
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/percolator-go/percolator/internal/broken"
+)
+
+// maxMissing bounds how many entries of one replica may have been let go of before a
+// segment begins.
+const maxMissing = 1 << 26
+
+// find sorts out what is in the directory: segments, spares, and what a process left
+// unfinished.
+func (l *Log) find(names []string) error {
+	var segments []*segment
+	var spares []string
+	for _, name := range names {
+		switch sequence, ok := parseSegmentName(name); {
+		case ok:
+			segments = append(segments, &segment{header: header{sequence: sequence}, name: name})
+		case strings.HasSuffix(name, spareExt):
+			spares = append(spares, name)
+		case name == newName:
+			if err := l.fs.remove(name); err != nil {
+				return fmt.Errorf("raftlog: remove an unfinished segment: %w", err)
+			}
+		}
+	}
+	slices.SortFunc(segments, func(a, b *segment) int { return cmp.Compare(a.sequence, b.sequence) })
+	if err := l.openFiles(segments); err != nil {
+		return err
+	}
+	return l.checkSpares(spares)
+}
+
+func (l *Log) openFiles(segments []*segment) error {
+	for _, s := range segments {
+		var err error
+		if s.file, err = l.fs.open(s.name); err != nil {
+			return fmt.Errorf("raftlog: open segment: %w", err)
+		}
+		l.segments = append(l.segments, s)
+		if s.bytes, err = s.file.size(); err != nil {
+			return fmt.Errorf("raftlog: open segment: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkSpares removes spares of another size, and those that are too many.
+func (l *Log) checkSpares(found []string) error {
+	for _, name := range found {
+		f, err := l.fs.open(name)
+		if err != nil {
+			return fmt.Errorf("raftlog: open spare: %w", err)
+		}
+		size, err := f.size()
+		if err := errors.Join(err, f.close()); err != nil {
+			return fmt.Errorf("raftlog: open spare: %w", err)
+		}
+		if size == l.opts.SegmentBytes && len(l.spares) < l.opts.Spares {
+			l.setSpares(append(l.spares, name))
+		} else if err := l.fs.remove(name); err != nil {
+			return fmt.Errorf("raftlog: remove spare: %w", err)
+		}
+	}
+	return nil
+}
+
+// damage is an error about a place in a segment.
+func (l *Log) damage(s *segment, offset int64, format string, args ...any) error {
+	return &DamageError{
+		Segment: filepath.Join(l.dir, s.name), Offset: offset, What: fmt.Sprintf(format, args...),
+	}
+}
+
+// replay reads all segments, one after the other.
+func (l *Log) replay() error {
+	for i := range l.segments {
+		if err := l.readHeader(i); err != nil {
+			return err
+		}
+	}
+	contents := make([]byte, 0, l.opts.SegmentBytes)
+	for i, s := range l.segments {
+		contents = slices.Grow(contents[:0], int(s.bytes))[:s.bytes]
+		if _, err := s.file.ReadAt(contents, 0); err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("raftlog: read segment %s: %w", s.name, err)
+		}
+		var next *segment
+		if i+1 < len(l.segments) {
+			next = l.segments[i+1]
+		}
+		if err := l.readFrames(s, next, contents); err != nil {
+			return err
+		}
+	}
+	last := l.segments[len(l.segments)-1]
+	l.next = last.sequence + 1
+	if err := l.checkWhole(); err != nil {
+		return err
+	}
+	if err := l.seal(last); err != nil {
+		return fmt.Errorf("raftlog: seal segment %s: %w", last.name, err)
+	}
+	for _, s := range l.segments {
+		s.placed = s.bytes
+	}
+	return nil
+}
+
+// seal ends the segment that the last process wrote to. What was read from it is made
+// durable before the next segment says that it ends there: a killed process may have left
+// it in the page cache alone. What is behind was never acknowledged, and its place on the
+// disk is of no use any more.
+func (l *Log) seal(s *segment) error {
+	if s.end < s.bytes {
+		if err := s.file.truncate(s.end); err != nil {
+			return err
+		}
+		s.bytes = s.end
+	}
+	return l.sync(s)
+}
+
+// readHeader checks that the segment is the one that its name says and follows the one
+// before.
+func (l *Log) readHeader(i int) error {
+	s, b := l.segments[i], make([]byte, headerBytes)
+	if _, err := s.file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("raftlog: read segment %s: %w", s.name, err)
+	}
+	h, err := decodeHeader(b)
+	switch {
+	case errors.Is(err, ErrForeign):
+		return fmt.Errorf("%w: %s", err, filepath.Join(l.dir, s.name))
+	case err != nil:
+		return l.damage(s, 0, "%v", err)
+	case h.sequence != s.sequence:
+		return l.damage(s, 0, "it is segment %016x by its header", h.sequence)
+	case i > 0 && h.id != l.id:
+		return fmt.Errorf("%w: %s", ErrForeign, filepath.Join(l.dir, s.name))
+	case i > 0 && l.segments[i-1].sequence+1 != h.sequence:
+		return l.damage(s, 0, "the segment before, %s, is missing", segmentName(h.sequence-1))
+	}
+	l.id, s.header = h.id, h
+	return nil
+}
+
+// readFrames applies the segment's frames. Where the next one begins, it says where this
+// one ends: all up to there was synced. In the last segment every frame that another one
+// follows was synced, and only the last one may have been cut short.
+func (l *Log) readFrames(s, next *segment, b []byte) error {
+	seed, at, end := s.seed(), headerBytes, int64(len(b))
+	if next != nil {
+		end = next.before
+	}
+	for at < end {
+		f, ok := readable(b, seed, at)
+		ok = ok && f.number == s.frames
+		if !ok && (next != nil || s.frames == 0) {
+			return l.damage(s, at, "frame %d is not what was written", s.frames)
+		}
+		if !ok {
+			if behind, found := findFrame(b, seed, s.frames, at); found {
+				return l.damage(s, at, "frame %d is not what was written, and there is one behind it, at %d",
+					s.frames, behind)
+			}
+			break
+		}
+		if err := l.readFrame(s, b[at+frameHead:][:f.length], at+frameHead); err != nil {
+			return err
+		}
+		at += f.span()
+		s.frames++
+	}
+	if s.end = at; s.frames == 0 || next != nil && at != end {
+		return l.damage(s, at, "it should end at %d, after %d frames", end, s.frames)
+	}
+	return nil
+}
+
+// readable returns the frame at an offset, if it is whole.
+func readable(b []byte, seed uint32, at int64) (f frame, ok bool) {
+	if at > int64(len(b)) {
+		return f, false
+	}
+	if f, ok = decodeFrame(b[at:], seed, at); !ok || f.span() > int64(len(b))-at {
+		return f, false
+	}
+	return f, f.whole(b[at+frameHead:][:f.length], seed)
+}
+
+// findFrame looks for a frame behind a place where there is none: then that place was
+// synced.
+func findFrame(b []byte, seed, number uint32, at int64) (offset int64, found bool) {
+	for o := at + alignment; o+frameHead <= int64(len(b)); o += alignment {
+		length, n := binary.LittleEndian.Uint32(b[o:]), binary.LittleEndian.Uint32(b[o+4:])
+		if n < number || int64(n-number) > (o-at)/frameHead || int64(length) > int64(len(b))-o-frameHead {
+			continue
+		}
+		if _, ok := decodeFrame(b[o:], seed, o); ok {
+			return o, true
+		}
+	}
+	return 0, false
+}
+
+// readFrame applies one payload, which is at an offset of the segment.
+func (l *Log) readFrame(s *segment, b []byte, offset int64) error {
+	for at := 0; at < len(b); {
+		it, n, err := decodeItem(b[at:])
+		if err != nil {
+			return l.damage(s, offset+int64(at), "%v", err)
+		}
+		it.offset = uint32(at)
+		at += n
+		switch {
+		case s.frames == 0:
+			err = l.readState(&it, s)
+		case it.entry != nil:
+			err = l.state.apply(&it, s, offset, it.cloneEntry())
+		default:
+			err = l.state.apply(&it, s, offset, nil)
+		}
+		if err != nil {
+			return l.damage(s, offset+int64(it.offset), "%v", err)
+		}
+	}
+	return nil
+}
+
+var (
+	errState = errors.New("the state of a replica is not what the segments before say")
+	errKind  = errors.New("an item that does not belong in a segment's first frame")
+)
+
+// readState takes the state of a replica, or a note, from the first segment there is, and
+// compares it with what was read so far in every other.
+func (l *Log) readState(it *item, s *segment) error {
+	first := s == l.segments[0]
+	switch {
+	case it.kind == itemNote:
+		if !first && string(l.state.notes[it.replica]) != string(it.note) {
+			return fmt.Errorf("note %d: %w", it.replica, errState)
+		}
+		return l.state.apply(it, s, 0, nil)
+	case it.kind != itemState:
+		return errKind
+	}
+	r := l.state.replicas[it.replica]
+	if !first {
+		if r == nil || r.head != it.head && !broken.LogForgetHardState {
+			return fmt.Errorf("replica %d: %w", it.replica, errState)
+		}
+		return nil
+	}
+	r = &replica{head: it.head}
+	r.base = r.kept()
+	missing := r.last - r.base
+	if r.last < r.base || missing > maxMissing || r.truncated.Index > r.last {
+		return fmt.Errorf("replica %d: a log of (%d, %d]", it.replica, r.base, r.last)
+	}
+	r.slots = make([]slot, r.last-r.base)
+	l.state.replicas[it.replica] = r
+	return nil
+}
+
+// checkWhole makes sure that all entries are there which replicas keep: none was in a
+// segment that is missing.
+func (l *Log) checkWhole() error {
+	for id, r := range l.state.replicas {
+		for i := range r.slots {
+			if r.slots[i].segment == nil {
+				return l.damage(l.segments[0], 0,
+					"entry %d of replica %d is in no segment: one before is missing",
+					r.base+1+uint64(i), id)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// Replica reads one replica's log. It implements raft.Storage and belongs to the
+// replica's goroutine; what Log.Append has made durable meanwhile is there at the next
+// call.
+type Replica struct {
+	log      *Log
+	id       uint64
+	conf     *raftpb.ConfState
+	snapshot func() (*raftpb.Snapshot, error) // nil: there are none
+}
+
+var _ raft.Storage = (*Replica)(nil)
+
+// Replica returns the log of the replica, which Begin has begun. Without one, or when it
+// is destroyed later, calls return ErrNoReplica.
+func (l *Log) Replica(id uint64) *Replica {
+	return &Replica{log: l, id: id, conf: new(raftpb.ConfState)}
+}
+
+// SetConfState sets what InitialState returns beside the HardState: it is kept with the
+// state.
+func (r *Replica) SetConfState(cs *raftpb.ConfState) { r.conf = cs }
+
+// SetSnapshot sets what Snapshot returns.
+func (r *Replica) SetSnapshot(snapshot func() (*raftpb.Snapshot, error)) { r.snapshot = snapshot }
+
+// view runs f on the replica's state.
+func (r *Replica) view(f func(*replica) error) error {
+	r.log.mu.RLock()
+	defer r.log.mu.RUnlock()
+	s := r.log.state.replicas[r.id]
+	if s == nil {
+		return fmt.Errorf("%w: %d", ErrNoReplica, r.id)
+	}
+	return f(s)
+}
+
+// InitialState implements raft.Storage.
+func (r *Replica) InitialState() (hs *raftpb.HardState, cs *raftpb.ConfState, err error) {
+	err = r.view(func(s *replica) error {
+		h := s.hard
+		hs = &raftpb.HardState{Term: &h.term, Vote: &h.vote, Commit: &h.commit}
+		return nil
+	})
+	return hs, r.conf, err
+}
+
+// FirstIndex implements raft.Storage.
+func (r *Replica) FirstIndex() (index uint64, err error) {
+	err = r.view(func(s *replica) error { index = s.truncated.Index + 1; return nil })
+	return index, err
+}
+
+// LastIndex implements raft.Storage.
+func (r *Replica) LastIndex() (index uint64, err error) {
+	err = r.view(func(s *replica) error { index = s.last; return nil })
+	return index, err
+}
+
+// Snapshot implements raft.Storage with what SetSnapshot has set. If that is nothing,
+// raft asks again later.
+func (r *Replica) Snapshot() (*raftpb.Snapshot, error) {
+	if r.snapshot == nil {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	return r.snapshot()
+}
+
+// Term implements raft.Storage, from memory.
+func (r *Replica) Term(i uint64) (term uint64, err error) {
+	err = r.view(func(s *replica) error {
+		switch {
+		case i == s.truncated.Index:
+			term = s.truncated.Term
+		case i < s.truncated.Index:
+			return raft.ErrCompacted
+		case i > s.last:
+			return raft.ErrUnavailable
+		default:
+			term = s.slot(i).term
+		}
+		return nil
+	})
+	return term, err
+}
+
+// Entries implements raft.Storage.
+func (r *Replica) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
+	return r.read(lo, hi, maxBytes, func(s *replica) uint64 { return s.truncated.Index })
+}
+
+// Range is like Entries and reaches further back: to all entries that are kept on disk.
+// From State.Kept on they are what a replay of the state needs.
+func (r *Replica) Range(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
+	return r.read(lo, hi, maxBytes, func(s *replica) uint64 { return s.base })
+}
+
+// entryOverhead bounds what protobuf adds to an entry's data, for the sizes that raft
+// asks for.
+const entryOverhead = 32
+
+// read returns entries of [lo, hi) that are behind what before says, one at least.
+func (r *Replica) read(
+	lo, hi, maxBytes uint64, before func(*replica) uint64,
+) ([]*raftpb.Entry, error) {
+	var slots []slot
+	err := r.view(func(s *replica) error {
+		switch {
+		case lo <= before(s):
+			return raft.ErrCompacted
+		case hi > s.last+1 || lo > hi:
+			return raft.ErrUnavailable
+		}
+		size := uint64(0)
+		for i := lo; i < hi; i++ {
+			sl := s.slot(i)
+			if size += uint64(sl.length) + entryOverhead; len(slots) > 0 && size > maxBytes {
+				break
+			}
+			slots = append(slots, *sl)
+		}
+		r.log.reading.RLock() // before a segment can be let go of
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer r.log.reading.RUnlock()
+	entries := make([]*raftpb.Entry, len(slots))
+	for i := range slots {
+		if entries[i] = slots[i].entry; entries[i] == nil {
+			if entries[i], err = r.log.readEntry(r.id, lo+uint64(i), &slots[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return entries, nil
+}
+
+// readEntry reads an entry from its segment, which is held by the caller.
+func (l *Log) readEntry(replica, index uint64, sl *slot) (*raftpb.Entry, error) {
+	b := make([]byte, sl.length)
+	if _, err := sl.segment.file.ReadAt(b, int64(sl.offset)); err != nil {
+		return nil, fmt.Errorf("raftlog: read segment %s: %w", sl.segment.name, err)
+	}
+	it, n, err := decodeItem(b)
+	at := Position{Index: index, Term: sl.term}
+	if err == nil && (n != len(b) || it.entry == nil || it.replica != replica || it.at != at) {
+		err = errors.New("another entry than was written")
+	}
+	if err != nil {
+		return nil, &DamageError{
+			Segment: filepath.Join(l.dir, sl.segment.name), Offset: int64(sl.offset),
+			What: fmt.Sprintf("entry %d of replica %d: %v", index, replica, err),
+		}
+	}
+	return it.cloneEntry(), nil
+}

@@ -1,0 +1,117 @@
+package raftlog
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+)
+
+// Stats are a log's figures.
+type Stats struct {
+	Segments  int    // files with entries or state
+	Bytes     int64  // of these files
+	LiveBytes int64  // of them, of entries that are kept
+	Spares    int    // files that are kept to be used again
+	Batches   uint64 // appended since Open
+	Written   uint64 // bytes of them
+	Syncs     uint64
+}
+
+// Stats returns the log's figures.
+func (l *Log) Stats() Stats {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	st := Stats{
+		Segments: len(l.segments), Spares: int(l.spareCount.Load()),
+		Batches: l.counts.batches, Written: l.counts.bytes, Syncs: l.counts.syncs,
+	}
+	for _, s := range l.segments {
+		st.Bytes += s.bytes
+		st.LiveBytes += s.liveBytes
+	}
+	return st
+}
+
+// Holding is what a replica keeps in the log.
+type Holding struct {
+	Replica uint64
+	Entries int
+	Bytes   int64
+}
+
+// Holdings returns what the replicas keep, the most bytes first: from the first ones on,
+// truncation makes the log smaller where Rewrite cannot, and what a follower then lacks
+// it gets by a snapshot.
+func (l *Log) Holdings() []Holding {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var holdings []Holding
+	for id, r := range l.state.replicas {
+		h := Holding{Replica: id, Entries: len(r.slots)}
+		for i := range r.slots {
+			h.Bytes += int64(r.slots[i].length)
+		}
+		if h.Entries > 0 {
+			holdings = append(holdings, h)
+		}
+	}
+	slices.SortFunc(holdings, func(a, b Holding) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Replica, b.Replica))
+	})
+	return holdings
+}
+
+// rewriteBytes bounds a batch of Rewrite's.
+const rewriteBytes = 1 << 20
+
+// Rewrite lets go of the oldest segment: it writes the entries in it that are kept once
+// more, at the end of the log, and returns how many bytes that were. Nothing is done if
+// there is only one segment. A few entries of a replica that lags or rests thus cost
+// their own bytes, not all that was written since. The caller does it while Stats.Bytes
+// is above what it allows, and Stats.LiveBytes well below.
+func (l *Log) Rewrite() (moved int64, err error) {
+	if l.failed != nil {
+		return 0, l.failed
+	}
+	if len(l.segments) < 2 {
+		return 0, nil
+	}
+	oldest := l.segments[0]
+	for oldest.live > 0 {
+		b, err := l.collect(oldest)
+		if err != nil {
+			return moved, err
+		}
+		if err := l.Append(b); err != nil {
+			return moved, err
+		}
+		moved += b.Size()
+	}
+	return moved, nil
+}
+
+// collect makes a batch of entries that are kept in the segment.
+func (l *Log) collect(s *segment) (*Batch, error) {
+	b := new(Batch)
+	for id, r := range l.state.replicas { // nobody else changes it
+		for i := range r.slots {
+			if r.slots[i].segment != s {
+				continue
+			}
+			index := r.base + 1 + uint64(i)
+			e, err := l.readEntry(id, index, &r.slots[i])
+			if err != nil {
+				return nil, err
+			}
+			at := Position{Index: index, Term: e.GetTerm()}
+			b.add(item{kind: itemMoved, replica: id, at: at, entry: e})
+			if b.size >= rewriteBytes {
+				return b, nil
+			}
+		}
+	}
+	if b.Len() == 0 {
+		return nil, errors.New("raftlog: a segment is said to hold entries that no replica has")
+	}
+	return b, nil
+}

@@ -1,0 +1,192 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A segment's name says its sequence number. A spare is a file whose segment was let go
+// of and that is to be used again. A new segment has a name of its own until its header
+// and its first frame are durable.
+const (
+	segmentExt = ".log"
+	spareExt   = ".free"
+	newName    = "next.new"
+)
+
+// aheadBytes is how much of a new segment is written with zeros at once: a sync of what
+// has its place on the disk, but was never written, makes the file system write its own
+// journal as well.
+const aheadBytes = 512 << 10
+
+// segment is one file of the log. Only Append and Open write to it, only its last one.
+type segment struct {
+	header
+	name   string
+	file   file
+	bytes  int64 // the file's size
+	end    int64 // place of the next frame
+	placed int64 // up to here it has been written before
+	frames uint32
+
+	live      int   // entries in it that are kept; guarded by Log.mu, as the next
+	liveBytes int64 // of their items
+}
+
+func segmentName(sequence uint64) string { return fmt.Sprintf("%016x%s", sequence, segmentExt) }
+
+// parseSegmentName is the inverse.
+func parseSegmentName(name string) (sequence uint64, ok bool) {
+	digits, ok := strings.CutSuffix(name, segmentExt)
+	if !ok {
+		return 0, false
+	}
+	sequence, err := strconv.ParseUint(digits, 16, 64)
+	return sequence, err == nil && segmentName(sequence) == name
+}
+
+// full reports whether an error says that there is no room on the disk.
+func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// take gets a file of the size at least for a new segment: a spare, or a new one. It
+// fails with ErrDiskFull, and nothing has changed, if there is no room.
+func (l *Log) take(size int64) (f file, bytes, placed int64, err error) {
+	if n := len(l.spares); n > 0 && size == l.opts.SegmentBytes {
+		f, err := l.takeSpare(l.spares[n-1])
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		l.setSpares(l.spares[:n-1])
+		return f, size, size, nil
+	}
+	if f, err = l.fs.create(newName); err != nil {
+		if full(err) {
+			return nil, 0, 0, fmt.Errorf("%w: %w", ErrDiskFull, err)
+		}
+		return nil, 0, 0, err
+	}
+	if err := f.reserve(size); err != nil {
+		err = errors.Join(err, f.close(), l.fs.remove(newName))
+		if full(err) {
+			return nil, 0, 0, fmt.Errorf("%w: %w", ErrDiskFull, err)
+		}
+		return nil, 0, 0, err
+	}
+	return f, size, 0, nil
+}
+
+func (l *Log) takeSpare(name string) (file, error) {
+	f, err := l.fs.open(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.fs.rename(name, newName); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
+}
+
+// begin makes the next segment, whose first frame holds the state, and appends go there
+// from then on. It has room for a frame of so many bytes; if small is set and the disk is
+// full, for not much more. An error other than ErrDiskFull leaves it open whether the
+// segment is there.
+func (l *Log) begin(room int64, small bool) error {
+	h := header{id: l.id, sequence: l.next}
+	if n := len(l.segments); n > 0 {
+		h.before = l.segments[n-1].end
+	}
+	frame := make([]byte, frameHead)
+	items := l.state.items()
+	for i := range items {
+		frame = items[i].append(frame)
+	}
+	frame = sealFrame(frame, h.seed(), 0, headerBytes)
+	end := headerBytes + int64(len(frame))
+	size := max(l.opts.SegmentBytes, align(end+room+reserveBytes))
+	f, bytes, placed, err := l.take(size)
+	if errors.Is(err, ErrDiskFull) && small {
+		f, bytes, placed, err = l.take(align(end + room + smallBytes))
+	}
+	if err != nil {
+		return fmt.Errorf("make a segment: %w", err)
+	}
+	s := &segment{header: h, name: segmentName(h.sequence), file: f, bytes: bytes, placed: placed}
+	s.end, s.frames = end, 1
+	err = s.write(append(h.encode(), frame...), 0)
+	if err == nil {
+		err = l.sync(s)
+	}
+	if err == nil {
+		err = l.fs.rename(newName, s.name)
+	}
+	if err == nil {
+		err = l.fs.sync()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("make segment %s: %w", s.name, err), f.close())
+	}
+	l.mu.Lock()
+	l.segments = append(l.segments, s)
+	l.next++
+	l.mu.Unlock()
+	return nil
+}
+
+// write writes at a place where the segment was never written, or was in an earlier use.
+func (s *segment) write(b []byte, at int64) error {
+	if to := at + int64(len(b)); to > s.placed {
+		ahead := min(to+aheadBytes, s.bytes)
+		if _, err := s.file.WriteAt(make([]byte, ahead-s.placed), s.placed); err != nil {
+			return err
+		}
+		s.placed = ahead
+	}
+	_, err := s.file.WriteAt(b, at)
+	return err
+}
+
+// free lets go of the oldest segments that nobody needs any more: from the first on, one
+// durably after the other, so that those that are left always follow one another.
+func (l *Log) free() error {
+	for len(l.segments) > 1 && l.segments[0].live == 0 {
+		s := l.segments[0]
+		l.mu.Lock()
+		l.segments = l.segments[1:]
+		l.mu.Unlock()
+		if err := l.retire(s); err != nil {
+			return fmt.Errorf("let go of segment %s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+func (l *Log) setSpares(names []string) {
+	l.spares = names
+	l.spareCount.Store(int64(len(names)))
+}
+
+// retire makes the segment's file a spare, or removes it. Readers that still have it are
+// waited for.
+func (l *Log) retire(s *segment) error {
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	if err := s.file.close(); err != nil {
+		return err
+	}
+	if s.bytes != l.opts.SegmentBytes || s.placed < s.bytes || len(l.spares) >= l.opts.Spares {
+		if err := l.fs.remove(s.name); err != nil {
+			return err
+		}
+		return l.fs.sync()
+	}
+	spare := strings.TrimSuffix(s.name, segmentExt) + spareExt
+	if err := l.fs.rename(s.name, spare); err != nil {
+		return err
+	}
+	l.setSpares(append(l.spares, spare))
+	return l.fs.sync()
+}

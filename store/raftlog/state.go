@@ -1,0 +1,327 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/percolator-go/percolator/internal/broken"
+)
+
+// hardState is raftpb's, without pointers.
+type hardState struct{ term, vote, commit uint64 }
+
+// head is what the log knows of a replica beside its entries.
+type head struct {
+	hard       hardState
+	truncated  Position // raft sees the entries behind it
+	checkpoint uint64   // the state is durable up to here
+	last       uint64   // index of the last entry, or truncated.Index
+	figures    string   // the caller's, as of checkpoint
+}
+
+// kept is the index behind which entries are on disk: they are needed by raft, or to
+// replay the state.
+func (h *head) kept() uint64 {
+	if broken.LogEarlyFree {
+		return h.truncated.Index
+	}
+	return min(h.truncated.Index, h.checkpoint)
+}
+
+// The methods below are the rules: what they refuse is the caller's error in a batch, and
+// damage in a segment.
+
+func (h *head) begin(at Position, figures []byte) error {
+	if at.Index < max(h.checkpoint, h.truncated.Index) {
+		return fmt.Errorf("it begins at %d, and is truncated at %d with a checkpoint at %d",
+			at.Index, h.truncated.Index, h.checkpoint)
+	}
+	if h.hard.term < at.Term { // a vote of an older term is over
+		h.hard.term, h.hard.vote = at.Term, 0
+	}
+	h.hard.commit = max(h.hard.commit, at.Index)
+	h.truncated, h.checkpoint, h.last, h.figures = at, at.Index, at.Index, string(figures)
+	return nil
+}
+
+func (h *head) append(index uint64) error {
+	if index <= h.truncated.Index || index <= h.hard.commit || index > h.last+1 {
+		return fmt.Errorf("entry %d does not follow a log of (%d, %d] with %d committed",
+			index, h.truncated.Index, h.last, h.hard.commit)
+	}
+	h.last = index
+	return nil
+}
+
+func (h *head) setHard(to hardState) error {
+	if to.term < h.hard.term || to.term == h.hard.term && h.hard.vote != 0 && to.vote != h.hard.vote {
+		return fmt.Errorf("the vote for %d in term %d follows one for %d in term %d",
+			to.vote, to.term, h.hard.vote, h.hard.term)
+	}
+	if to.commit > h.last {
+		return fmt.Errorf("%d is committed and the last entry is %d", to.commit, h.last)
+	}
+	to.commit = max(to.commit, h.hard.commit) // a checkpoint may have raised it
+	h.hard = to
+	return nil
+}
+
+func (h *head) truncate(to Position) error {
+	if to.Index < h.truncated.Index || to.Index > h.last {
+		return fmt.Errorf("truncation at %d of a log of (%d, %d]", to.Index, h.truncated.Index, h.last)
+	}
+	h.truncated = to
+	h.hard.commit = max(h.hard.commit, to.Index)
+	return nil
+}
+
+func (h *head) setCheckpoint(index uint64, figures []byte) error {
+	if index < h.checkpoint || index > h.last {
+		return fmt.Errorf("checkpoint at %d after one at %d, and the last entry is %d",
+			index, h.checkpoint, h.last)
+	}
+	h.checkpoint, h.figures = index, string(figures)
+	h.hard.commit = max(h.hard.commit, index)
+	return nil
+}
+
+var (
+	errUnknown = errors.New("there is no such replica")
+	errMoved   = errors.New("the log does not have the entry that was moved")
+)
+
+// change applies an item to a head, nil where there is none, and returns what it is then.
+// It does not look at entries.
+func (h *head) change(it *item) (*head, error) {
+	if h == nil {
+		if it.kind != itemBegin {
+			return nil, errUnknown
+		}
+		h = new(head)
+	}
+	switch it.kind {
+	case itemBegin:
+		return h, h.begin(it.at, it.note)
+	case itemEntry:
+		return h, h.append(it.at.Index)
+	case itemMoved:
+		if it.at.Index <= h.kept() || it.at.Index > h.last {
+			return h, errMoved
+		}
+	case itemHard:
+		return h, h.setHard(it.head.hard)
+	case itemTruncate:
+		return h, h.truncate(it.at)
+	case itemCheckpoint:
+		return h, h.setCheckpoint(it.at.Index, it.note)
+	case itemDestroy:
+		return nil, nil
+	}
+	return h, nil
+}
+
+// slot is where an entry is.
+type slot struct {
+	segment *segment // nil during replay: in one that was let go of since
+	term    uint64
+	entry   *raftpb.Entry // nil: not in memory
+	offset  uint32        // of the item in the segment
+	length  uint32        // of the item
+}
+
+// replica is a head with its entries: slots[i] is that of index kept()+1+i.
+type replica struct {
+	head
+	slots []slot
+	base  uint64 // kept() as of slots
+}
+
+// state is everything that the log knows. It is guarded by Log.mu.
+type state struct {
+	replicas map[uint64]*replica
+	notes    map[uint64][]byte
+	recent   recent
+}
+
+func newState(cacheBytes int64) *state {
+	return &state{
+		replicas: map[uint64]*replica{},
+		notes:    map[uint64][]byte{},
+		recent:   recent{limit: cacheBytes},
+	}
+}
+
+// check applies items to copies, and fills in the terms of truncations. The state stays
+// as it is.
+func (s *state) check(items []item) error {
+	heads := map[uint64]*head{}
+	for i := range items {
+		it := &items[i]
+		if it.kind == itemNote {
+			continue
+		}
+		h, ok := heads[it.replica]
+		if r := s.replicas[it.replica]; !ok && r != nil {
+			copied := r.head
+			h = &copied
+		}
+		if it.kind == itemTruncate {
+			if err := s.fillTerm(it); err != nil {
+				return err
+			}
+		}
+		h, err := h.change(it)
+		if err != nil {
+			return fmt.Errorf("replica %d: %w", it.replica, err)
+		}
+		heads[it.replica] = h
+	}
+	return nil
+}
+
+// fillTerm looks up the term where a truncation ends: of an entry that is in the log
+// before the batch.
+func (s *state) fillTerm(it *item) error {
+	r := s.replicas[it.replica]
+	if r == nil {
+		return fmt.Errorf("replica %d: %w", it.replica, errUnknown)
+	}
+	if it.at.Index == r.truncated.Index {
+		it.at = r.truncated
+		return nil
+	}
+	sl := r.slot(it.at.Index)
+	if sl == nil {
+		return fmt.Errorf("replica %d: it has no entry %d to truncate at", it.replica, it.at.Index)
+	}
+	it.at.Term = sl.term
+	return nil
+}
+
+// apply applies an item of a frame whose payload begins at an offset of a segment. entry
+// is what to keep in memory of it, or nil.
+func (s *state) apply(it *item, seg *segment, payload int64, entry *raftpb.Entry) error {
+	if it.kind == itemNote {
+		if delete(s.notes, it.replica); len(it.note) > 0 {
+			s.notes[it.replica] = slices.Clone(it.note)
+		}
+		return nil
+	}
+	r := s.replicas[it.replica]
+	var h *head
+	if r != nil {
+		h = &r.head
+	}
+	h, err := h.change(it)
+	if err != nil {
+		return fmt.Errorf("replica %d: %w", it.replica, err)
+	}
+	switch {
+	case h == nil: // destroyed
+		r.release(0)
+		delete(s.replicas, it.replica)
+		return nil
+	case r == nil:
+		r = &replica{head: *h}
+		s.replicas[it.replica] = r
+	}
+	switch it.kind {
+	case itemBegin:
+		r.release(0)
+	case itemEntry:
+		r.release(int(it.at.Index - r.base - 1))
+	}
+	if it.entry != nil {
+		if err := r.put(it, seg, payload, entry); err != nil {
+			return fmt.Errorf("replica %d: %w", it.replica, err)
+		}
+		s.remember(it.replica, it.at.Index, entry)
+	}
+	r.advance()
+	return nil
+}
+
+// put sets the entry's slot.
+func (r *replica) put(it *item, seg *segment, payload int64, entry *raftpb.Entry) error {
+	sl := slot{
+		segment: seg, term: it.at.Term, entry: entry,
+		offset: uint32(payload) + it.offset, length: it.length,
+	}
+	seg.live++
+	seg.liveBytes += int64(it.length)
+	if it.kind == itemEntry {
+		r.slots = append(r.slots, sl)
+		return nil
+	}
+	old := &r.slots[it.at.Index-r.base-1]
+	if old.segment != nil && old.term != sl.term {
+		return errMoved
+	}
+	if old.free(); sl.entry == nil {
+		sl.entry = old.entry
+	}
+	*old = sl
+	return nil
+}
+
+// release lets go of the slots from n on.
+func (r *replica) release(n int) {
+	for i := n; i < len(r.slots); i++ {
+		r.slots[i].free()
+	}
+	clear(r.slots[n:])
+	r.slots = r.slots[:n]
+	if n == 0 {
+		r.base = r.kept()
+	}
+}
+
+// advance lets go of the slots that are not kept any more.
+func (r *replica) advance() {
+	kept := r.kept()
+	if kept <= r.base {
+		return
+	}
+	n := int(min(kept-r.base, uint64(len(r.slots))))
+	for i := range n {
+		r.slots[i].free()
+	}
+	if rest := r.slots[n:]; cap(rest) > 2*len(rest)+64 {
+		r.slots = slices.Clone(rest) // the array behind it goes
+	} else {
+		clear(r.slots[:n])
+		r.slots = rest
+	}
+	r.base = kept
+}
+
+func (sl *slot) free() {
+	if sl.segment != nil {
+		sl.segment.live--
+		sl.segment.liveBytes -= int64(sl.length)
+	}
+}
+
+// slot returns the entry's, or nil if it is not on disk.
+func (r *replica) slot(index uint64) *slot {
+	if index <= r.base || index-r.base > uint64(len(r.slots)) {
+		return nil
+	}
+	return &r.slots[index-r.base-1]
+}
+
+// items are all heads and notes, as a segment's first frame holds them.
+func (s *state) items() []item {
+	items := make([]item, 0, len(s.replicas)+len(s.notes))
+	for _, id := range slices.Sorted(maps.Keys(s.replicas)) {
+		items = append(items, item{kind: itemState, replica: id, head: s.replicas[id].head})
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.notes)) {
+		items = append(items, item{kind: itemNote, replica: id, note: s.notes[id]})
+	}
+	return items
+}
