@@ -273,7 +273,7 @@ func loseOnce(
 func TestReplayFindsMissingSync(t *testing.T) {
 	d, rng := disk.New(t, 1<<30), random(t)
 	var acked [stateReplicas + 1]uint64
-	for i := range 20 {
+	for i := range 40 {
 		if _, err := loseOnce(t, d, rng, "none", &acked, true); err != nil {
 			t.Logf("found after %d power losses, as it should be: %v", i, err)
 			return
