@@ -61,7 +61,7 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		Reads: t.counters.reads, Mutations: t.counters.mutations, Batches: t.counters.batches, Proposals: t.counters.proposals,
 		SizeBytes: t.size(req.GetMeasureAbove()), Load: t.loads.perSecond(time.Now(), t.counters.reads+t.counters.mutations),
 		SizeKey: wire.Bytes(t.sizing.half), LoadKey: wire.Bytes(t.loads.half()),
-		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.nodeOfLeader(), Quiescent: t.asleep, Replicas: t.progress(),
+		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.nodeOfLeader(), LeaderlessMs: t.leaderless(), Quiescent: t.asleep, Replicas: t.progress(),
 	}
 	if t.beat != nil && t.asleep && t.failed == nil && req.GetMeasureAbove() != 0 && s.Load == 0 && t.loads.ops == t.counters.reads+t.counters.mutations {
 		t.beat.said.Store(s)

@@ -65,6 +65,31 @@ func (t *Tablet) members() {
 // nodeOfLeader is the node of the replica that leads, as far as is known; else 0.
 func (t *Tablet) nodeOfLeader() uint64 { return t.nodes[t.leader] }
 
+// leaderless is for how long this replica has known of no leader, in milliseconds of ticks and at
+// least one; 0: it knows one. A replica without a leader does not rest, so its clock goes on.
+func (t *Tablet) leaderless() int64 {
+	if t.leader != 0 || t.cfg.Ticker == nil {
+		return 0
+	}
+	return max(1, int64(t.clock-t.lost)*t.cfg.Ticker.interval.Milliseconds())
+}
+
+// hasQuorum reports whether enough voters for a decision are on nodes that are not believed dead.
+func (t *Tablet) hasQuorum() bool {
+	for _, voters := range [][]uint64{t.conf.GetVoters(), t.conf.GetVotersOutgoing()} {
+		alive := 0
+		for _, id := range voters {
+			if id == t.replica || !t.down(t.nodes[id]) {
+				alive++
+			}
+		}
+		if len(voters) > 0 && alive <= len(voters)/2 {
+			return false
+		}
+	}
+	return true
+}
+
 // notLeader says that this replica does not lead, and who does.
 func (t *Tablet) notLeader(format string, args ...any) *pb.TabletResponse {
 	r := failure(pb.Error_CODE_NOT_LEADER, format, args...)
@@ -76,6 +101,8 @@ func (t *Tablet) notLeader(format string, args ...any) *pb.TabletResponse {
 func (t *Tablet) onLeader() {
 	if t.leader != 0 {
 		t.lonely, t.hurried = 0, 0
+	} else {
+		t.lost = t.clock
 	}
 	t.host.Following(t.id, t.nodeOfLeader())
 	t.transferred()

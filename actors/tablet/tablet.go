@@ -84,6 +84,7 @@ type Tablet struct {
 	asleep bool   // not ticked
 	still  int    // ticks since this leader had something to do
 	lonely int    // ticks without a leader
+	lost   uint64 // clock, when this replica began to know of no leader
 	// hurried is for how many ticks more this replica asks for votes at every tick.
 	hurried   int
 	exclusive *exclusive

@@ -160,7 +160,8 @@ func (t *Tablet) doze() {
 }
 
 // idle reports whether this leader has nothing under way, and all replicas have all there is: those whose node is believed
-// dead are not waited for, they will say when they are back. whole are the others that have everything: only they may be told
+// dead are not waited for, they will say when they are back, as long as the others are a quorum. Without one the leader
+// stays awake, until raft finds that nobody answers and ends its leadership. whole are the others that have everything: only they may be told
 // that all is committed.
 func (t *Tablet) idle() (whole []uint64, idle bool) {
 	if !t.leading || t.failed != nil || t.visible != t.last || t.exclusive != nil || t.transfer != nil {
@@ -169,7 +170,7 @@ func (t *Tablet) idle() (whole []uint64, idle bool) {
 	if len(t.inflight)+len(t.pendingReads)+len(t.reads.calls)+len(t.held)+len(t.parked)+len(t.parkedReads)+len(t.onePhase)+t.batch.Len() > 0 {
 		return nil, false
 	}
-	idle = !isJoint(t.descriptor)
+	idle = !isJoint(t.descriptor) && t.hasQuorum()
 	t.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		switch node := t.nodes[id]; {
 		case id == t.replica:
@@ -194,8 +195,11 @@ func (t *Tablet) restful(m *raftpb.Message) bool {
 }
 
 // onNodeDown: the node is believed dead. If it led, the first of the other voters asks for votes at once, the rest when
-// that has come to nothing.
+// that has come to nothing. A leader at rest that is left without a quorum wakes: it is to find out and to lead no more.
 func (t *Tablet) onNodeDown(m *nodeDown) {
+	if t.failed == nil && t.elected && !t.hasQuorum() {
+		t.wake()
+	}
 	if t.failed != nil || t.elected || t.leader == 0 || t.nodeOfLeader() != m.node {
 		return
 	}

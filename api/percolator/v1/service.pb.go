@@ -67,7 +67,7 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26, 0}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27, 0}
 }
 
 type Operation struct {
@@ -978,7 +978,9 @@ type NodeStatusRequest struct {
 	Brief bool `protobuf:"varint,1,opt,name=brief,proto3" json:"brief,omitempty"`
 	// Of tablets, only those are asked that the node believes to lead, or of which it knows no leader; whatever else costs a
 	// question to another node is left out.
-	Leading       bool `protobuf:"varint,2,opt,name=leading,proto3" json:"leading,omitempty"`
+	Leading bool `protobuf:"varint,2,opt,name=leading,proto3" json:"leading,omitempty"`
+	// The answer has node_id, incarnation and observers alone.
+	Observers     bool `protobuf:"varint,3,opt,name=observers,proto3" json:"observers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1027,6 +1029,13 @@ func (x *NodeStatusRequest) GetLeading() bool {
 	return false
 }
 
+func (x *NodeStatusRequest) GetObservers() bool {
+	if x != nil {
+		return x.Observers
+	}
+	return false
+}
+
 type NodeStatusResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -1051,6 +1060,8 @@ type NodeStatusResponse struct {
 	Placement     *PlacementStatus       `protobuf:"bytes,20,opt,name=placement,proto3" json:"placement,omitempty"`                              // unset: another node leads meta
 	Linked        []string               `protobuf:"bytes,21,rep,name=linked,proto3" json:"linked,omitempty"`                                    // observers that some node which is alive runs
 	UnixMs        int64                  `protobuf:"varint,22,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                     // the node's clock
+	Meta          *MetaSight             `protobuf:"bytes,23,opt,name=meta,proto3" json:"meta,omitempty"`                                        // unset: the node does not serve yet
+	LinkedAgeMs   int64                  `protobuf:"varint,24,opt,name=linked_age_ms,json=linkedAgeMs,proto3" json:"linked_age_ms,omitempty"`    // how old linked is; -1: not known, meta has not answered
 	PolicyDiffers []string               `protobuf:"bytes,28,rep,name=policy_differs,json=policyDiffers,proto3" json:"policy_differs,omitempty"` // settings that the node was given and that the cluster's policy overrules
 	Failed        string                 `protobuf:"bytes,30,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why replicas of this node do not serve; empty: they do
 	unknownFields protoimpl.UnknownFields
@@ -1241,6 +1252,20 @@ func (x *NodeStatusResponse) GetUnixMs() int64 {
 	return 0
 }
 
+func (x *NodeStatusResponse) GetMeta() *MetaSight {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *NodeStatusResponse) GetLinkedAgeMs() int64 {
+	if x != nil {
+		return x.LinkedAgeMs
+	}
+	return 0
+}
+
 func (x *NodeStatusResponse) GetPolicyDiffers() []string {
 	if x != nil {
 		return x.PolicyDiffers
@@ -1335,6 +1360,67 @@ func (x *ObserversResponse) GetObservers() []*ObserverState {
 	return nil
 }
 
+// MetaSight is what a node knows of the meta tablet by itself.
+type MetaSight struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnsweredAgoMs int64                  `protobuf:"varint,1,opt,name=answered_ago_ms,json=answeredAgoMs,proto3" json:"answered_ago_ms,omitempty"` // since meta's last answer to this node; -1: there was none
+	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`                                         // why the last question had none; empty: it had one
+	LeaderNode    uint64                 `protobuf:"varint,3,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"`            // who is believed to lead it; 0: nobody is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MetaSight) Reset() {
+	*x = MetaSight{}
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MetaSight) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MetaSight) ProtoMessage() {}
+
+func (x *MetaSight) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MetaSight.ProtoReflect.Descriptor instead.
+func (*MetaSight) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *MetaSight) GetAnsweredAgoMs() int64 {
+	if x != nil {
+		return x.AnsweredAgoMs
+	}
+	return 0
+}
+
+func (x *MetaSight) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *MetaSight) GetLeaderNode() uint64 {
+	if x != nil {
+		return x.LeaderNode
+	}
+	return 0
+}
+
 // One observer of the cluster.
 type ObserverState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1344,15 +1430,17 @@ type ObserverState struct {
 	Parked        uint64                 `protobuf:"varint,4,opt,name=parked,proto3" json:"parked,omitempty"`
 	Intents       uint64                 `protobuf:"varint,5,opt,name=intents,proto3" json:"intents,omitempty"`
 	OldestTs      uint64                 `protobuf:"varint,6,opt,name=oldest_ts,json=oldestTs,proto3" json:"oldest_ts,omitempty"` // of those that wait; 0: none
-	Status        *ObserverStatus        `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`                      // of this node's runs; unset: not linked here
+	Status        *ObserverStatus        `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`                      // of the runs on all nodes, added up; limit is a process's; unset: no node that answered runs it
 	Backfill      *Backfill              `protobuf:"bytes,8,opt,name=backfill,proto3" json:"backfill,omitempty"`                  // the last one; unset: there was none
+	Nodes         []uint64               `protobuf:"varint,9,rep,packed,name=nodes,proto3" json:"nodes,omitempty"`                // that status adds up: those that run it and have answered
+	Silent        []uint64               `protobuf:"varint,10,rep,packed,name=silent,proto3" json:"silent,omitempty"`             // nodes that are alive and have not answered: what they run is missing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ObserverState) Reset() {
 	*x = ObserverState{}
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1452,7 @@ func (x *ObserverState) String() string {
 func (*ObserverState) ProtoMessage() {}
 
 func (x *ObserverState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1465,7 @@ func (x *ObserverState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverState.ProtoReflect.Descriptor instead.
 func (*ObserverState) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ObserverState) GetInfo() *ObserverInfo {
@@ -1436,6 +1524,20 @@ func (x *ObserverState) GetBackfill() *Backfill {
 	return nil
 }
 
+func (x *ObserverState) GetNodes() []uint64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ObserverState) GetSilent() []uint64 {
+	if x != nil {
+		return x.Silent
+	}
+	return nil
+}
+
 type ControlObserverRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1448,7 +1550,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1562,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1575,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -1513,7 +1615,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1627,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1640,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -1558,7 +1660,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1672,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1685,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -1609,7 +1711,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1723,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1736,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -1659,7 +1761,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1773,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1786,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Backfill) GetName() string {
@@ -1750,7 +1852,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +1864,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +1877,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -1817,7 +1919,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1931,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1944,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -1894,7 +1996,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1906,7 +2008,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1919,7 +2021,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2076,7 +2178,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2190,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2203,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -2155,7 +2257,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2269,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2282,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -2250,7 +2352,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2364,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2377,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -2367,7 +2469,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2481,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2494,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -2516,13 +2618,14 @@ func (x *Node) GetBlocked() string {
 
 type NodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leaders       bool                   `protobuf:"varint,1,opt,name=leaders,proto3" json:"leaders,omitempty"` // ask all nodes which tablets they lead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2534,7 +2637,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2547,19 +2650,31 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *NodesRequest) GetLeaders() bool {
+	if x != nil {
+		return x.Leaders
+	}
+	return false
 }
 
 type NodesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Nodes []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Why the node table could not be read from meta; empty: it was. Nodes are then those that the answering node knows: the
+	// table as it read it age_ms ago (-1: never), what gossip says, and whoever has replicas by its tablet map.
+	Unavailable   string          `protobuf:"bytes,2,opt,name=unavailable,proto3" json:"unavailable,omitempty"`
+	AgeMs         int64           `protobuf:"varint,3,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	Leaders       []*TabletLeader `protobuf:"bytes,4,rep,name=leaders,proto3" json:"leaders,omitempty"` // if asked for: of tablets whose leader has answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +2686,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +2699,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -2592,6 +2707,80 @@ func (x *NodesResponse) GetNodes() []*Node {
 		return x.Nodes
 	}
 	return nil
+}
+
+func (x *NodesResponse) GetUnavailable() string {
+	if x != nil {
+		return x.Unavailable
+	}
+	return ""
+}
+
+func (x *NodesResponse) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *NodesResponse) GetLeaders() []*TabletLeader {
+	if x != nil {
+		return x.Leaders
+	}
+	return nil
+}
+
+// TabletLeader says that a node leads a tablet, by its own account a moment ago.
+type TabletLeader struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
+	NodeId        uint64                 `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TabletLeader) Reset() {
+	*x = TabletLeader{}
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TabletLeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TabletLeader) ProtoMessage() {}
+
+func (x *TabletLeader) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
+func (*TabletLeader) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *TabletLeader) GetTabletId() uint64 {
+	if x != nil {
+		return x.TabletId
+	}
+	return 0
+}
+
+func (x *TabletLeader) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
 }
 
 // Moves everything away from the node; with undo it may hold replicas again.
@@ -2605,7 +2794,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2617,7 +2806,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2630,7 +2819,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -2656,7 +2845,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +2857,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +2870,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -2704,7 +2893,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2716,7 +2905,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2729,7 +2918,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -2769,7 +2958,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2970,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2983,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -2814,7 +3003,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +3015,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +3028,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -2859,7 +3048,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2871,7 +3060,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,7 +3073,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -2912,7 +3101,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2924,7 +3113,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2937,7 +3126,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -2981,7 +3170,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2993,7 +3182,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3006,7 +3195,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -3088,7 +3277,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3289,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3302,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -3132,7 +3321,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3333,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3346,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -3222,10 +3411,11 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x04dead\x18\x01 \x01(\bR\x04dead\"<\n" +
 	"\x12SplitTabletRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
-	"\x03row\x18\x02 \x01(\fR\x03row\"C\n" +
+	"\x03row\x18\x02 \x01(\fR\x03row\"a\n" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
-	"\aleading\x18\x02 \x01(\bR\aleading\"\xe6\x06\n" +
+	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
+	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xb8\a\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3252,12 +3442,19 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\rwrite_blocked\x18\x13 \x01(\tR\fwriteBlocked\x12<\n" +
 	"\tplacement\x18\x14 \x01(\v2\x1e.percolator.v1.PlacementStatusR\tplacement\x12\x16\n" +
 	"\x06linked\x18\x15 \x03(\tR\x06linked\x12\x17\n" +
-	"\aunix_ms\x18\x16 \x01(\x03R\x06unixMs\x12%\n" +
+	"\aunix_ms\x18\x16 \x01(\x03R\x06unixMs\x12,\n" +
+	"\x04meta\x18\x17 \x01(\v2\x18.percolator.v1.MetaSightR\x04meta\x12\"\n" +
+	"\rlinked_age_ms\x18\x18 \x01(\x03R\vlinkedAgeMs\x12%\n" +
 	"\x0epolicy_differs\x18\x1c \x03(\tR\rpolicyDiffers\x12\x16\n" +
 	"\x06failed\x18\x1e \x01(\tR\x06failed\"\x12\n" +
 	"\x10ObserversRequest\"O\n" +
 	"\x11ObserversResponse\x12:\n" +
-	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"\xb9\x02\n" +
+	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"j\n" +
+	"\tMetaSight\x12&\n" +
+	"\x0fanswered_ago_ms\x18\x01 \x01(\x03R\ransweredAgoMs\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12\x1f\n" +
+	"\vleader_node\x18\x03 \x01(\x04R\n" +
+	"leaderNode\"\xe7\x02\n" +
 	"\rObserverState\x12/\n" +
 	"\x04info\x18\x01 \x01(\v2\x1b.percolator.v1.ObserverInfoR\x04info\x12\x16\n" +
 	"\x06linked\x18\x02 \x01(\bR\x06linked\x12$\n" +
@@ -3266,7 +3463,10 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\aintents\x18\x05 \x01(\x04R\aintents\x12\x1b\n" +
 	"\toldest_ts\x18\x06 \x01(\x04R\boldestTs\x125\n" +
 	"\x06status\x18\a \x01(\v2\x1d.percolator.v1.ObserverStatusR\x06status\x123\n" +
-	"\bbackfill\x18\b \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\"\x91\x01\n" +
+	"\bbackfill\x18\b \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\x12\x14\n" +
+	"\x05nodes\x18\t \x03(\x04R\x05nodes\x12\x16\n" +
+	"\x06silent\x18\n" +
+	" \x03(\x04R\x06silent\"\x91\x01\n" +
 	"\x16ControlObserverRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\x06paused\x18\x02 \x01(\bH\x00R\x06paused\x88\x01\x01\x12\x19\n" +
@@ -3378,10 +3578,17 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\ablocked\x18\x11 \x01(\tR\ablocked\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x0e\n" +
-	"\fNodesRequest\":\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
+	"\fNodesRequest\x12\x18\n" +
+	"\aleaders\x18\x01 \x01(\bR\aleaders\"\xaa\x01\n" +
 	"\rNodesResponse\x12)\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x13.percolator.v1.NodeR\x05nodes\"?\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x13.percolator.v1.NodeR\x05nodes\x12 \n" +
+	"\vunavailable\x18\x02 \x01(\tR\vunavailable\x12\x15\n" +
+	"\x06age_ms\x18\x03 \x01(\x03R\x05ageMs\x125\n" +
+	"\aleaders\x18\x04 \x03(\v2\x1b.percolator.v1.TabletLeaderR\aleaders\"D\n" +
+	"\fTabletLeader\x12\x1b\n" +
+	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\x04R\x06nodeId\"?\n" +
 	"\x10DrainNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12\x12\n" +
 	"\x04undo\x18\x02 \x01(\bR\x04undo\"<\n" +
@@ -3472,7 +3679,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
 	(*Operation)(nil),               // 1: percolator.v1.Operation
@@ -3498,118 +3705,122 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*NodeStatusResponse)(nil),      // 21: percolator.v1.NodeStatusResponse
 	(*ObserversRequest)(nil),        // 22: percolator.v1.ObserversRequest
 	(*ObserversResponse)(nil),       // 23: percolator.v1.ObserversResponse
-	(*ObserverState)(nil),           // 24: percolator.v1.ObserverState
-	(*ControlObserverRequest)(nil),  // 25: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil), // 26: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),         // 27: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),        // 28: percolator.v1.BackfillResponse
-	(*Backfill)(nil),                // 29: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),      // 30: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil),     // 31: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),          // 32: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),             // 33: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),           // 34: percolator.v1.HistoryStatus
-	(*PlacementStatus)(nil),         // 35: percolator.v1.PlacementStatus
-	(*Node)(nil),                    // 36: percolator.v1.Node
-	(*NodesRequest)(nil),            // 37: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),           // 38: percolator.v1.NodesResponse
-	(*DrainNodeRequest)(nil),        // 39: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),       // 40: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),       // 41: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),      // 42: percolator.v1.MoveTabletResponse
-	(*VerifyTabletRequest)(nil),     // 43: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),    // 44: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),         // 45: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                  // 46: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),    // 47: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),   // 48: percolator.v1.ClusterPolicyResponse
-	nil,                             // 49: percolator.v1.PlacementStatus.BlockedNodesEntry
-	nil,                             // 50: percolator.v1.Node.LabelsEntry
-	(*TabletRequest)(nil),           // 51: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),          // 52: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),        // 53: percolator.v1.TabletDescriptor
-	(*Worker)(nil),                  // 54: percolator.v1.Worker
-	(*StatusResponse)(nil),          // 55: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),            // 56: percolator.v1.ObserverInfo
-	(NodeState)(0),                  // 57: percolator.v1.NodeState
-	(*ChecksumResponse)(nil),        // 58: percolator.v1.ChecksumResponse
-	(*Catalogue)(nil),               // 59: percolator.v1.Catalogue
-	(*SplitResponse)(nil),           // 60: percolator.v1.SplitResponse
+	(*MetaSight)(nil),               // 24: percolator.v1.MetaSight
+	(*ObserverState)(nil),           // 25: percolator.v1.ObserverState
+	(*ControlObserverRequest)(nil),  // 26: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil), // 27: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),         // 28: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),        // 29: percolator.v1.BackfillResponse
+	(*Backfill)(nil),                // 30: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),      // 31: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil),     // 32: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),          // 33: percolator.v1.ObserverStatus
+	(*ObserverRow)(nil),             // 34: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),           // 35: percolator.v1.HistoryStatus
+	(*PlacementStatus)(nil),         // 36: percolator.v1.PlacementStatus
+	(*Node)(nil),                    // 37: percolator.v1.Node
+	(*NodesRequest)(nil),            // 38: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),           // 39: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),            // 40: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),        // 41: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),       // 42: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),       // 43: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),      // 44: percolator.v1.MoveTabletResponse
+	(*VerifyTabletRequest)(nil),     // 45: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),    // 46: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),         // 47: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                  // 48: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),    // 49: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),   // 50: percolator.v1.ClusterPolicyResponse
+	nil,                             // 51: percolator.v1.PlacementStatus.BlockedNodesEntry
+	nil,                             // 52: percolator.v1.Node.LabelsEntry
+	(*TabletRequest)(nil),           // 53: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),          // 54: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),        // 55: percolator.v1.TabletDescriptor
+	(*Worker)(nil),                  // 56: percolator.v1.Worker
+	(*StatusResponse)(nil),          // 57: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),            // 58: percolator.v1.ObserverInfo
+	(NodeState)(0),                  // 59: percolator.v1.NodeState
+	(*ChecksumResponse)(nil),        // 60: percolator.v1.ChecksumResponse
+	(*Catalogue)(nil),               // 61: percolator.v1.Catalogue
+	(*SplitResponse)(nil),           // 62: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	51, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	53, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	1,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	52, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	54, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	3,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	53, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	55, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	9,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	54, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	55, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	32, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	34, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	35, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
-	24, // 12: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	56, // 13: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	32, // 14: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	29, // 15: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	56, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	0,  // 17: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	29, // 18: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	33, // 19: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	49, // 20: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	50, // 21: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	57, // 22: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	36, // 23: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	36, // 24: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	53, // 25: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	45, // 26: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	58, // 27: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	46, // 28: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	46, // 29: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	2,  // 30: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	5,  // 31: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	7,  // 32: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 33: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 34: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 35: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 36: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 37: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 38: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 39: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	22, // 40: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	25, // 41: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	27, // 42: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
-	30, // 43: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	37, // 44: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
-	39, // 45: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	41, // 46: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	43, // 47: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	47, // 48: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	4,  // 49: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	6,  // 50: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	8,  // 51: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 52: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 53: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 54: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	59, // 55: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 56: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	60, // 57: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 58: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	23, // 59: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	26, // 60: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	28, // 61: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
-	31, // 62: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	38, // 63: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
-	40, // 64: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	42, // 65: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	44, // 66: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	48, // 67: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	49, // [49:68] is the sub-list for method output_type
-	30, // [30:49] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	56, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	57, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	33, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	35, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	36, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	24, // 12: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
+	25, // 13: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	58, // 14: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	33, // 15: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	30, // 16: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	58, // 17: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	0,  // 18: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	30, // 19: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	34, // 20: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	51, // 21: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	52, // 22: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	59, // 23: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	37, // 24: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	40, // 25: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	37, // 26: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	55, // 27: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	47, // 28: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	60, // 29: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	48, // 30: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	48, // 31: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	2,  // 32: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	5,  // 33: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	7,  // 34: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 35: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 36: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 37: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 38: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 39: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 40: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 41: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	22, // 42: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	26, // 43: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	28, // 44: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
+	31, // 45: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	38, // 46: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
+	41, // 47: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	43, // 48: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	45, // 49: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	49, // 50: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	4,  // 51: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	6,  // 52: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	8,  // 53: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 54: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 55: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 56: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	61, // 57: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 58: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	62, // 59: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 60: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	23, // 61: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	27, // 62: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	29, // 63: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
+	32, // 64: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	39, // 65: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
+	42, // 66: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	44, // 67: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	46, // 68: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	50, // 69: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	51, // [51:70] is the sub-list for method output_type
+	32, // [32:51] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3618,15 +3829,15 @@ func file_percolator_v1_service_proto_init() {
 		return
 	}
 	file_percolator_v1_data_proto_init()
-	file_percolator_v1_service_proto_msgTypes[24].OneofWrappers = []any{}
-	file_percolator_v1_service_proto_msgTypes[45].OneofWrappers = []any{}
+	file_percolator_v1_service_proto_msgTypes[25].OneofWrappers = []any{}
+	file_percolator_v1_service_proto_msgTypes[47].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   50,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
