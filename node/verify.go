@@ -18,13 +18,18 @@ const (
 	// verifyPatience is how long replicas may take to come to the entry and to read what they hold.
 	verifyPatience = time.Minute
 	verifyAgain    = 100 * time.Millisecond // between two questions to one replica
-	verifyProposes = 3                      // times, while the tablet changes or moves
+	// verifyAttempt bounds one question: a node that hangs is believed dead by then, and is skipped.
+	verifyAttempt = 5 * time.Second
+	// verifyBegin bounds the search for the leader: an election takes about a second.
+	verifyBegin    = 10 * time.Second
+	verifyProposes = 3 // times, while the tablet changes or moves
 	// verifyRounds is how many checksums are asked for, while there is a replica that never has the result of the last one.
 	verifyRounds = 6
 	verifyPause  = 100 * time.Millisecond // before the second one; then twice as long each time
 )
 
 var (
+	errAway       = errors.New("node: its node is away")
 	errNoChecksum = errors.New("node: the replica has not computed the checksum in time")
 	// errPassed: a snapshot has taken the replica past the entry, it was started anew, or it had too much to compute.
 	errPassed = errors.New("node: the replica is past the entry and has no checksum of it")
@@ -56,7 +61,9 @@ func (a *admin) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (
 // verifyOnce asks for one checksum, and all replicas for their results. With errPassed there is a replica that never has
 // its own, and not all others may have been waited for.
 func (n *Node) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabletResponse, error) {
-	d, began, err := n.beginVerify(ctx, tablet)
+	beginning, cancel := context.WithTimeout(ctx, verifyBegin)
+	defer cancel()
+	d, began, err := n.beginVerify(beginning, tablet)
 	if err != nil {
 		return nil, err
 	}
@@ -134,14 +141,20 @@ func (n *Node) beginVerify(ctx context.Context, tablet uint64) (*pb.TabletDescri
 	return nil, nil, ctx.Err()
 }
 
-// checksumOf asks the node's replica until it has the result, or is known to never have it.
+// checksumOf asks the node's replica until it has the result, or is known to never have it. A node that is believed dead
+// is skipped: it would be waited for once for each of its tablets.
 func (n *Node) checksumOf(ctx context.Context, node, tablet uint64, began *pb.ChecksumResponse) (*pb.ChecksumResponse, error) {
 	req := &pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{Id: began.GetId()}}}
 	again := time.NewTicker(verifyAgain)
 	defer again.Stop()
 	var last error
 	for {
-		r, err := n.askReplica(ctx, node, req)
+		if _, alive := n.members.Member(node); !alive && node != n.identity.NodeID {
+			return nil, errAway
+		}
+		attempt, cancel := context.WithTimeout(ctx, verifyAttempt)
+		r, err := n.askReplica(attempt, node, req)
+		cancel()
 		switch {
 		case err != nil:
 			last = err
