@@ -128,12 +128,27 @@ func (c *changes) look() {
 	}
 	first := len(c.members) == 0
 	c.members = now
+	if came {
+		c.rememberNodes()
+	}
 	if came && !first {
 		ctx, cancel := context.WithTimeout(c.ctx, honourTimeout)
 		defer cancel()
 		if err := c.n.honour(ctx); err != nil && c.ctx.Err() == nil {
 			c.n.cfg.Logger.Warn("the observer catalogue could not be read after a change of the cluster", "error", err)
 		}
+	}
+}
+
+// rememberNodes has the node table at hand for when meta does not answer: it changes as nodes come.
+func (c *changes) rememberNodes() {
+	if c.n.peers == nil || !c.n.serving.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, honourTimeout)
+	defer cancel()
+	if err := c.n.rememberNodes(ctx); err != nil && c.ctx.Err() == nil {
+		c.n.cfg.Logger.Debug("the node table could not be read after a change of the cluster", "error", err)
 	}
 }
 
@@ -171,6 +186,9 @@ func (c *changes) respond(a peerAsk) *wire.PeerResponse {
 	defer cancel()
 	switch body := a.req.Body.(type) {
 	case *wire.PeerRequest_Status:
+		if body.Status.GetObservers() {
+			return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: c.n.observerStatus()}}
+		}
 		status, _ := c.n.statusWith(ctx, body.Status.GetLeading()) // what could be gathered in time
 		return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: status}}
 	case *wire.PeerRequest_Honour:

@@ -7,24 +7,30 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// metaSight knows whether meta answers this node, for those who ask whether it is ready: what it says is of some time ago,
-// and however often it is asked, meta is asked one question at a time, with a pause after each. Where nobody asks, meta
-// rests.
+// metaSight knows whether meta answers this node, for those who ask whether it is ready. What it says is confirmed by an
+// answer of a moment ago: groups at rest do not notice that they have lost their quorum, so after a quiet time who asks
+// first waits for an answer, within a bound. However often it is asked, meta is asked one question at a time, with a pause
+// after each. Where nobody asks, meta rests.
 type metaSight struct {
 	ask   func(ctx context.Context) error // one question to meta
 	asked chan struct{}                   // capacity 1: somebody wants to know
 
-	mu    sync.Mutex
-	since time.Time // when the first question without an answer began, of those after the last that had one; zero: none
-	err   error     // of the last one
+	mu       sync.Mutex
+	answered time.Time     // when the last question began that was answered; zero: none was
+	err      error         // of the last question
+	looked   chan struct{} // closed, and replaced, after a question
 }
 
 const (
 	// sightTimeout bounds one question, sightPause is the pause after it.
 	sightTimeout = 2 * time.Second
 	sightPause   = time.Second
+	// sightFresh is how old an answer may be that is relied on without asking again.
+	sightFresh = sightPause + sightTimeout/2
 	// sightPatience is how long meta may be out of sight: an election takes about a second, an overload may take more.
 	sightPatience = 5 * time.Second
 )
@@ -33,21 +39,68 @@ const (
 var errNoMeta = errors.New("node: meta does not answer")
 
 func newMetaSight(ask func(ctx context.Context) error) *metaSight {
-	return &metaSight{ask: ask, asked: make(chan struct{}, 1)}
+	return &metaSight{ask: ask, asked: make(chan struct{}, 1), looked: make(chan struct{})}
 }
 
-// lost is why the node is not ready: meta has not answered for longer than it may take. It does not wait.
-func (s *metaSight) lost() error {
+// confirm returns nil if meta has answered lately, else why the node is not ready. If the last answer is older than
+// sightFresh, and nothing is known to be wrong, it waits for another: sightTimeout at most, and no longer than ctx.
+func (s *metaSight) confirm(ctx context.Context) error {
 	select {
 	case s.asked <- struct{}{}:
 	default:
 	}
 	s.mu.Lock()
+	age, looked, err := time.Since(s.answered), s.looked, s.err
+	s.mu.Unlock()
+	if err == nil && age >= sightFresh {
+		bound := time.NewTimer(sightTimeout + sightTimeout/4)
+		defer bound.Stop()
+		select {
+		case <-looked:
+		case <-bound.C:
+		case <-ctx.Done():
+		}
+	}
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.since.IsZero() || time.Since(s.since) < sightPatience {
+	if !s.answered.IsZero() && time.Since(s.answered) < sightPatience {
 		return nil
 	}
-	return fmt.Errorf("%w, for %v: %w", errNoMeta, time.Since(s.since).Round(time.Second), s.err)
+	return s.lost()
+}
+
+// lost says since when meta does not answer. The caller holds mu.
+func (s *metaSight) lost() error {
+	why := s.err
+	if why == nil {
+		why = context.DeadlineExceeded
+	}
+	if s.answered.IsZero() {
+		return fmt.Errorf("%w, and never has: %w", errNoMeta, why)
+	}
+	return fmt.Errorf("%w, the last time was %v ago: %w", errNoMeta, time.Since(s.answered).Round(time.Second), why)
+}
+
+// status is what is known without asking.
+func (s *metaSight) status() *pb.MetaSight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := &pb.MetaSight{AnsweredAgoMs: ageMs(time.Since(s.answered), !s.answered.IsZero())}
+	if s.err != nil {
+		out.Error = s.err.Error()
+	}
+	return out
+}
+
+// record takes note of how a question ended that began then.
+func (s *metaSight) record(began time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err = err; err == nil && began.After(s.answered) {
+		s.answered = began
+	}
+	close(s.looked)
+	s.looked = make(chan struct{})
 }
 
 // watch asks meta when somebody wants to know, and then until it answers, until ctx ends. It is a worker of the node.
@@ -78,13 +131,7 @@ func (s *metaSight) look(ctx context.Context) bool {
 	attempt, cancel := context.WithTimeout(ctx, sightTimeout)
 	defer cancel()
 	err := s.ask(attempt)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err = err; err == nil {
-		s.since = time.Time{}
-	} else if s.since.IsZero() {
-		s.since = began
-	}
+	s.record(began, err)
 	return err != nil
 }
 

@@ -9,16 +9,17 @@ import (
 	"time"
 )
 
-// TestMetaOutOfSight: meta that does not answer is noticed by who asks whether the node is ready, not at once and not late;
-// however often that is asked, meta is asked once a second at most, and not at all when nobody wants to know.
+// TestMetaOutOfSight: meta that does not answer is noticed by who asks whether the node is ready, also by the first after a
+// quiet time; however often that is asked, meta is asked once a second at most, and not at all when nobody wants to know.
 func TestMetaOutOfSight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := errors.New("away")
 		var questions atomic.Int64
 		var gone atomic.Bool
-		s := newMetaSight(func(context.Context) error {
+		s := newMetaSight(func(ctx context.Context) error {
 			questions.Add(1)
 			if gone.Load() {
+				<-ctx.Done() // a group at rest without its quorum: nobody refuses, nobody answers
 				return away
 			}
 			return nil
@@ -28,8 +29,11 @@ func TestMetaOutOfSight(t *testing.T) {
 		go func() { defer close(ended); s.watch(ctx) }()
 		defer func() { end(); <-ended }()
 		after := func(d time.Duration) { <-time.After(d); synctest.Wait() }
-		probe := func() error { defer synctest.Wait(); return s.lost() }
+		probe := func() error { defer synctest.Wait(); return s.confirm(ctx) }
 
+		if at := s.status(); at.AnsweredAgoMs != -1 || at.Error != "" {
+			t.Errorf("nobody has asked, and it is said: %v", at)
+		}
 		after(time.Hour)
 		if n := questions.Load(); n != 0 {
 			t.Errorf("meta was asked %d times for nobody", n)
@@ -44,22 +48,29 @@ func TestMetaOutOfSight(t *testing.T) {
 			t.Errorf("%d questions for 1000 probes at once", n)
 		}
 		gone.Store(true)
-		after(2 * sightPause)
-		if err := probe(); err != nil { // it is asked from here on
-			t.Fatal(err)
-		}
-		after(sightPatience - time.Second)
 		if err := probe(); err != nil {
-			t.Errorf("not ready although meta was lost a moment ago: %v", err)
+			t.Errorf("not ready although meta answered a moment ago: %v", err)
 		}
-		after(2 * time.Second)
+		after(sightPatience)
 		if err := probe(); !errors.Is(err, errNoMeta) || !errors.Is(err, away) {
 			t.Errorf("UNSEEN: meta is away for long, and the node is ready: %v", err)
 		}
 		gone.Store(false)
-		after(2 * sightPause)
+		after(sightTimeout + 2*sightPause)
 		if err := probe(); err != nil {
 			t.Errorf("meta is back: %v", err)
+		}
+		after(time.Hour) // nobody asks, and meta loses its quorum meanwhile
+		gone.Store(true)
+		began := time.Now()
+		if err := probe(); !errors.Is(err, errNoMeta) {
+			t.Errorf("UNSEEN: the first who asks after a quiet time is told that the node is ready: %v", err)
+		}
+		if took := time.Since(began); took > 2*sightTimeout { // of the bubble's time
+			t.Errorf("it waited for %v", took)
+		}
+		if at := s.status(); at.AnsweredAgoMs < time.Hour.Milliseconds() || at.Error == "" {
+			t.Errorf("of the last answer it is said: %v", at)
 		}
 	})
 }

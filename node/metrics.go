@@ -60,6 +60,7 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 		send(tabletLocks, t.Locks, id)
 		send(tabletLogLength, t.LastIndex-min(t.FirstIndex, t.LastIndex), id)
 	}
+	m.collectQuorum(out, status)
 	m.collectHistory(out, status)
 	m.collectPlacement(out, status.Placement)
 	m.collectObservers(out, status.Observers)

@@ -77,6 +77,7 @@ type Node struct {
 	changes  *changes
 	census   *census
 	policy   *clusterPolicy
+	known    known
 
 	honouring chan struct{} // holds a token while the dispatcher is told what the catalogue says
 

@@ -4,25 +4,38 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 )
 
-// Nodes implements txn.Admin: the node table in meta beside what this node has heard by gossip.
-func (a *admin) Nodes(ctx context.Context, _ *pb.NodesRequest) (*pb.NodesResponse, error) {
-	records, err := a.n.meta.Nodes(ctx)
-	if err != nil {
+// Nodes implements txn.Admin: the node table in meta, or as this node last read it, beside what it has heard by gossip.
+func (a *admin) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
+	out := &pb.NodesResponse{}
+	if err := a.n.nodeTable(ctx, out); err != nil {
 		return nil, err
 	}
-	table := make([]*pb.Node, len(records))
-	for i, r := range records {
-		table[i] = nodePB(r)
+	out.Nodes = nodesOf(out.Nodes, a.n.members.Alive())
+	if out.Unavailable == "" {
+		a.n.whyNotDrained(ctx, out.Nodes)
 	}
-	nodes := nodesOf(table, a.n.members.Alive())
-	a.n.whyNotDrained(ctx, nodes)
-	return &pb.NodesResponse{Nodes: nodes}, nil
+	if req.GetLeaders() {
+		statuses, err := a.n.census.get(ctx, leadersAge)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range statuses {
+			if s.Leader {
+				out.Leaders = append(out.Leaders, &pb.TabletLeader{TabletId: s.GetTablet().GetTabletId(), NodeId: s.NodeId})
+			}
+		}
+	}
+	return out, nil
 }
+
+// leadersAge is how old an answer about who leads may be.
+const leadersAge = time.Second
 
 // nodesOf adds what gossip says to the node table. Nodes that meta has not heard of yet come last.
 func nodesOf(records []*pb.Node, members []cluster.Member) []*pb.Node {

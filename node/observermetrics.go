@@ -25,8 +25,9 @@ var (
 	observerLimit       = gaugeFamily("observer_limit", "Most runs at once, in force here.", "observer")
 )
 
-// What the whole cluster says of an observer.
+// What the whole cluster says of an observer; while it can't be asked, what it said last.
 var (
+	observerAge     = gaugeFamily("observer_figures_age_seconds", "Age of the figures of what waits for observers: they can't be had while meta, or a tablet, has no quorum.")
 	observerPending = gaugeFamily("observer_pending", "Notifications that wait or run, parked ones not among them.", "observer")
 	observerParked  = gaugeFamily("observer_parked", "Notifications that are parked.", "observer")
 	observerOldest  = gaugeFamily("observer_oldest_seconds", "Age of the oldest notification that is not parked; 0: there is none.", "observer")
@@ -55,7 +56,11 @@ func (m metrics) collectObservers(out chan<- prometheus.Metric, here []*pb.Obser
 		send(observerContended, float64(o.Contended), o.Name)
 		send(observerLimit, float64(o.Limit), o.Name)
 	}
-	for _, o := range m.n.observerStates() {
+	states, age, ok := m.n.observerStates()
+	if ok {
+		out <- prometheus.MustNewConstMetric(observerAge.desc, observerAge.kind, age.Seconds())
+	}
+	for _, o := range states {
 		name := o.GetInfo().GetName()
 		send(observerPending, float64(o.Notifications), name)
 		send(observerParked, float64(o.Parked), name)

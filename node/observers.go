@@ -148,25 +148,21 @@ func (n *Node) wakeBackfills() {
 	}
 }
 
-// Observers implements txn.Admin.
-func (a *admin) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
-	c, err := a.n.meta.Catalogue(ctx)
+// observersWaiting lists the catalogue's observers with what waits for them, without what nodes do about it.
+func (n *Node) observersWaiting(ctx context.Context) ([]*pb.ObserverState, error) {
+	c, err := n.meta.Catalogue(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pending, err := a.n.client.PendingObservers(ctx)
+	pending, err := n.client.PendingObservers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	fills, err := a.n.meta.Backfills(ctx, c.GetObservers())
+	fills, err := n.meta.Backfills(ctx, c.GetObservers())
 	if err != nil {
 		return nil, err
 	}
-	here := map[string]*pb.ObserverStatus{}
-	for _, s := range a.n.notify.Load().status() {
-		here[s.Name] = s
-	}
-	linked, err := a.n.linked(ctx)
+	linked, err := n.linked(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -175,21 +171,22 @@ func (a *admin) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 		p := pending[o.Name]
 		out = append(out, &pb.ObserverState{
 			Info: proto.CloneOf(o), Linked: linked[o.Name], Notifications: p.GetNotifications(), Parked: p.GetParked(),
-			Intents: p.GetIntents(), OldestTs: p.GetOldestTs(), Status: here[o.Name], Backfill: fills[o.Name],
+			Intents: p.GetIntents(), OldestTs: p.GetOldestTs(), Backfill: fills[o.Name],
 		})
 	}
 	return out, nil
 }
 
-// observerStates is Observers for the metrics; none if it takes too long.
-func (n *Node) observerStates() []*pb.ObserverState {
+// observerStates is what waits for observers, for the metrics: as of now, else as it was last found, and how long ago.
+func (n *Node) observerStates() (states []*pb.ObserverState, age time.Duration, ok bool) {
 	ctx, cancel := context.WithTimeout(n.life, time.Second)
 	defer cancel()
-	states, err := (&admin{n: n}).Observers(ctx)
-	if err != nil {
+	if states, err := n.observersWaiting(ctx); err == nil {
+		n.known.observers.set(states)
+	} else {
 		n.cfg.Logger.Debug("observers could not be counted for the metrics", "error", err)
 	}
-	return states
+	return n.known.observers.get()
 }
 
 // age is how long ago the timestamp was given out; 0 for none. The oracle's clock is this node's, or ahead of it.

@@ -111,10 +111,15 @@ func (n *Node) statusOf(ctx context.Context, id uint64, leading bool) (*pb.NodeS
 	if id == n.identity.NodeID {
 		return n.statusWith(ctx, leading)
 	}
+	return n.askStatus(ctx, id, &pb.NodeStatusRequest{Leading: leading})
+}
+
+// askStatus asks another node.
+func (n *Node) askStatus(ctx context.Context, id uint64, req *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
 	if n.peers == nil {
 		return nil, errAlone
 	}
-	r, err := n.peers.Call(ctx, id, &wire.PeerRequest{Body: &wire.PeerRequest_Status{Status: &pb.NodeStatusRequest{Leading: leading}}})
+	r, err := n.peers.Call(ctx, id, &wire.PeerRequest{Body: &wire.PeerRequest_Status{Status: req}})
 	switch {
 	case err != nil:
 		return nil, err

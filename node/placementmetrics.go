@@ -4,10 +4,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
 )
 
-// Exported by the node that leads meta.
+// Exported by the node that leads meta, and by the one that led it last while nobody is known to: with the last figures.
 var (
+	placementAge      = gaugeFamily("placement_figures_age_seconds", "Age of placement's figures: meta has no leader while it grows.")
 	placementTarget   = gaugeFamily("placement_target_replicas", "Replicas that each tablet ought to have, as nodes allow.")
 	placementUnder    = gaugeFamily("placement_under_replicated_tablets", "Tablets with fewer voters on live nodes.")
 	placementChanging = gaugeFamily("placement_changing_tablets", "Tablets whose replicas are being changed.")
@@ -19,9 +21,17 @@ var (
 )
 
 func (m metrics) collectPlacement(out chan<- prometheus.Metric, s *pb.PlacementStatus) {
-	if s == nil {
+	n := m.n
+	if leader := n.router.Leader(cluster.MetaTablet); s != nil {
+		n.known.placement.set(s)
+	} else if leader != 0 && leader != n.identity.NodeID {
+		n.known.placement.forget()
+	}
+	s, age, ok := n.known.placement.get()
+	if !ok {
 		return
 	}
+	out <- prometheus.MustNewConstMetric(placementAge.desc, placementAge.kind, age.Seconds())
 	send := func(f family, value uint64) {
 		out <- prometheus.MustNewConstMetric(f.desc, f.kind, float64(value))
 	}

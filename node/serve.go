@@ -109,18 +109,28 @@ var (
 	errStopping = errors.New("node: stopping")
 )
 
-// ready is nil while the node serves. It does not wait: what it says of meta is of some seconds ago.
-func (n *Node) ready(context.Context) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.closed {
-		return errStopping
+// ready is nil while the node serves. After a quiet time it waits for meta, see metaSight.
+func (n *Node) ready(ctx context.Context) error {
+	serves := func() error {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.closed {
+			return errStopping
+		}
+		if !n.serving.Load() {
+			return errStarting
+		}
+		return nil
 	}
-	if !n.serving.Load() {
-		return errStarting
+	if err := serves(); err != nil {
+		return err
+	}
+	meta := n.changes.sight.confirm(ctx)
+	if err := serves(); err != nil {
+		return err
 	}
 	_, closed := n.replicas.Closed()
-	return errors.Join(n.host.failure(), closed, n.store.WriteBlocked(), n.changes.sight.lost())
+	return errors.Join(n.host.failure(), closed, n.store.WriteBlocked(), meta)
 }
 
 // Addr is the address that serves remote clients; empty if there is none.

@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"maps"
 	"runtime"
-	"slices"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -21,9 +19,10 @@ func (n *Node) status(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	return n.statusWith(ctx, false)
 }
 
-// statusWith is Status within ctx; leading: see NodeStatusRequest.
-func (n *Node) statusWith(ctx context.Context, leading bool) (*pb.NodeStatusResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+// statusWith is Status for who waits until asker ends; leading: see NodeStatusRequest. What others would have to tell
+// may be missing, or old. It fails only if nobody waits any more, or, leading, if not all replicas have answered.
+func (n *Node) statusWith(asker context.Context, leading bool) (*pb.NodeStatusResponse, error) {
+	ctx, cancel := context.WithTimeout(asker, time.Second)
 	defer cancel()
 	commits, requests := n.logs.Stats()
 	out := &pb.NodeStatusResponse{
@@ -41,16 +40,14 @@ func (n *Node) statusWith(ctx context.Context, leading bool) (*pb.NodeStatusResp
 	if leading {
 		return out, ctx.Err()
 	}
-	if linked, err := n.linked(ctx); err == nil {
-		out.Linked = slices.Sorted(maps.Keys(linked))
-	}
+	n.metaStatus(asker, out)
 	if err := n.host.failure(); err != nil {
 		out.Failed = err.Error()
 	}
 	out.History = n.historyStatus(out.Tablets)
 	n.diskStatus(out)
 	out.PolicyDiffers = n.policy.overruled()
-	return out, ctx.Err()
+	return out, asker.Err()
 }
 
 // tabletStatuses asks this node's replicas; leading: those that lead.

@@ -90,6 +90,8 @@ type run struct {
 	*App
 	// Stdout and Stderr hide App's: what is written here reaches a terminal as text only.
 	Stdout, Stderr io.Writer
+	// connected: a node has answered. What fails from then on is not that there is none.
+	connected bool
 	// entered: the arguments were accepted and a command has begun.
 	entered bool
 	noTopic error  // help was asked for on a command that does not exist

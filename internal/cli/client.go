@@ -91,6 +91,7 @@ func (r *run) connect(ctx context.Context, cmd *cobra.Command) (*session, error)
 	if err != nil {
 		return nil, err
 	}
+	r.connected = true
 	client := txn.NewClient(transport, txn.Config{})
 	return &session{transport: transport, client: client, db: percolator.NewDB(client)}, nil
 }

@@ -137,6 +137,11 @@ func (r *run) classify(err error) (code int, hint string) {
 		return ExitUnavailable, "what listens there takes plain text only: leave --certs out, or look whether --addr is a node's --listen address"
 	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "tls: "):
 		return ExitUnavailable, fmt.Sprintf("the node and this command do not accept each other's certificates: `%s cert show` looks at --certs", r.Name)
+	case errors.Is(err, percolator.ErrDiskFull), refusedWith(err, pb.Error_CODE_DISK_FULL):
+		return ExitUnavailable, "free space on that node's disk, or grow it: writes are taken again by themselves; `" + r.Name + " status` shows how much is free"
+	case r.connected && (errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded)):
+		return ExitUnavailable, fmt.Sprintf("the node runs, but not enough of the nodes that this needs do, or it does not reach them: `%s status` and `%s node ls` tell what it knows; --timeout waits longer",
+			r.Name, r.Name)
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
 		return ExitUnavailable, "is the node up? `" + r.Name + " status` asks it; --timeout waits longer"
 	case errors.Is(err, percolator.ErrUnavailable), status.Code(rootCause(err)) == codes.Unavailable:
@@ -176,6 +181,12 @@ func (r *run) again(err error, where string) *hintError {
 		first += "; then "
 	}
 	return &hintError{err: err, hint: first + "run the same command again: it goes on after " + where}
+}
+
+// refusedWith reports whether a node refused with the code.
+func refusedWith(err error, code pb.Error_Code) bool {
+	var refused *txn.ServerError
+	return errors.As(err, &refused) && refused.Code == code
 }
 
 // serverCode is the exit code for an administrative request that the node refused.

@@ -41,9 +41,10 @@ type fakeCluster struct {
 	walked func(*pb.WalkRequest) *pb.WalkResponse
 	// verified answers the comparison of a tablet's replicas; nil: they are equal.
 	verified func(tablet uint64) (*pb.VerifyTabletResponse, error)
-	wide     bool  // rows have more than an answer holds, unless it is asked for cells
-	fail     error // every method returns it
-	hang     bool  // NodeStatus answers when its context ends
+	wide     bool   // rows have more than an answer holds, unless it is asked for cells
+	fail     error  // every method returns it
+	noMeta   string // why meta does not answer; empty: it does
+	hang     bool   // NodeStatus answers when its context ends
 }
 
 func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
@@ -126,15 +127,24 @@ func (f *fakeCluster) Locate(_ context.Context, table mvcc.TableID, row string, 
 	return nil, f.fail
 }
 
-func (f *fakeCluster) Tables(context.Context) ([]*pb.Table, error)           { return f.tables, f.fail }
+func (f *fakeCluster) Tables(context.Context) ([]*pb.Table, error) {
+	if f.noMeta != "" {
+		return nil, &txn.ServerError{Code: pb.Error_CODE_UNAVAILABLE, Message: f.noMeta}
+	}
+	return f.tables, f.fail
+}
 func (f *fakeCluster) Catalogue(context.Context) (*pb.Catalogue, error)      { return f.catalogue, f.fail }
 func (f *fakeCluster) WorkerDead(context.Context, mvcc.Worker) bool          { return false }
 func (f *fakeCluster) Worker() mvcc.Worker                                   { return mvcc.Worker{} }
 func (f *fakeCluster) Close() error                                          { return nil }
 func (f *fakeCluster) SplitTablet(context.Context, string, string) error     { return f.fail }
 func (f *fakeCluster) DropTable(context.Context, string, mvcc.TableID) error { return f.fail }
-func (f *fakeCluster) Nodes(context.Context, *pb.NodesRequest) (*pb.NodesResponse, error) {
-	return &pb.NodesResponse{Nodes: f.nodes}, f.fail
+func (f *fakeCluster) Nodes(_ context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
+	out := &pb.NodesResponse{Nodes: f.nodes, Unavailable: f.noMeta, AgeMs: 65_000}
+	if req.Leaders && f.noMeta == "" {
+		out.Leaders = []*pb.TabletLeader{{TabletId: 1, NodeId: 1}, {TabletId: 3, NodeId: 2}}
+	}
+	return out, f.fail
 }
 func (f *fakeCluster) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	if f.hang {

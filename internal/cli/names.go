@@ -2,10 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // metaName is how the meta tablet's own table is called in output.
@@ -31,6 +34,24 @@ func loadNames(ctx context.Context, s *session) (*names, error) {
 		}
 	}
 	return n, nil
+}
+
+// namesIfKnown is loadNames for what can be shown with numbers for names while meta does not answer; nil then.
+func (r *run) namesIfKnown(ctx context.Context, s *session) (*names, error) {
+	asking, cancel := context.WithTimeout(ctx, nodesPatience)
+	defer cancel()
+	n, err := loadNames(asking, s)
+	var refused *txn.ServerError
+	switch {
+	case err == nil:
+		return n, nil
+	case ctx.Err() != nil:
+		return nil, err
+	case asking.Err() != nil, errors.Is(err, percolator.ErrUnavailable), errors.As(err, &refused) && refused.Code == pb.Error_CODE_UNAVAILABLE:
+		r.note("tables are shown by their numbers, for meta does not answer: %v", err)
+		return nil, nil
+	}
+	return nil, err
 }
 
 // table is the id of a table by name.

@@ -77,7 +77,7 @@ func (r *run) awaitDrained(ctx context.Context, s *session, id uint64) error {
 		}
 		for _, n := range nodes.GetNodes() {
 			switch {
-			case n.NodeId != id:
+			case n.NodeId != id || nodes.Unavailable != "": // meta knows, and will answer again
 			case n.State == pb.NodeState_NODE_STATE_DRAINED:
 				return r.nodeDone(n, "node %d is drained: it may be stopped for good", id)
 			case n.State != pb.NodeState_NODE_STATE_DRAINING:

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,8 @@ func (r *run) nodeList() *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the nodes that ever joined, and what the answering node has heard of them",
+		Long: `List the nodes that ever joined, as meta has them, with what the answering node has heard of each by gossip. While meta does
+not answer, for want of a quorum, the list is what the answering node knows by itself, and a line says how old that is.`,
 		Example: r.example("node ls", "node ls -o json"),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,6 +51,7 @@ func (r *run) nodes(ctx context.Context, s *session) error {
 		}
 		g.add(nodeLine(n)...)
 	}
+	defer r.noteStale(nodes) // after the table
 	if r.output == outputJSON {
 		return nil
 	}
@@ -64,11 +68,27 @@ func (r *run) nodes(ctx context.Context, s *session) error {
 	return nil
 }
 
+// noteStale says so if the nodes are not as meta has them.
+func (r *run) noteStale(nodes *pb.NodesResponse) {
+	if nodes.GetUnavailable() == "" {
+		return
+	}
+	table := "it never read the table of all nodes: nodes that are away may be missing"
+	if nodes.AgeMs >= 0 {
+		table = "it read the table of all nodes " + span(time.Duration(nodes.AgeMs)*time.Millisecond) + " ago"
+	}
+	r.note("this is what the answering node knows by itself, for meta does not answer it (%s); %s", nodes.Unavailable, table)
+}
+
 // nodeLine is a node's line in the table.
 func nodeLine(n *pb.Node) []string {
 	state := wire.NodeStateName(n.State)
-	if n.State == pb.NodeState_NODE_STATE_UNSPECIFIED {
+	switch {
+	case n.State != pb.NodeState_NODE_STATE_UNSPECIFIED:
+	case n.Alive:
 		state = "joining" // gossip knows it, meta does not yet
+	default:
+		state = "unknown" // it holds replicas, and meta does not answer
 	}
 	zone := n.Labels["zone"]
 	if zone == "" {

@@ -29,15 +29,15 @@ func (r *run) observerCommand() *cobra.Command {
 		r.observerList(), r.observerPause(), r.observerResume(), r.observerLimit(), r.observerReplay(), r.observerRetire())
 }
 
-// observerList shows the cluster's catalogue with what waits, and what the answering node runs of it.
+// observerList shows the cluster's catalogue with what waits, and what all nodes run of it.
 func (r *run) observerList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List the observers: state, what waits for them, and what the answering node did since it began",
+		Short:   "List the observers: state, what waits for them, and what the nodes did since they began",
 		Long: `List the observers of the cluster. WAITING are notifications that are not parked, OLDEST is how long the oldest of them
 has waited, PARKED are those that were given up after too many failures (` + "`notify ls --parked`" + ` shows why). RUNNING,
-RUNS, FAILURES and CONTENDED are the answering node's; RUNNING is followed by the most runs at once that it allows.
+RUNS, FAILURES and CONTENDED are of all nodes, added up; RUNNING is followed by the most runs at once that they allow.
 CONTENDED are cells whose runs come to nothing again and again, because other transactions are always faster or nodes do
 not answer; with -o json, rows tells which they are, and which runs go on for long (` + "`why`" + ` explains one row).
 
@@ -51,8 +51,7 @@ States: running; paused (` + "`observer resume`" + `); unlinked, if no process t
 	return r.withClient(cmd)
 }
 
-// observerJSON is an observer in JSON. From runs on the figures are the answering node's, all zero if it does not link
-// the observer.
+// observerJSON is an observer in JSON. From runs on the figures are those of all nodes that run it, added up.
 type observerJSON struct {
 	Name        string    `json:"name"`
 	Table       string    `json:"table"`
@@ -66,7 +65,7 @@ type observerJSON struct {
 	Parked      uint64    `json:"parked"`
 	OldestTS    uint64    `json:"oldest_ts,omitempty"`     // of those that wait; left out if none does
 	OldestAgeMS int64     `json:"oldest_age_ms,omitempty"` // by the oracle's time
-	Limit       uint32    `json:"limit"`                   // most runs at once in a process: in force at the node, else as set; 0: as registered
+	Limit       uint32    `json:"limit"`                   // most runs at once in a process: in force, else as set; 0: as registered
 
 	Runs        uint64 `json:"runs"` // begun: each ends in one of the next three, or finds nobody to serve it
 	Commits     uint64 `json:"commits"`
@@ -81,6 +80,9 @@ type observerJSON struct {
 	Backoff     uint32 `json:"backoff"`   // cells that rest after a failure
 	Stuck       uint32 `json:"stuck"`     // functions that have not returned long after their deadline
 	Contended   uint32 `json:"contended"` // cells whose runs come to nothing again and again
+
+	Nodes  []uint64 `json:"nodes,omitempty"`        // that run it, and are in these figures
+	Silent []uint64 `json:"silent_nodes,omitempty"` // that are alive and have not answered: what they do is missing
 
 	Rows []observerRowJSON `json:"rows,omitempty"` // those worth a look, some dozens at most
 
@@ -121,7 +123,11 @@ func (r *run) observers(ctx context.Context, s *session) error {
 		}
 		g.add(o.line()...)
 	}
-	return r.finish(&g)
+	if err := r.finish(&g); err != nil || len(states) == 0 || len(states[0].GetSilent()) == 0 {
+		return err
+	}
+	r.note("RUNNING, RUNS, FAILURES and CONTENDED lack those of the nodes %v, which have not answered", states[0].Silent)
+	return nil
 }
 
 // newObserverJSON converts what meta and the node say of an observer.
@@ -139,6 +145,7 @@ func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
 		o.Rows = append(o.Rows, observerRowJSON{jsonBytes(r.Row), r.RunningMs, r.Overdue, r.Retries, r.Runs})
 	}
 	// What the node enforces goes before what was asked for: it may know better than the catalogue that was read.
+	o.Nodes, o.Silent = s.GetNodes(), s.GetSilent()
 	if n.GetLimit() != 0 {
 		o.Limit = n.GetLimit()
 	}
@@ -161,6 +168,9 @@ func observerState(s *pb.ObserverState) string {
 	return stateRunning
 }
 
+// atOnce is how many runs all nodes allow at once; 0: not known.
+func (o *observerJSON) atOnce() uint32 { return o.Limit * uint32(max(1, len(o.Nodes))) }
+
 // line is the observer's line in the table.
 func (o *observerJSON) line() []string {
 	kind, oldest, running, state := "strong", "-", "-", o.State
@@ -174,7 +184,7 @@ func (o *observerJSON) line() []string {
 	if o.Linked {
 		running = fmt.Sprint(o.Running)
 		if o.Limit != 0 {
-			running += "/" + fmt.Sprint(o.Limit)
+			running += "/" + fmt.Sprint(o.atOnce())
 		}
 	}
 	if b := o.Backfill; b != nil && b.State == backfillRunning {

@@ -12,6 +12,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// nodesPatience is how long a status waits for the list of nodes, which the node has to ask meta for.
+const nodesPatience = 3 * time.Second
+
 // statusCommand asks the node at --addr for itself.
 func (r *run) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -29,13 +32,17 @@ func (r *run) statusCommand() *cobra.Command {
 					return r.message(status) // as /api/v1/status shows it
 				}
 				// Meta may have no leader: what the node knows of itself is all the more wanted then.
-				asking, cancel := context.WithTimeout(ctx, time.Second)
+				asking, cancel := context.WithTimeout(ctx, nodesPatience)
 				defer cancel()
 				nodes, err := s.transport.Nodes(asking, &pb.NodesRequest{})
 				if err != nil {
 					nodes = nil
 				}
-				return r.statusTable(status, nodes.GetNodes(), time.Now())
+				if err := r.statusTable(status, nodes.GetNodes(), time.Now()); err != nil {
+					return err
+				}
+				r.noteStale(nodes)
+				return nil
 			})
 		},
 	}
@@ -44,11 +51,15 @@ func (r *run) statusCommand() *cobra.Command {
 
 // statusTable sums up tablets and observers; `tablet ls` and `observer ls` have them one by one.
 func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) error {
-	leaders, locks := 0, uint64(0)
+	leaders, leaderless, longest, locks := 0, 0, int64(0), uint64(0)
 	var reads, mutations, batches uint64
 	for _, t := range s.Tablets {
 		if t.Leader {
 			leaders++
+		}
+		if t.LeaderlessMs > 0 {
+			leaderless++
+			longest = max(longest, t.LeaderlessMs)
 		}
 		locks += t.Locks
 		reads, mutations, batches = reads+t.Reads, mutations+t.Mutations, batches+t.Batches
@@ -73,7 +84,14 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.T
 	if s.StartedUnixMs > 0 {
 		g.add("up", age(time.UnixMilli(s.StartedUnixMs), now))
 	}
-	g.add("tablets", fmt.Sprintf("%d, leader of %d, %d locks", len(s.Tablets), leaders, locks))
+	if s.Meta != nil {
+		g.add("meta", metaText(s.Meta))
+	}
+	tablets := fmt.Sprintf("%d, leader of %d, %d locks", len(s.Tablets), leaders, locks)
+	if leaderless > 0 {
+		tablets += fmt.Sprintf("; %d WITHOUT A LEADER, the first for %s", leaderless, span(time.Duration(longest)*time.Millisecond))
+	}
+	g.add("tablets", tablets)
 	g.add("operations", fmt.Sprintf("%d reads, %d mutations%s", reads, mutations, perBatch(reads+mutations, batches)))
 	g.add("log", fmt.Sprintf("%d synced batches%s", s.LogBatches, perBatch(s.LogRequests, s.LogBatches)))
 	if s.OracleLast > 0 {
@@ -95,6 +113,23 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.T
 	}
 	g.add("observers", fmt.Sprintf("%d linked, %d running, %d runs, %d parked", len(s.Observers), running, runs, parked))
 	return g.write(r.Stdout)
+}
+
+// metaText says whether meta, which has tables, nodes and the oracle, answers the node.
+func metaText(m *pb.MetaSight) string {
+	text, ago := "answers", time.Duration(m.AnsweredAgoMs)*time.Millisecond
+	switch {
+	case m.Error != "" && m.AnsweredAgoMs < 0:
+		text = "DOES NOT ANSWER, and never has: " + m.Error
+	case m.Error != "":
+		text = fmt.Sprintf("DOES NOT ANSWER, the last time was %s ago: %s", span(ago), m.Error)
+	case m.AnsweredAgoMs >= 0:
+		text += ", " + span(ago) + " ago"
+	}
+	if m.LeaderNode != 0 {
+		return text + fmt.Sprintf("; node %d leads it", m.LeaderNode)
+	}
+	return text + "; no leader is known"
 }
 
 // keptHistory says how far back one can read, and what keeps history from going; "all" as long as nothing was given up.

@@ -47,7 +47,10 @@ func (r *run) tabletList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List the tablets in range order, with what the answering node knows of them",
+		Short:   "List the tablets in range order, with their leaders and what the answering node's replicas say",
+		Long: `List the tablets in range order. LEADER is the id of the node that says that it leads the tablet; none, if no node that
+has answered does: the tablet has no quorum, or is just electing one. LOCKS and what follows is of the answering node's
+replica, a dash where it has none.`,
 		Example: r.example("tablet ls", "tablet ls -o json"),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,12 +62,13 @@ func (r *run) tabletList() *cobra.Command {
 
 // tabletJSON is a tablet in JSON. Here is what the answering node's own replica says; nil without one.
 type tabletJSON struct {
-	ID    uint64       `json:"id"`
-	Epoch uint64       `json:"epoch"`
-	Start positionOut  `json:"start"`
-	End   *positionOut `json:"end,omitempty"` // nil: to the end of everything
-	Nodes []uint64     `json:"nodes"`
-	Here  *tabletHere  `json:"here,omitempty"`
+	ID     uint64       `json:"id"`
+	Epoch  uint64       `json:"epoch"`
+	Start  positionOut  `json:"start"`
+	End    *positionOut `json:"end,omitempty"` // nil: to the end of everything
+	Nodes  []uint64     `json:"nodes"`
+	Leader uint64       `json:"leader,omitempty"` // the node that leads it, by its own account; left out: none has said so
+	Here   *tabletHere  `json:"here,omitempty"`
 }
 
 type positionOut struct {
@@ -90,7 +94,7 @@ type tabletHere struct {
 
 // tablets joins the map with the node's replicas, by tablet id.
 func (r *run) tablets(ctx context.Context, s *session) error {
-	names, err := loadNames(ctx, s)
+	names, err := r.namesIfKnown(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -102,15 +106,23 @@ func (r *run) tablets(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	here := map[uint64]*pb.StatusResponse{}
+	here, leaders := map[uint64]*pb.StatusResponse{}, map[uint64]uint64{}
 	for _, t := range status.GetTablets() {
 		here[t.GetTablet().GetTabletId()] = t
+	}
+	nodes, err := s.transport.Nodes(ctx, &pb.NodesRequest{Leaders: true})
+	if err != nil {
+		return err
+	}
+	for _, l := range nodes.GetLeaders() {
+		leaders[l.TabletId] = l.NodeId
 	}
 	var g grid
 	g.numbers(0, 3, 6, 7, 8, 9, 10, 11, 12)
 	g.add("TABLET", "FROM", "BEFORE", "EPOCH", "NODES", "LEADER", "LOCKS", "READS", "MUTATIONS", "BATCHES", "PROPOSALS", "SIZE", "OPS/S")
 	for _, d := range descriptors {
 		t := newTabletJSON(d, here[d.TabletId], names)
+		t.Leader = leaders[d.TabletId]
 		if r.output == outputJSON {
 			if err := r.object(t); err != nil {
 				return err
@@ -160,15 +172,15 @@ func (t *tabletJSON) line() []string {
 		}
 		nodes += fmt.Sprint(n)
 	}
-	line := []string{fmt.Sprint(t.ID), t.Start.text(), end, fmt.Sprint(t.Epoch), nodes}
+	leader := "none"
+	if t.Leader != 0 {
+		leader = fmt.Sprint(t.Leader)
+	}
+	line := []string{fmt.Sprint(t.ID), t.Start.text(), end, fmt.Sprint(t.Epoch), nodes, leader}
 	if t.Here == nil {
-		return append(line, "elsewhere")
+		return append(line, "-", "-", "-", "-", "-", "-", "-") // the answering node has no replica
 	}
-	leader := "no"
-	if t.Here.Leader {
-		leader = "here"
-	}
-	return append(line, leader, fmt.Sprint(t.Here.Locks), fmt.Sprint(t.Here.Reads), fmt.Sprint(t.Here.Mutations),
+	return append(line, fmt.Sprint(t.Here.Locks), fmt.Sprint(t.Here.Reads), fmt.Sprint(t.Here.Mutations),
 		fmt.Sprint(t.Here.Batches), fmt.Sprint(t.Here.Proposals), byteText(int64(t.Here.Size)), fmt.Sprint(t.Here.Load))
 }
 

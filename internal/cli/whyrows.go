@@ -8,10 +8,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file concludes from what the answering node tells of the row's runs: one that goes on for long, runs that come to
+// This file concludes from what the nodes tell of the row's runs: one that goes on for long, runs that come to
 // nothing, and runs without end. It tells of remarkable rows only, so nothing follows from its silence.
 
-// onNode is what the answering node tells of the row; nil: nothing.
+// onNode is what the nodes tell of the row; nil: nothing.
 func (f *facts) onNode() *pb.ObserverRow {
 	for _, r := range f.stats.GetRows() {
 		if string(r.Row) == f.row {
@@ -27,10 +27,10 @@ func (f *facts) going() verdict {
 	ran := time.Duration(r.GetRunningMs()) * time.Millisecond
 	switch {
 	case r.GetOverdue():
-		return verdict{whyRunning, fmt.Sprintf("It has been running for %s on the answering node, since %s UTC, and does not return: it is past its deadline and ignores the end of its context.",
+		return verdict{whyRunning, fmt.Sprintf("It has been running for %s, since %s UTC, and does not return: it is past its deadline and ignores the end of its context.",
 			span(ran), f.began(ran)), "mend the observer and restart its program: nothing else ends such a run"}
 	case ran > 0:
-		return verdict{whyRunning, fmt.Sprintf("It has been running for %s on the answering node, since %s UTC.", span(ran), f.began(ran)),
+		return verdict{whyRunning, fmt.Sprintf("It has been running for %s, since %s UTC.", span(ran), f.began(ran)),
 			"wait for it: a run that does not return by its deadline is counted as failed"}
 	case r.GetRetries() > 0:
 		return verdict{whyContended, fmt.Sprintf("Its last %d runs came to nothing: other transactions were faster, or nodes did not answer.", r.Retries),

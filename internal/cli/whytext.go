@@ -147,11 +147,11 @@ func (f *facts) queues() string {
 		text += ", the oldest for " + ago(mvcc.Timestamp(o.OldestTS), f.now)
 	}
 	if f.stats == nil {
-		return text + "; the answering node does not link it"
+		return text + "; no node that has answered runs it"
 	}
-	text += fmt.Sprintf("; on the answering node %d running", o.Running)
+	text += fmt.Sprintf("; on all nodes %d running", o.Running)
 	if o.Limit > 0 {
-		text += fmt.Sprintf(" of at most %d", o.Limit)
+		text += fmt.Sprintf(" of at most %d", o.atOnce())
 	}
 	text += fmt.Sprintf(", %d queued, %d pausing after a failure", o.Queued, o.Backoff)
 	if o.Stuck > 0 {

@@ -110,9 +110,9 @@ func (f *facts) held() verdict {
 	case o.Stuck > 0 && o.Stuck == o.Running && o.Queued > 0:
 		return verdict{whyLimited, fmt.Sprintf("The change waits behind %d runs that are past their deadline and do not return: the observer ignores the end of its context.",
 			o.Stuck), "mend the observer and restart its program: nothing else ends such a run"}
-	case o.Limit > 0 && o.Running >= o.Limit:
-		return verdict{whyLimited, fmt.Sprintf("The change waits in line: %d of at most %d runs are under way on the answering node, %d changes are queued there.",
-			o.Running, o.Limit, o.Queued), "wait, or allow more with `observer limit OBSERVER N`"}
+	case o.Limit > 0 && o.Running >= o.atOnce():
+		return verdict{whyLimited, fmt.Sprintf("The change waits in line: %d of at most %d runs are under way on all nodes, %d changes are queued there.",
+			o.Running, o.atOnce(), o.Queued), "wait, or allow more with `observer limit OBSERVER N`"}
 	}
 	return f.waiting()
 }
@@ -126,7 +126,7 @@ func (f *facts) waiting() verdict {
 	}
 	sentence := fmt.Sprintf("%s of %s waits for its run; nothing is in its way.", what, f.when(mvcc.Timestamp(n.GetTs())))
 	if f.state.Running+f.state.Queued > 0 {
-		sentence = fmt.Sprintf("%s of %s waits for its run, or is running: %d runs are under way on the answering node, %d changes are queued there.",
+		sentence = fmt.Sprintf("%s of %s waits for its run, or is running: %d runs are under way on all nodes, %d changes are queued there.",
 			what, f.when(mvcc.Timestamp(n.GetTs())), f.state.Running, f.state.Queued)
 	}
 	return verdict{whyWaiting, sentence, "ask again in a moment; scanners find it within seconds"}

@@ -5,7 +5,8 @@
 // Invariants:
 //  1. It only looks: no request changes anything, and methods other than GET and HEAD are refused.
 //  2. A slow or hostile client holds no more than one connection: headers, reading and writing are bounded in time.
-//  3. /livez says that the process answers; /readyz that the node serves, and if not, why.
+//  3. /livez says that the process answers; /readyz that the node serves, and if not, why. It may wait some seconds for that:
+//     a probe must not be told ready by what was true an hour ago.
 //  4. It answers requests for the node's own names and addresses only, so that no site that a browser visits can read it
 //     by a name of its own (DNS rebinding).
 //

@@ -31,6 +31,9 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"count": grouped,
 	"size":  size,
 	"state": observerState,
+	"atOnce": func(o *pb.ObserverState) uint32 { // runs on all nodes
+		return o.GetStatus().GetLimit() * uint32(max(1, len(o.GetNodes())))
+	},
 	"waiting": func(o *pb.ObserverState) uint64 {
 		return o.Notifications + o.Intents
 	},

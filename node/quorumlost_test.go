@@ -1,0 +1,180 @@
+package node_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/node"
+)
+
+// fetch is what the node's HTTP listener answers.
+func fetch(ctx context.Context, t *testing.T, n *node.Node, path string) (code int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTPAddr()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// series are the values that the node exports, by name and labels.
+func series(ctx context.Context, t *testing.T, n *node.Node) map[string]float64 {
+	t.Helper()
+	_, body := fetch(ctx, t, n, "/metrics")
+	out := map[string]float64{}
+	for line := range strings.Lines(body) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if v, err := strconv.ParseFloat(value, 64); err == nil && strings.HasPrefix(name, "percolator_") {
+			out[name] = v
+		}
+	}
+	return out
+}
+
+// TestAnswersWithoutQuorum: a node that is left without a quorum of anything answers what it knows by itself, says how old
+// that is, is not ready, leads nothing, and goes on to export every series that it has exported.
+func TestAnswersWithoutQuorum(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	defer http.DefaultClient.CloseIdleConnections()
+	o := watch()
+	r := three(ctx, t, 1, func(i int, c *node.Config) {
+		c.HTTP, c.Observers = "127.0.0.1:0", o.register
+	})
+	r.lead(ctx, 1, 0) // this one exports what placement does
+	left, transport := r.nodes[0], r.nodes[0].DB().Client().Transport()
+	var before map[string]float64
+	comesTrue(ctx, t, "the figures of observers and placement", func() bool {
+		before = series(ctx, t, left)
+		_, observers := before[`percolator_observer_pending{observer="watcher"}`]
+		_, placement := before["percolator_placement_target_replicas"]
+		return observers && placement && before["percolator_meta_answers"] == 1 && before["percolator_tablets_leaderless"] == 0
+	})
+	if code, body := fetch(ctx, t, left, "/readyz"); code != http.StatusOK {
+		t.Fatalf("%d %s", code, body)
+	}
+	if nodes, err := transport.Nodes(ctx, &pb.NodesRequest{Leaders: true}); err != nil || nodes.Unavailable != "" || len(nodes.Nodes) != 3 || len(nodes.Leaders) == 0 {
+		t.Fatalf("%v, %v", nodes, err)
+	}
+
+	r.crash(1)
+	r.crash(2)
+	if code, body := fetch(ctx, t, left, "/readyz"); code != http.StatusOK && !strings.Contains(body, "meta does not answer") {
+		t.Errorf("%d %s", code, body)
+	}
+	var status *pb.NodeStatusResponse
+	comesTrue(ctx, t, "the end of all leaderships", func() bool {
+		var err error
+		if status, err = transport.NodeStatus(ctx); err != nil {
+			t.Fatalf("no status without a quorum: %v", err)
+		}
+		for _, s := range status.Tablets {
+			if s.Leader || s.LeaderNode != 0 || s.LeaderlessMs == 0 {
+				return false
+			}
+		}
+		return status.GetMeta().GetError() != "" && status.Meta.LeaderNode == 0
+	})
+	if len(status.Tablets) == 0 || status.Meta.AnsweredAgoMs < 0 || len(status.Linked) == 0 || status.LinkedAgeMs < 0 {
+		t.Errorf("the status lacks something: %v", status)
+	}
+	nodes, err := transport.Nodes(ctx, &pb.NodesRequest{Leaders: true})
+	if err != nil || nodes.Unavailable == "" || nodes.AgeMs < 0 || len(nodes.Nodes) != 3 || len(nodes.Leaders) != 0 {
+		t.Errorf("%v, %v", nodes, err)
+	}
+	for _, n := range nodes.GetNodes() {
+		if n.Alive != (n.NodeId == r.id(0)) || n.State != pb.NodeState_NODE_STATE_ACTIVE {
+			t.Errorf("of node %d it is said: %v", n.NodeId, n)
+		}
+	}
+	comesTrue(ctx, t, "a probe that fails", func() bool {
+		code, body := fetch(ctx, t, left, "/readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(body, "meta does not answer")
+	})
+	after := series(ctx, t, left)
+	for name := range before {
+		if _, there := after[name]; !there {
+			t.Errorf("GONE: %s", name)
+		}
+	}
+	if after["percolator_meta_answers"] != 0 || after["percolator_tablets_leaderless"] != float64(len(status.Tablets)) ||
+		after["percolator_observer_figures_age_seconds"] == 0 || after["percolator_placement_figures_age_seconds"] == 0 {
+		t.Errorf("the metrics do not tell: %v", after)
+	}
+}
+
+// TestObserversAddUp: the list of observers has the runs of all nodes.
+func TestObserversAddUp(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	o := watch()
+	r := newRig(t, 2, func(_ int, c *node.Config) { c.Placement.Off, c.Observers = true, o.register })
+	const rows = 10 // fewer than who watches keeps
+	for i := range rows {
+		if err := set(ctx, r.nodes[0].DB(), strconv.Itoa(i), o.column, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.nodes[0].DB().WaitIdle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var own uint64
+	for _, n := range r.nodes {
+		for _, s := range n.Status().Observers {
+			own += s.Commits
+		}
+	}
+	for i, n := range r.nodes {
+		states, err := n.DB().Client().Transport().Observers(ctx)
+		if err != nil || len(states) != 1 {
+			t.Fatalf("%v, %v", states, err)
+		}
+		s := states[0]
+		if s.GetStatus().GetCommits() != own || own < rows || len(s.Nodes) != 2 || len(s.Silent) != 0 {
+			t.Errorf("node %d: %d runs of %d on nodes %v, silent %v", i, s.GetStatus().GetCommits(), own, s.Nodes, s.Silent)
+		}
+	}
+}
+
+// TestVerifySkipsWhoIsAway: a node that is away is named, and not waited for, tablet after tablet.
+func TestVerifySkipsWhoIsAway(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	r := three(ctx, t, 4, func(_ int, c *node.Config) { c.Placement.GoneAfter = time.Hour })
+	away := r.id(2)
+	r.crash(2)
+	transport := r.nodes[0].DB().Client().Transport()
+	patience, end := context.WithTimeout(ctx, 50*time.Second) // less than one tablet takes that waits
+	defer end()
+	for _, d := range r.tablets(ctx) {
+		var answer *pb.VerifyTabletResponse
+		comesTrue(patience, t, "a comparison", func() bool { // leaders may be elected just now
+			var err error
+			answer, err = transport.VerifyTablet(patience, &pb.VerifyTabletRequest{TabletId: d.TabletId})
+			return err == nil
+		})
+		if answer.Equal || len(answer.Replicas) != 3 {
+			t.Errorf("tablet %d: %v", d.TabletId, answer)
+		}
+		for _, c := range answer.Replicas {
+			if (c.NodeId == away) != (c.Error == "its node is away") || (c.NodeId == away) == c.Result.GetDone() {
+				t.Errorf("tablet %d: %v", d.TabletId, c)
+			}
+		}
+	}
+}

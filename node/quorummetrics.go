@@ -1,0 +1,41 @@
+package node
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// What this node knows by itself of quorums: these series are there whatever the others do, for alerts to rest on.
+var (
+	metaAnswers       = gaugeFamily("meta_answers", "1 while meta answers this node: it has a quorum, and the node reaches it.")
+	metaAge           = gaugeFamily("meta_answer_age_seconds", "Time since meta's last answer to this node, or since the node's start.")
+	tabletsLeaderless = gaugeFamily("tablets_leaderless", "Tablets with a replica here that knows of no leader.")
+	leaderlessAge     = gaugeFamily("tablets_leaderless_longest_seconds", "For how long the first of them has known of none.")
+)
+
+func (m metrics) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
+	send := func(f family, value float64) {
+		out <- prometheus.MustNewConstMetric(f.desc, f.kind, value)
+	}
+	answers, age := true, time.Duration(0) // a node that is alone has meta itself
+	if s := status.GetMeta(); s != nil {
+		answers, age = s.Error == "", time.Duration(s.AnsweredAgoMs)*time.Millisecond
+		if s.AnsweredAgoMs < 0 {
+			age = time.Since(m.n.started)
+		}
+	}
+	send(metaAnswers, oneIf(answers))
+	send(metaAge, age.Seconds())
+	leaderless, longest := 0, int64(0)
+	for _, t := range status.GetTablets() {
+		if t.LeaderlessMs > 0 {
+			leaderless++
+			longest = max(longest, t.LeaderlessMs)
+		}
+	}
+	send(tabletsLeaderless, float64(leaderless))
+	send(leaderlessAge, (time.Duration(longest) * time.Millisecond).Seconds())
+}
