@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/pbjson"
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
@@ -135,12 +134,7 @@ func (r *run) clusterPolicy(ctx context.Context, s *session, set *pb.Policy) err
 	}
 	p := resp.GetPolicy()
 	if r.output == outputJSON {
-		text, err := pbjson.Marshal(p)
-		if err != nil {
-			return err
-		}
-		_, err = r.Stdout.Write(append(text, '\n'))
-		return err
+		return r.message(p)
 	}
 	var g grid
 	g.add("SETTING", "VALUE", "MEANING")
@@ -152,6 +146,5 @@ func (r *run) clusterPolicy(ctx context.Context, s *session, set *pb.Policy) err
 	if err := g.write(r.Stdout); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(r.Stdout, "version %d\n", p.GetVersion())
-	return err
+	return r.print("version %d", p.GetVersion())
 }

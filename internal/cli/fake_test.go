@@ -161,6 +161,14 @@ func (f *fakeCluster) MoveTablet(_ context.Context, req *pb.MoveTabletRequest) (
 	f.sent = append(f.sent, req)
 	return &pb.MoveTabletResponse{}, f.fail
 }
+func (f *fakeCluster) ClusterPolicy(_ context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
+	f.sent = append(f.sent, req)
+	policy := req.Set
+	if policy == nil {
+		policy = &pb.Policy{}
+	}
+	return &pb.ClusterPolicyResponse{Policy: policy}, f.fail
+}
 func (f *fakeCluster) HoldHistory(_ context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	return &pb.HoldHistoryResponse{TtlMs: req.TtlMs}, f.fail
 }

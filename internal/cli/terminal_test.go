@@ -119,6 +119,7 @@ var evilLines = [][]string{
 	{"history", evilName, evilName, "--escape", "hex"}, {"cert", "show", "--certs", evilName}, {"cert", "gossip-key", evilName},
 	{"cert", "create-ca", "--certs", evilName + "/no"}, {"cert", "create-node", evilName, "--certs", evilName},
 	{"cert", "create-client", evilName, "--certs", evilName}, {evilName}, {"table", evilName}, {"status", "--" + evilName},
+	{"cluster", "show"}, {"cluster", "set", "history=" + evilName}, {"cluster", "set", evilName + "=1"}, {"cluster", "set", "history=1h"},
 	{"status", "--addr", evilName}, {"status", evilName}, {"help", evilName}, {"version"},
 	// Of the repository in memory:
 	{"get", evilName, evilRow}, {"get", evilName, evilRow, evilRow}, {"get", evilName, "none" + evilRow}, {"scan", evilName},
