@@ -180,6 +180,13 @@ func (a *admin) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest)
 	if !slices.ContainsFunc(policy.Settings(), func(s policy.Setting) bool { _, ok := s.Get(req.GetSet()); return ok }) {
 		return nil, refuse("no setting of the policy is named that this node knows")
 	}
+	if ms := req.GetSet().HistoryMs; ms != nil {
+		// Or this node, and all that link the same observers, would not open again: where that is every
+		// node, nobody would be there to change it back.
+		if err := checkDeadlines(a.n.policy.observers, policy.Millis(*ms)); err != nil {
+			return nil, refuse("%v", err)
+		}
+	}
 	p, err := a.n.meta.SetPolicy(ctx, req.GetSet())
 	if err != nil {
 		return nil, err

@@ -137,3 +137,29 @@ func TestPolicyOutlivesRestart(t *testing.T) {
 	r.start(0)
 	check(time.Minute)
 }
+
+// TestHistoryAboveDeadlines: a client does not set a history that the nodes' observers may outlast, for no node that links
+// them would open again.
+func TestHistoryAboveDeadlines(t *testing.T) {
+	dir := t.TempDir()
+	link := func(cfg *node.Config) {
+		cfg.Observers = func(r *percolator.Registry) {
+			r.Strong("o", cell, func(context.Context, *percolator.Tx, percolator.Notification) error {
+				return nil
+			}, percolator.Deadline(20*time.Second))
+		}
+	}
+	n := open(t, dir, link)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := setPolicy(ctx, n, &pb.Policy{HistoryMs: proto.Uint64(20_000)}); err == nil {
+		t.Error("a history as short as an observer's deadline was set")
+	}
+	if _, err := setPolicy(ctx, n, &pb.Policy{HistoryMs: proto.Uint64(20_001)}); err != nil {
+		t.Error(err)
+	}
+	if err := n.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dir, link)
+}
