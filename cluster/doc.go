@@ -11,7 +11,9 @@
 //  3. The tablet map follows the tablets: what a tablet says of itself wins by epoch. A crash between a split and its
 //     record in meta is repaired by the tablet's next report.
 //
-//  4. A column counts as observed only after every tablet has applied the catalogue's version (design section 7).
+//  4. A column counts as observed only after every tablet has applied the catalogue's version (design section 7). Which
+//     version all of them have is noted in meta, after it is so; a newer one is told to those that lack it by the node that
+//     wrote it, by each that starts, and by the one that leads meta (push.go). Nothing else waits for a tablet that is away.
 //
 //  5. What is said of an observer at run time (paused, limit, retired) is in the catalogue, so it outlives every process.
 //     A retired observer's entry stays until its notifications are removed: neither its name nor its column can be taken

@@ -25,10 +25,6 @@ func (m *Meta) DateDrops(ctx context.Context, now func(context.Context) (mvcc.Ti
 	if err != nil {
 		return fmt.Errorf("cluster: date a drop: %w", err)
 	}
-	if err := m.ddl.lock(ctx); err != nil {
-		return err
-	}
-	defer m.ddl.unlock()
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		c.DroppedTs = droppedTS(c)
 		for i, id := range c.DroppedTables {
@@ -74,10 +70,6 @@ func (m *Meta) ForgetDrops(ctx context.Context, gone func(id mvcc.TableID, dropp
 	if len(done) == 0 {
 		return nil
 	}
-	if err := m.ddl.lock(ctx); err != nil {
-		return err
-	}
-	defer m.ddl.unlock()
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		var ids []uint32
 		var at []uint64
@@ -105,7 +97,7 @@ func (m *Meta) ForgetDrops(ctx context.Context, gone func(id mvcc.TableID, dropp
 // every tablet knew: the push that follows finishes it. Otherwise it is the refusal. The caller holds ddl.
 func (m *Meta) dropUntold(ctx context.Context, c *pb.Catalogue, name string) error {
 	// What has a date was told (DateDrops), and so was all that this process has pushed.
-	if m.told < c.Version {
+	if m.pushed.Load() < c.Version {
 		for _, id := range undatedDrops(c) {
 			value, err := m.get(ctx, droppedRow(id))
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -28,8 +29,8 @@ type Meta struct {
 
 	// ddl keeps this node's own schema changes apart, so that they do not race each other's conditional writes.
 	ddl ddlLock
-	// told is the newest version of the catalogue that this process has pushed to every tablet. Held under ddl.
-	told uint64
+	// pushed is the newest version of the catalogue that this process has told every tablet.
+	pushed atomic.Uint64
 }
 
 // NewMeta returns a Meta over the sender.

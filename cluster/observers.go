@@ -22,16 +22,26 @@ const (
 // errRetiring: the name or the column still belongs to an observer whose work is being removed.
 var errRetiring = errors.New("cluster: observer is being retired")
 
-// Register adds the observers that are not in the catalogue yet and waits until every tablet has applied it. One that is
-// there stays as it is: paused, and with its limit. A second observer on one column, another kind for the same one, or a
-// name on two columns is refused (design section 7).
+// Register adds the observers that are not in the catalogue yet and waits until every tablet has applied it: from then on
+// every change of their columns leaves a notification. One that is there stays as it is: paused, and with its limit. A second
+// observer on one column, another kind for the same one, or a name on two columns is refused (design section 7). ErrUntold:
+// they are in the catalogue, and some tablets do not know it yet.
 //
 // A retired observer that is registered again is a new one, once what is left of the old one has been removed: Register
 // waits for that as long as ctx allows, and then says so.
 func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error {
+	c, err := m.Enter(ctx, observers)
+	if err != nil {
+		return err
+	}
+	return m.tell(ctx, c)
+}
+
+// Enter is Register that does not wait for the tablets: they are to be told by Sync. It returns the newest catalogue.
+func (m *Meta) Enter(ctx context.Context, observers []*pb.ObserverInfo) (c *pb.Catalogue, err error) {
 	var waited error
-	err := retry(ctx, func() (bool, error) {
-		err := m.register(ctx, observers)
+	err = retry(ctx, func() (bool, error) {
+		c, err = m.enter(ctx, observers)
 		if errors.Is(err, errRetiring) {
 			waited = err
 			return false, nil
@@ -39,17 +49,13 @@ func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error
 		return true, err
 	})
 	if err != nil && waited != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", waited, err)
+		err = fmt.Errorf("%w: %w", waited, err)
 	}
-	return err
+	return c, err
 }
 
-func (m *Meta) register(ctx context.Context, observers []*pb.ObserverInfo) error {
-	if err := m.ddl.lock(ctx); err != nil {
-		return err
-	}
-	defer m.ddl.unlock()
-	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+func (m *Meta) enter(ctx context.Context, observers []*pb.ObserverInfo) (*pb.Catalogue, error) {
+	return m.writeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		for _, o := range observers {
 			known, err := find(c, o)
 			if err != nil {
@@ -94,10 +100,6 @@ func (m *Meta) ControlObserver(ctx context.Context, req *pb.ControlObserverReque
 	if req.GetLimit() > maxObserverLimit {
 		return nil, refuse(pb.Error_CODE_INVALID, "a limit of %d runs at once; at most %d", req.GetLimit(), maxObserverLimit)
 	}
-	if err := m.ddl.lock(ctx); err != nil {
-		return nil, err
-	}
-	defer m.ddl.unlock()
 	var after *pb.ObserverInfo
 	err := m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		o, err := observer(c, req.GetName())
@@ -145,10 +147,6 @@ func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
 // column are free from then on. The caller has removed its notifications after every tablet had applied that it is
 // retired. One that is gone is no error.
 func (m *Meta) ForgetObserver(ctx context.Context, name string) error {
-	if err := m.ddl.lock(ctx); err != nil {
-		return err
-	}
-	defer m.ddl.unlock()
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		o, err := observer(c, name)
 		var refused *txn.ServerError

@@ -168,10 +168,6 @@ func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error
 // is finished, and a table that is dropped already is no error, whoever has its name by now. With the id 0, for who saw no
 // table of that name, it finishes an earlier drop. CODE_NO_TABLE if the name and the id are not of one table.
 func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
-	if err := m.ddl.lock(ctx); err != nil {
-		return err
-	}
-	defer m.ddl.unlock()
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		if id != 0 && IsDropped(c, id) {
 			return nil, nil // the push that follows tells whom the first request did not reach

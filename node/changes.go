@@ -24,6 +24,7 @@ type changes struct {
 	sight   *metaSight
 	told    telling
 	members map[uint64]cluster.Member // as of the last look; the worker's own
+	term    uint64                    // in which this node led meta, as of the last look, or 0; likewise
 }
 
 // peerAsk is another node's question.
@@ -79,6 +80,10 @@ func (c *changes) run() {
 	for {
 		term := c.n.leadsMeta(c.ctx)
 		c.jobs.follow(c.ctx, term != 0)
+		if term != c.term && term != 0 {
+			c.n.registration.wake() // what another node has left half told
+		}
+		c.term = term
 		c.told.tell(c.ctx, c.n, term)
 		c.look()
 		select {
@@ -127,6 +132,9 @@ func (c *changes) look() {
 		}
 	}
 	first := len(c.members) == 0
+	if c.term != 0 && (came || len(now) != len(c.members)) {
+		c.n.registration.wake() // one that has gone may have left something half told
+	}
 	c.members = now
 	if came {
 		c.rememberNodes()

@@ -3,7 +3,8 @@
 // 2.4).
 //
 // Order of starting: store, HTTP, identity and joining, log actor, gossip and the way to other nodes, replicas, oracle, lockd,
-// client; then the node waits until meta answers, wherever it is led; catalogue, observers and scanners, clients. Close is
+// client; then the node waits until meta answers, wherever it is led; observers, which are registered with the tablets that
+// are there within some seconds and with the others later (registration.go), scanners, clients. Close is
 // the same backwards, after leaderships have been handed over and what is under way has ended. A crash anywhere is a stop
 // without the drain: nothing acknowledged is lost, and the next Open repairs what was half done in meta.
 //

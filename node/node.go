@@ -79,6 +79,8 @@ type Node struct {
 	policy   *clusterPolicy
 	known    known
 
+	registration *registration
+
 	honouring chan struct{} // holds a token while the dispatcher is told what the catalogue says
 
 	servers *servers
@@ -118,7 +120,7 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: cluster.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.peersOpen, n.failed, n.honouring = make(chan struct{}), make(chan error, 1), make(chan struct{}, 1)
-	n.changes, n.census = newChanges(n), &census{n: n}
+	n.changes, n.census, n.registration = newChanges(n), &census{n: n}, newRegistration(n)
 	n.policy = newClusterPolicy(cfg, registry.Observers())
 	if err := n.open(ctx, registry); err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -186,20 +188,30 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.startNotifications(ctx, registry); err != nil {
 		return err
 	}
+	n.changes.runs.Go(func() { n.registration.run(n.changes.ctx) })
 	n.entrance.open(n.registry(), n.fail)
 	return n.serve(ctx)
 }
 
-// findMeta waits until meta answers, reads the tablet map and repairs what a crash has left of a change of the catalogue.
+// findMeta waits until meta answers, and reads the tablet map. Without meta there are no timestamps, and nothing is served;
+// of the tablets themselves nothing is waited for.
 func (n *Node) findMeta(ctx context.Context) error {
-	if err := n.router.Refresh(ctx); err != nil {
-		return fmt.Errorf("node: read the tablet map: %w", err)
+	for {
+		attempt, cancel := context.WithTimeout(ctx, metaPatience)
+		err := n.router.Refresh(attempt)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("node: read the tablet map: %w", err)
+		}
+		n.cfg.Logger.Warn("meta does not answer: the node waits for it, and serves nothing until then", "error", err)
 	}
-	if err := n.meta.Sync(ctx); err != nil {
-		return fmt.Errorf("node: give all tablets the catalogue: %w", err)
-	}
-	return nil
 }
+
+// metaPatience is how long the node waits for meta until it says so, each time.
+const metaPatience = 10 * time.Second
 
 func (n *Node) openStore() error {
 	var err error

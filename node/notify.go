@@ -29,20 +29,11 @@ type notifications struct {
 	ended   bool
 }
 
-// startNotifications creates the observers' tables, enters them in the catalogue, and starts what runs them.
+// startNotifications enters the observers in the catalogue, as far as that is possible now, and starts what runs them.
 func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) error {
-	var registered []observer.Registered
-	var infos []*pb.ObserverInfo
-	for _, o := range r.Observers() {
-		t, err := n.meta.CreateTable(ctx, o.Column.Table, nil)
-		if err != nil {
-			return fmt.Errorf("node: table %q of observer %q: %w", o.Column.Table, o.Name, err)
-		}
-		registered = append(registered, observer.Registered{Spec: o, Table: mvcc.TableID(t.Id)})
-		infos = append(infos, infoOf(o, t))
-	}
-	if err := n.meta.Register(ctx, infos); err != nil {
-		return fmt.Errorf("node: register observers: %w", err)
+	registered, err := n.registration.begin(ctx, r.Observers())
+	if err != nil {
+		return err
 	}
 	if n.cfg.ObserverWorkers == 0 { // none runs here: others may link them
 		registered = nil
@@ -62,14 +53,17 @@ func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) e
 	}
 	n.honouring <- struct{}{}
 	defer func() { <-n.honouring }()
-	if err := n.honourNow(ctx); err != nil { // before anything can run: a pause outlives the process
+	// Before anything can run: a pause outlives the process. Tablets that are away are told later.
+	if err := n.honourNow(ctx); err != nil && !errors.Is(err, cluster.ErrUntold) {
 		return fmt.Errorf("node: what the catalogue says of observers: %w", err)
 	}
 	return n.startScanners(x)
 }
 
-func infoOf(o percolator.ObserverSpec, t *pb.Table) *pb.ObserverInfo {
-	return &pb.ObserverInfo{Name: o.Name, Table: t.Id, TableName: t.Name, Column: []byte(o.Column.Name), Weak: o.Weak}
+func infoOf(o percolator.ObserverSpec, table mvcc.TableID) *pb.ObserverInfo {
+	return &pb.ObserverInfo{
+		Name: o.Name, Table: uint32(table), TableName: o.Column.Table, Column: []byte(o.Column.Name), Weak: o.Weak,
+	}
 }
 
 func namesOf(observers []observer.Registered) []string {

@@ -66,12 +66,13 @@ func (n *Node) linkAnew(ctx context.Context) error {
 }
 
 // relink registers and links the observers of this node whose table was dropped, according to the catalogue, and made
-// anew; it returns the newest catalogue that it has read. What was retired stays so. The caller holds honouring.
+// anew, or was not there when the node started; it returns the newest catalogue that it has read. What was retired stays so.
+// cluster.ErrUntold: some tablets do not know of them yet, and are told later. The caller holds honouring.
 func (n *Node) relink(ctx context.Context, x *notifications, c *pb.Catalogue) (*pb.Catalogue, error) {
 	tables := map[string]mvcc.TableID{}
 	var infos []*pb.ObserverInfo
 	for _, o := range x.dispatcher.Registered() {
-		if !cluster.IsDropped(c, uint32(o.Table)) {
+		if o.Table != 0 && !cluster.IsDropped(c, uint32(o.Table)) {
 			continue
 		}
 		t, err := n.meta.Table(ctx, o.Spec.Column.Table)
@@ -82,19 +83,24 @@ func (n *Node) relink(ctx context.Context, x *notifications, c *pb.Catalogue) (*
 			continue
 		}
 		tables[o.Spec.Name] = mvcc.TableID(t.Id)
-		infos = append(infos, infoOf(o.Spec, t))
+		infos = append(infos, infoOf(o.Spec, mvcc.TableID(t.Id)))
 	}
 	if len(infos) == 0 {
 		return c, nil
 	}
-	if err := n.meta.Register(ctx, infos); err != nil {
+	newest, err := n.meta.Enter(ctx, infos)
+	if err != nil {
 		return c, fmt.Errorf("node: register observers of a table that was made anew: %w", err)
 	}
-	newest, err := n.meta.Catalogue(ctx)
-	if err != nil {
-		return c, err
+	if err := x.dispatcher.Relink(ctx, tables); err != nil {
+		return newest, err
 	}
-	return newest, x.dispatcher.Relink(ctx, tables)
+	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
+	defer cancel()
+	if err = n.meta.Sync(ctx); err != nil {
+		n.registration.goOn(err)
+	}
+	return newest, err
 }
 
 // rescan starts the scanners anew if the dispatcher is linked to other columns than they look for. The caller holds

@@ -28,7 +28,7 @@ func (n *Node) statusWith(asker context.Context, leading bool) (*pb.NodeStatusRe
 	out := &pb.NodeStatusResponse{
 		ClusterId: n.identity.ClusterID, NodeId: n.identity.NodeID, Incarnation: n.identity.Incarnation,
 		Version: Version(), Listen: n.Addr(), Http: n.HTTPAddr(), StartedUnixMs: n.started.UnixMilli(),
-		LogBatches: commits, LogRequests: requests, Observers: n.notify.Load().status(),
+		LogBatches: commits, LogRequests: requests, Observers: n.notify.Load().status(), Registering: n.registration.why(),
 	}
 	if n.oracle != nil {
 		last, served, batches := n.oracle.Stats()

@@ -32,7 +32,7 @@ var (
 // Registered is an observer of this process, with the id of its table.
 type Registered struct {
 	Spec  percolator.ObserverSpec
-	Table mvcc.TableID
+	Table mvcc.TableID // 0: there is none yet, and nothing is found for the observer until Relink
 }
 
 // Config of a dispatcher. Zero fields take the defaults.

@@ -57,6 +57,9 @@ func check(cfg Config) error {
 		if o.Spec.Func == nil || o.Spec.Name == "" || o.Spec.Concurrency < 1 || o.Spec.Deadline <= 0 || o.Spec.MaxAttempts < 1 {
 			return fmt.Errorf("%w: observer %q is incomplete", ErrInvalid, o.Spec.Name)
 		}
+		if o.Table == 0 {
+			continue
+		}
 		t := notify.Target{Table: o.Table, Column: o.Spec.Column.Name}
 		if other, taken := seen[t]; taken {
 			return fmt.Errorf("%w: %q and %q observe the same column", ErrInvalid, other, o.Spec.Name)
@@ -68,9 +71,11 @@ func check(cfg Config) error {
 
 // Targets lists the columns whose observers are registered here: what scanners look for.
 func (d *Dispatcher) Targets() []notify.Target {
-	out := make([]notify.Target, len(d.linked))
-	for i, l := range d.linked {
-		out[i] = notify.Target{Table: l.tableID(), Column: l.spec.Column.Name, Weak: l.spec.Weak}
+	out := make([]notify.Target, 0, len(d.linked))
+	for _, l := range d.linked {
+		if id := l.tableID(); id != 0 {
+			out = append(out, notify.Target{Table: id, Column: l.spec.Column.Name, Weak: l.spec.Weak})
+		}
 	}
 	return out
 }

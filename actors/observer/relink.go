@@ -38,7 +38,7 @@ func (a *dispatcherActor) relink(m *relink) {
 	defer close(m.done)
 	for _, l := range a.order {
 		if id, ok := m.tables[l.spec.Name]; ok && id != l.tableID() {
-			a.cfg.Logger.Info("observer: linked to a table that was made anew", "observer", l.spec.Name,
+			a.cfg.Logger.Info("observer: linked to a table that was made", "observer", l.spec.Name,
 				"table", l.spec.Column.Table, "was", l.tableID(), "is", id)
 			l.table.Store(uint32(id))
 			a.letGo(l)
@@ -51,7 +51,9 @@ func (a *dispatcherActor) relink(m *relink) {
 func (a *dispatcherActor) retarget() {
 	m := make(map[notify.Target]*linked, len(a.order))
 	for _, l := range a.order {
-		m[notify.Target{Table: l.tableID(), Column: l.spec.Column.Name}] = l
+		if id := l.tableID(); id != 0 {
+			m[notify.Target{Table: id, Column: l.spec.Column.Name}] = l
+		}
 	}
 	a.byTarget.Store(&m)
 }

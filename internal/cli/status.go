@@ -112,6 +112,9 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.T
 		g.add("settings", differs)
 	}
 	g.add("observers", fmt.Sprintf("%d linked, %d running, %d runs, %d parked", len(s.Observers), running, runs, parked))
+	if s.Registering != "" {
+		g.add("registering", s.Registering)
+	}
 	return g.write(r.Stdout)
 }
 

@@ -1064,6 +1064,7 @@ type NodeStatusResponse struct {
 	LinkedAgeMs   int64                  `protobuf:"varint,24,opt,name=linked_age_ms,json=linkedAgeMs,proto3" json:"linked_age_ms,omitempty"`    // how old linked is; -1: not known, meta has not answered
 	PolicyDiffers []string               `protobuf:"bytes,28,rep,name=policy_differs,json=policyDiffers,proto3" json:"policy_differs,omitempty"` // settings that the node was given and that the cluster's policy overrules
 	Failed        string                 `protobuf:"bytes,30,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why replicas of this node do not serve; empty: they do
+	Registering   string                 `protobuf:"bytes,40,opt,name=registering,proto3" json:"registering,omitempty"`                          // what keeps observers from being registered with every tablet; empty: they are
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1276,6 +1277,13 @@ func (x *NodeStatusResponse) GetPolicyDiffers() []string {
 func (x *NodeStatusResponse) GetFailed() string {
 	if x != nil {
 		return x.Failed
+	}
+	return ""
+}
+
+func (x *NodeStatusResponse) GetRegistering() string {
+	if x != nil {
+		return x.Registering
 	}
 	return ""
 }
@@ -3415,7 +3423,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
 	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
-	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xb8\a\n" +
+	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xda\a\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3446,7 +3454,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x04meta\x18\x17 \x01(\v2\x18.percolator.v1.MetaSightR\x04meta\x12\"\n" +
 	"\rlinked_age_ms\x18\x18 \x01(\x03R\vlinkedAgeMs\x12%\n" +
 	"\x0epolicy_differs\x18\x1c \x03(\tR\rpolicyDiffers\x12\x16\n" +
-	"\x06failed\x18\x1e \x01(\tR\x06failed\"\x12\n" +
+	"\x06failed\x18\x1e \x01(\tR\x06failed\x12 \n" +
+	"\vregistering\x18( \x01(\tR\vregistering\"\x12\n" +
 	"\x10ObserversRequest\"O\n" +
 	"\x11ObserversResponse\x12:\n" +
 	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"j\n" +

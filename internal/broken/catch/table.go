@@ -37,6 +37,7 @@ var properties = []property{
 	{tag: "keep_memory", pkg: "actors/oracle", test: "^TestMemoryGoesWithTheTerm$", assertion: "KEPT-MEMORY: .*"},
 	{tag: "late_confirmation", pkg: "actors/oracle", test: "^TestConfirmationServesItsBatch$", assertion: "LATE-CONFIRMATION: .*"},
 	{tag: "unbounded_lead", pkg: "actors/oracle", test: "^TestNobodyPushesTimeAhead$", assertion: "UNBOUNDED-LEAD: .*"},
+	{tag: "early_told", pkg: "cluster", test: "^TestUntoldTablets$", assertion: "EARLY-TOLD: .*"},
 	{tag: "old_copy", pkg: "cluster", test: "^TestOldCopyIsRefused$", assertion: "OLD-COPY: .*"},
 	{tag: "ahead_clock", pkg: "node", test: "^TestClockAheadDeclines$", assertion: "AHEAD-CLOCK: .*"},
 	{tag: "rerun_unknown", pkg: "internal/txn", test: "^TestUnknownOutcome$", assertion: "two phases: 2 runs, .*|one phase: 2 runs, .*"},

@@ -1,0 +1,211 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/observer"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// registration enters this program's observers in the catalogue and sees to it that every tablet learns of them. All tablets
+// must have heard of an observer before it counts as registered, and some may be away for long: Open waits for them for
+// registerPatience, then the node serves without, and a worker of the node goes on. The worker also goes on where another
+// node has changed the catalogue and has ended before every tablet knew: when this node starts, and while it leads meta.
+//
+// The observers' fields are start's until the worker runs, and the worker's from then on.
+type registration struct {
+	n     *Node
+	left  []percolator.ObserverSpec // not in the catalogue yet
+	again chan struct{}             // capacity 1: something may have to be told
+
+	mu      sync.Mutex
+	pending error // why not all is told; nil: it is, as far as this node knows
+}
+
+const (
+	// registerPatience is how long Open waits for tables and tablets that new observers need.
+	registerPatience = 10 * time.Second
+	// registerAttempt bounds one attempt after that; registerPause is the first pause between two, maxRegisterPause the longest.
+	registerAttempt  = 30 * time.Second
+	registerPause    = time.Second
+	maxRegisterPause = 30 * time.Second
+)
+
+func newRegistration(n *Node) *registration {
+	return &registration{n: n, again: make(chan struct{}, 1)}
+}
+
+// begin is the first attempt, within Open. It returns the observers with their tables, 0 for one that could not be made yet.
+// An error is one that trying again can't help, or that ctx has ended.
+func (r *registration) begin(ctx context.Context, observers []percolator.ObserverSpec) ([]observer.Registered, error) {
+	first, cancel := context.WithTimeout(ctx, registerPatience)
+	defer cancel()
+	r.left = observers
+	tables, err := r.attempt(first)
+	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
+		return nil, err
+	}
+	r.note(err)
+	out := make([]observer.Registered, 0, len(observers))
+	for _, o := range observers {
+		out = append(out, observer.Registered{Spec: o, Table: tables[o.Column.Table]})
+	}
+	return out, nil
+}
+
+// attempt makes the tables that are missing, enters the observers that have one, and tells every tablet. It returns the
+// tables of the observers that were left, by name, as far as they are there.
+func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, error) {
+	tables, missing := r.tables(ctx)
+	if missing != nil && !errors.Is(missing, context.DeadlineExceeded) {
+		return nil, missing
+	}
+	var infos []*pb.ObserverInfo
+	var left []percolator.ObserverSpec
+	for _, o := range r.left {
+		if id := tables[o.Column.Table]; id != 0 {
+			infos = append(infos, infoOf(o, id))
+		} else {
+			left = append(left, o)
+		}
+	}
+	if len(infos) > 0 {
+		if _, err := r.n.meta.Enter(ctx, infos); err != nil {
+			return tables, errors.Join(missing, fmt.Errorf("node: register observers: %w", err))
+		}
+	}
+	r.left = left
+	if err := r.n.meta.Sync(ctx); err != nil {
+		return tables, errors.Join(missing, fmt.Errorf("node: register observers: %w", err))
+	}
+	return tables, missing
+}
+
+// tables are the tables of the observers that are left, by name; those that are missing are made, within half of the time.
+func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, error) {
+	out := map[string]mvcc.TableID{}
+	var missing []percolator.ObserverSpec
+	for _, o := range r.left {
+		t, err := r.n.meta.Table(ctx, o.Column.Table)
+		if err != nil {
+			return out, fmt.Errorf("node: table %q of observer %q: %w", o.Column.Table, o.Name, err)
+		}
+		if t == nil {
+			missing = append(missing, o)
+			continue
+		}
+		out[t.Name] = mvcc.TableID(t.Id)
+	}
+	if len(missing) == 0 {
+		return out, nil
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		half, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+		ctx = half
+	}
+	for _, o := range missing {
+		t, err := r.n.meta.CreateTable(ctx, o.Column.Table, nil)
+		if err != nil {
+			return out, fmt.Errorf("node: table %q of observer %q: %w", o.Column.Table, o.Name, err)
+		}
+		out[t.Name] = mvcc.TableID(t.Id)
+	}
+	return out, nil
+}
+
+// note notes what came of an attempt.
+func (r *registration) note(err error) {
+	r.mu.Lock()
+	before := r.pending
+	r.pending = err
+	r.mu.Unlock()
+	switch {
+	case err != nil:
+		r.n.cfg.Logger.Warn("not every tablet knows the observers; it is tried again, and changes of what those tablets hold are not noticed until then",
+			"error", err)
+	case before != nil:
+		r.n.cfg.Logger.Info("every tablet knows the observers")
+	}
+}
+
+// why is what is missing; empty if nothing is.
+func (r *registration) why() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pending == nil {
+		return ""
+	}
+	return r.pending.Error()
+}
+
+// wake has the worker look whether there is something to tell. It never blocks.
+func (r *registration) wake() {
+	select {
+	case r.again <- struct{}{}:
+	default:
+	}
+}
+
+// goOn has the worker go on with what could not be told in time.
+func (r *registration) goOn(err error) {
+	r.note(err)
+	r.wake()
+}
+
+// run goes on with what is left until ctx ends. It is a worker of the node.
+func (r *registration) run(ctx context.Context) {
+	for wait := registerPause; ; {
+		if r.why() == "" {
+			wait = registerPause
+			select {
+			case <-r.again:
+			case <-ctx.Done():
+				return
+			}
+		} else if !r.rest(ctx, wait) {
+			return
+		} else {
+			wait = min(2*wait, maxRegisterPause)
+		}
+		if err := r.once(ctx); ctx.Err() == nil {
+			r.note(err)
+		}
+	}
+}
+
+// once is one attempt. Observers that have got a table by it are linked to it at once.
+func (r *registration) once(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, registerAttempt)
+	defer cancel()
+	had := len(r.left)
+	_, err := r.attempt(ctx)
+	if len(r.left) == had {
+		return err
+	}
+	if honoured := r.n.honour(ctx); !errors.Is(honoured, cluster.ErrUntold) {
+		err = errors.Join(err, honoured)
+	}
+	return err
+}
+
+// rest waits for a pause, shortened by chance so that nodes that wait for the same tablet do not ask it together; false if
+// ctx has ended.
+func (r *registration) rest(ctx context.Context, wait time.Duration) bool {
+	pause := time.NewTimer(wait/2 + rand.N(wait/2))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,133 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node"
+)
+
+// watchAll runs an observer for each column, each under its column's name.
+type watchAll struct {
+	columns []percolator.Column
+	rows    chan string // table/column/row
+}
+
+func (w *watchAll) register(r *percolator.Registry) {
+	for _, c := range w.columns {
+		r.Strong(c.Table+"-"+c.Name, c, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
+			w.rows <- c.Table + "/" + c.Name + "/" + n.Row
+			return nil
+		})
+	}
+}
+
+// changed writes the cell, and waits until an observer has been told.
+func (w *watchAll) changed(ctx context.Context, t *testing.T, db *percolator.DB, row string, c percolator.Column) {
+	t.Helper()
+	if err := set(ctx, db, row, c, []byte("x")); err != nil {
+		t.Fatalf("%s.%s of row %q: %v", c.Table, c.Name, row, err)
+	}
+	for want := c.Table + "/" + c.Name + "/" + row; ; {
+		select {
+		case got := <-w.rows:
+			if got == want {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatalf("%s was changed, and no observer ran", want)
+		}
+	}
+}
+
+// spreadOverTwo waits until both nodes hold tablets of user tables: the last one is moved to the node that does not hold meta.
+// It returns which node has meta, and a row of a user tablet that is there.
+func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
+	r.t.Helper()
+	meta := r.status(ctx, cluster.MetaTablet)
+	if meta == nil || len(meta.Tablet.Replicas) != 1 {
+		r.t.Fatalf("meta has not one replica: %v", meta)
+	}
+	for i := range r.nodes {
+		if r.id(i) == meta.NodeId {
+			holder = i
+		}
+	}
+	away := r.id(1 - holder)
+	operator := r.nodes[holder].DB().Client().Transport()
+	comesTrue(ctx, r.t, "tablets on both nodes", func() bool {
+		all := r.tablets(ctx)
+		last := all[len(all)-1]
+		if last.Replicas[0].NodeId != away || len(last.Replicas) != 1 {
+			order := &pb.MoveTabletRequest{TabletId: last.TabletId, FromNode: meta.NodeId, ToNode: away}
+			if _, err := operator.MoveTablet(ctx, order); err != nil { // it is being moved
+				r.t.Log(err)
+			}
+			return false
+		}
+		for _, d := range all {
+			if start := wire.StartOf(d); start.Row != "" && len(d.Replicas) == 1 && d.Replicas[0].NodeId == meta.NodeId {
+				row = start.Row
+				return true
+			}
+		}
+		return false
+	})
+	return holder, row
+}
+
+// TestOpensBesideLostTablets: a node that holds the only replicas of some tablets is away. The other one is started again
+// meanwhile, with new observers, one of a table that can't be made: it opens, leads meta with its jobs, serves its tablets,
+// runs the observers there, and says what is missing. When the lost tablets are back, all is registered.
+func TestOpensBesideLostTablets(t *testing.T) {
+	ctx := within(t, 3*time.Minute)
+	known, fresh := percolator.Column{Table: "watched", Name: "c"}, percolator.Column{Table: "watched", Name: "d"}
+	other := percolator.Column{Table: "other", Name: "c"}
+	w := &watchAll{columns: []percolator.Column{known}, rows: make(chan string, 64)}
+	r := newRig(t, 2, func(_ int, c *node.Config) {
+		c.Replicas, c.Placement.Busy, c.Placement.Rest, c.Observers = 1, 50*time.Millisecond, time.Hour, w.register
+	})
+	rows := []string{"b", "c", "d", "e", "f"}
+	if err := r.nodes[0].DB().CreateTable(ctx, percolator.TableSpec{Name: "watched", SplitKeys: rows}); err != nil {
+		t.Fatal(err)
+	}
+	holder, sound := r.spreadOverTwo(ctx)
+	lost := rows[len(rows)-1]
+	r.stop(1 - holder)
+	r.stop(holder)
+
+	r.start(holder) // what it runs is registered: it waits for no tablet
+	n := r.nodes[holder]
+	if why := n.Status().Registering; why != "" {
+		t.Errorf("nothing is new, and something is to be registered: %s", why)
+	}
+	w.changed(ctx, t, n.DB(), sound, known)
+	r.stop(holder)
+
+	w.columns = append(w.columns, fresh, other)
+	r.start(holder)
+	n = r.nodes[holder]
+	if why := n.Status().Registering; !strings.Contains(why, `table "other"`) || !strings.Contains(why, "is missing on") {
+		t.Errorf("two observers are new, and some tablets are lost; to be registered: %q", why)
+	}
+	comesTrue(ctx, t, "jobs of meta's leader", func() bool { return n.Status().Placement != nil })
+	w.changed(ctx, t, n.DB(), sound, known)
+	w.changed(ctx, t, n.DB(), sound, fresh)
+	brief, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err := set(brief, n.DB(), lost, known, nil); !errors.Is(err, percolator.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a row of a lost tablet: %v", err)
+	}
+
+	r.start(1 - holder)
+	comesTrue(ctx, t, "everything is registered", func() bool { return n.Status().Registering == "" })
+	w.changed(ctx, t, n.DB(), lost, fresh)
+	w.changed(ctx, t, n.DB(), "r", other)
+}
