@@ -52,19 +52,15 @@ func check(cfg Config) error {
 	if cfg.Client == nil {
 		return fmt.Errorf("%w: no client", ErrInvalid)
 	}
-	seen := map[notify.Target]string{}
+	seen := map[percolator.Column]string{}
 	for _, o := range cfg.Observers {
 		if o.Spec.Func == nil || o.Spec.Name == "" || o.Spec.Concurrency < 1 || o.Spec.Deadline <= 0 || o.Spec.MaxAttempts < 1 {
 			return fmt.Errorf("%w: observer %q is incomplete", ErrInvalid, o.Spec.Name)
 		}
-		if o.Table == 0 {
-			continue
-		}
-		t := notify.Target{Table: o.Table, Column: o.Spec.Column.Name}
-		if other, taken := seen[t]; taken {
+		if other, taken := seen[o.Spec.Column]; taken {
 			return fmt.Errorf("%w: %q and %q observe the same column", ErrInvalid, other, o.Spec.Name)
 		}
-		seen[t] = o.Spec.Name
+		seen[o.Spec.Column] = o.Spec.Name
 	}
 	return nil
 }
