@@ -164,17 +164,18 @@ func (r *registration) goOn(err error) {
 // run goes on with what is left until ctx ends. It is a worker of the node.
 func (r *registration) run(ctx context.Context) {
 	for wait := registerPause; ; {
-		if r.why() == "" {
+		if r.why() != "" {
+			if !r.rest(ctx, wait) {
+				return
+			}
+			wait = min(2*wait, maxRegisterPause)
+		} else {
 			wait = registerPause
 			select {
 			case <-r.again:
 			case <-ctx.Done():
 				return
 			}
-		} else if !r.rest(ctx, wait) {
-			return
-		} else {
-			wait = min(2*wait, maxRegisterPause)
 		}
 		if err := r.once(ctx); ctx.Err() == nil {
 			r.note(err)
