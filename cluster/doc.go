@@ -27,6 +27,10 @@
 //     never registers again: each start has a random number, and it does not know the last one's. What placement decides by, a node's state and since when it is gone, is
 //     in it, in oracle time: gossip alone moves nothing.
 //
+//     The record of a node that is away and holds nothing is removed on request, or by placement after a time. Its id stays
+//     noted, and its directory is refused from then on: what it has promised is of groups that have gone on without it. A
+//     process of it that was only cut off finds itself missing when it looks who is there, and ends.
+//
 //  8. A node serves nothing before its cluster's id and its own are durable, and belongs to one cluster for good.
 //
 //  9. A mutation whose answer was lost is not sent again by the Carrier, which finds whoever leads a tablet. A conditional

@@ -269,6 +269,7 @@ var refusals = []struct {
 	{codes.FailedPrecondition, ErrOtherCluster},
 	{codes.AlreadyExists, ErrDuplicateNode},
 	{codes.OutOfRange, ErrStaleIncarnation},
+	{codes.NotFound, ErrForgotten},
 }
 
 // joinStatus is how an error travels.

@@ -17,7 +17,7 @@ import (
 // Enter returns when the node belongs to a cluster: it begins one, founds one with others or joins one, and waits for that as
 // long as ctx allows. A node that belongs to one already looks for a short time only for somebody who registers its new
 // incarnation: all nodes may be starting, and then Upkeep does it later. Errors that waiting does not help: ErrOtherCluster,
-// ErrDuplicateNode, ErrStaleIncarnation, ErrWaiting.
+// ErrDuplicateNode, ErrStaleIncarnation, ErrForgotten, ErrWaiting.
 func (d *Door) Enter(ctx context.Context) error {
 	switch {
 	case !d.cfg.Self.Identity().Fresh():
@@ -176,7 +176,8 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 }
 
 func isRefusal(err error) bool {
-	return errors.Is(err, ErrOtherCluster) || errors.Is(err, ErrDuplicateNode) || errors.Is(err, ErrStaleIncarnation)
+	return errors.Is(err, ErrOtherCluster) || errors.Is(err, ErrDuplicateNode) || errors.Is(err, ErrStaleIncarnation) ||
+		errors.Is(err, ErrForgotten)
 }
 
 // maxAskedBack bounds how many known nodes a node that comes back asks.
@@ -290,7 +291,12 @@ func (d *Door) noteContacts(ctx context.Context, r Registry) error {
 	if err != nil {
 		return err
 	}
-	contacts.ClusterId = d.cfg.Self.Identity().ClusterID
+	id := d.cfg.Self.Identity()
+	if !slices.ContainsFunc(contacts.Nodes, func(n *pb.Node) bool { return n.NodeId == id.NodeID }) {
+		// It was taken for gone, or even forgotten, while it was cut off: registering tells which.
+		d.registered.Store(false)
+	}
+	contacts.ClusterId = id.ClusterID
 	return d.cfg.Self.Joined(contacts)
 }
 

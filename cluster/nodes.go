@@ -13,10 +13,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// prefixNode begins the rows of the nodes' records, one a node that ever joined.
+// prefixNode begins the rows of the nodes' records, one a node that has joined and was not forgotten.
 const prefixNode = "node/"
 
-// Bounds of the node table: how many nodes there may ever have been, and one record in bytes.
+// Bounds of the node table: how many records there are, and one of them in bytes.
 const (
 	maxNodes      = 1024
 	maxNodeRecord = 4096
@@ -52,7 +52,7 @@ func (m *Meta) Node(ctx context.Context, id uint64) (*wire.NodeRecord, error) {
 	return r, err
 }
 
-// Nodes reads the node table, by node id: every node that ever joined.
+// Nodes reads the node table, by node id: every node that has joined and was not forgotten.
 func (m *Meta) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
 	var out []*wire.NodeRecord
 	err := m.records(ctx, prefixNode, func(row string, value []byte) error {
@@ -121,7 +121,8 @@ func knowsStart(have, r *wire.NodeRecord) bool {
 func (m *Meta) roomForNode(ctx context.Context) error {
 	all, err := m.Nodes(ctx)
 	if err == nil && len(all) >= maxNodes {
-		return refuse(pb.Error_CODE_TOO_LARGE, "%d nodes have joined; at most %d", len(all), maxNodes)
+		return refuse(pb.Error_CODE_TOO_LARGE, "there are records of %d nodes; at most %d: `percolator node forget` removes those of nodes that are gone",
+			len(all), maxNodes)
 	}
 	return err
 }
@@ -159,7 +160,7 @@ func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation, since uint64) (
 }
 
 // changeNode replaces a record by what fn makes of it (nil: there is none), if that is something else. fn is called again
-// if another was faster.
+// if another was faster. A node that was forgotten gets no record any more: ErrForgotten.
 func (m *Meta) changeNode(
 	ctx context.Context, id uint64, fn func(have *wire.NodeRecord) (*wire.NodeRecord, error),
 ) (after *wire.NodeRecord, err error) {
@@ -168,6 +169,14 @@ func (m *Meta) changeNode(
 		if err != nil {
 			return false, err
 		}
+		var with []change
+		if have == nil {
+			unless, err := m.notForgotten(ctx, id)
+			if err != nil {
+				return false, err
+			}
+			with = append(with, unless)
+		}
 		if after, err = fn(have); err != nil {
 			return false, err
 		}
@@ -175,7 +184,7 @@ func (m *Meta) changeNode(
 		if err != nil || string(value) == string(old) {
 			return true, err
 		}
-		return m.swap(ctx, change{row: nodeRow(id), old: old, value: value})
+		return m.swap(ctx, append([]change{{row: nodeRow(id), old: old, value: value}}, with...)...)
 	})
 	if err != nil {
 		return nil, err

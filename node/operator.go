@@ -101,6 +101,14 @@ func (a *admin) mayDrain(ctx context.Context, id uint64) error {
 	return nil
 }
 
+// ForgetNode implements txn.Admin. A node that this one has heard of is refused, as is one that meta's leader has.
+func (a *admin) ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
+	if m, alive := a.n.members.Member(req.NodeId); alive {
+		return nil, refuse("node %d is alive, at %s: drain and stop it first", m.NodeID, m.Listen)
+	}
+	return &pb.ForgetNodeResponse{}, a.n.meta.ForgetNode(ctx, req.NodeId)
+}
+
 // MoveTablet implements txn.Admin.
 func (a *admin) MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
 	d, err := a.n.meta.OrderMove(ctx, req)

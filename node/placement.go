@@ -22,8 +22,8 @@ func (l *leaderJobs) startPlacement() error {
 	}
 	p, err := placement.Spawn(n.system, placement.Config{
 		Meta: n.meta, Cluster: placed{n, n.carrier.Sender(), &polling{}}, Replicas: int(l.policy.GetReplicas()),
-		GoneAfter: policy.Millis(l.policy.GetGoneAfterMs()),
-		Interval:  tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: n.cfg.Logger,
+		GoneAfter: policy.Millis(l.policy.GetGoneAfterMs()), ForgetAfter: policy.Millis(l.policy.GetForgetAfterMs()),
+		Interval: tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: n.cfg.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("node: %w", err)

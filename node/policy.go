@@ -62,6 +62,7 @@ func policyOf(cfg Config) *pb.Policy {
 	number(&p.HistoryMs, uint64(cfg.History.Milliseconds()))
 	number(&p.MaxHoldMs, uint64(cfg.Collection.MaxHold.Milliseconds()))
 	number(&p.GoneAfterMs, uint64(cfg.Placement.GoneAfter.Milliseconds()))
+	number(&p.ForgetAfterMs, uint64(cfg.Placement.ForgetAfter.Milliseconds()))
 	number(&p.SplitBytes, cfg.Splits.MaxBytes)
 	number(&p.SplitLoad, cfg.Splits.MaxLoad)
 	number(&p.SplitMaxTablets, uint64(cfg.Splits.MaxTablets))

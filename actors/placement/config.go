@@ -25,6 +25,8 @@ type Meta interface {
 	EndMove(ctx context.Context, order *pb.MoveTabletRequest) error
 	// SetNodeState moves a node to a state, from one of those named.
 	SetNodeState(ctx context.Context, id uint64, to pb.NodeState, from ...pb.NodeState) (*wire.NodeRecord, error)
+	// ForgetNode removes the record of a node that is recorded as away and holds no replica.
+	ForgetNode(ctx context.Context, id uint64) error
 	// SetNodeGone records since when the incarnation has not been seen; 0: it is.
 	SetNodeGone(ctx context.Context, id, incarnation, since uint64) (*wire.NodeRecord, error)
 }
@@ -64,6 +66,7 @@ type Config struct {
 
 	Replicas    int           // of each tablet: 1, 3 or 5; fewer as long as there are too few nodes
 	GoneAfter   time.Duration // how long a node may be away, by oracle time, before its replicas are replaced
+	ForgetAfter time.Duration // how long a node without replicas may be away before its record is removed; 0: for ever
 	Interval    time.Duration // between turns when there is nothing to do
 	Busy        time.Duration // between turns otherwise
 	Rest        time.Duration // how long a tablet is not balanced again after a step; ten times that after an order

@@ -223,6 +223,26 @@ func (w *world) SetNodeGone(_ context.Context, id, incarnation, since uint64) (*
 	return proto.CloneOf(r), done()
 }
 
+// ForgetNode implements Meta.
+func (w *world) ForgetNode(_ context.Context, id uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done, err := w.op()
+	if err != nil {
+		return err
+	}
+	for _, f := range w.tablets {
+		if wire.ReplicaOn(f.d, id) != nil {
+			w.t.Errorf("node %d is forgotten and holds a replica of tablet %d", id, f.d.TabletId)
+		}
+	}
+	if w.records[id].GetGoneSince() == 0 {
+		w.t.Errorf("node %d is forgotten and not away", id)
+	}
+	delete(w.records, id)
+	return done()
+}
+
 // Alive implements Cluster.
 func (w *world) Alive() (out []uint64) {
 	w.mu.Lock()

@@ -57,7 +57,7 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 		}
 		s.Nodes = append(s.Nodes, Node{
 			ID: r.NodeId, Zone: r.Labels["zone"], State: r.State, Alive: heard[r.NodeId], Ahead: slices.Contains(ahead, r.NodeId),
-			Gone: r.GoneSince != 0 && mvcc.Timestamp(r.GoneSince).Millis()+w.cfg.GoneAfter.Milliseconds() <= ts.Millis(),
+			Gone: awayFor(r, ts, w.cfg.GoneAfter), Old: w.cfg.ForgetAfter > 0 && awayFor(r, ts, w.cfg.ForgetAfter),
 		})
 	}
 	return s, nil
@@ -66,6 +66,11 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 // away reports whether the time matters for a node: gossip does not know it, or it has been recorded as away.
 func away(records []*wire.NodeRecord, alive map[uint64]bool) bool {
 	return slices.ContainsFunc(records, func(r *wire.NodeRecord) bool { return r.GoneSince != 0 || !alive[r.NodeId] })
+}
+
+// awayFor reports whether the node has been recorded as away for so long.
+func awayFor(r *wire.NodeRecord, now mvcc.Timestamp, d time.Duration) bool {
+	return r.GoneSince != 0 && mvcc.Timestamp(r.GoneSince).Millis()+d.Milliseconds() <= now.Millis()
 }
 
 // seen records since when a node has not been heard of, in oracle time (invariant 3).

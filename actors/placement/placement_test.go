@@ -233,6 +233,36 @@ func TestGoneOnlyByOracleTime(t *testing.T) {
 	}
 }
 
+// TestForgets: of nodes that are away for good the one that holds nothing is forgotten, and not before this
+// leader of meta has looked for a while.
+func TestForgets(t *testing.T) {
+	w := newWorld(t, 4)
+	w.add(1, 2, 3)
+	w.join(5, "")
+	p := newTest(t, w)
+	p.cfg.ForgetAfter = 2 * p.cfg.GoneAfter
+	for id := uint64(2); id <= 5; id++ { // 2 and 3 are voters, and there is nobody in their place
+		w.alive[id] = false
+	}
+	p.turn(t.Context(), start)
+	for _, id := range []uint64{4, 5} {
+		if w.records[id].GetGoneSince() == 0 {
+			t.Fatalf("node %d is not recorded as away", id)
+		}
+	}
+	w.now += p.cfg.ForgetAfter.Milliseconds() + 1000
+	again := newTest(t, w) // another node leads meta
+	again.cfg.ForgetAfter = p.cfg.ForgetAfter
+	again.turn(t.Context(), start)
+	if len(w.records) != 5 {
+		t.Fatalf("forgotten at the first look: %d are left", len(w.records))
+	}
+	again.turn(t.Context(), start.Add(p.cfg.GoneAfter))
+	if w.records[4] != nil || w.records[5] != nil || len(w.records) != 3 {
+		t.Errorf("left are %v", w.records)
+	}
+}
+
 // TestNoNodeInItsPlace: a tablet keeps voters that are gone rather than become smaller.
 func TestNoNodeInItsPlace(t *testing.T) {
 	w := newWorld(t, 3)

@@ -25,6 +25,7 @@ type Node struct {
 	Alive bool // it has been heard of lately: by gossip, or by a tablet's leader
 	Ahead bool // its clock is too far ahead of the others' for it to lead meta
 	Gone  bool // it has been away for so long that its replicas are replaced
+	Old   bool // it has been away for so long that it may be forgotten
 }
 
 // mayHold: it counts as a place for replicas, also while it is away for a short time.

@@ -17,6 +17,7 @@ type work struct {
 	cfg    Config
 	memory *memory
 	status board
+	began  time.Time // the first turn
 }
 
 func newWork(cfg Config) *work { return &work{cfg: cfg, memory: newMemory(cfg.Rest)} }
@@ -27,7 +28,7 @@ func (w *work) turn(ctx context.Context, now time.Time) (did, waits bool) {
 	if err == nil {
 		plan := Make(s)
 		w.status.plan(plan, len(s.Orders))
-		err = errors.Join(w.settle(ctx, plan), w.execute(ctx, now, plan.Steps))
+		err = errors.Join(w.settle(ctx, plan), w.execute(ctx, now, plan.Steps), w.forget(ctx, now, s))
 		did = len(plan.Ended)+len(plan.Drained)+len(plan.Gone) > 0 || err == nil && len(plan.Steps) > 0
 		waits = plan.Changing > 0 || len(plan.Steps) > 0
 	}

@@ -13,7 +13,8 @@ import (
 
 // nodeCommand holds the commands about the cluster's nodes.
 func (r *run) nodeCommand() *cobra.Command {
-	return group("node", "List and drain the cluster's nodes", r.example("node ls"), r.nodeList(), r.nodeDrain())
+	return group("node", "List, drain and forget the cluster's nodes", r.example("node ls"), r.nodeList(), r.nodeDrain(),
+		r.nodeForget())
 }
 
 // nodeList shows the node table, which meta keeps, beside what the answering node has heard of each by gossip.
@@ -21,8 +22,8 @@ func (r *run) nodeList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List the nodes that ever joined, and what the answering node has heard of them",
-		Long: `List the nodes that ever joined, as meta has them, with what the answering node has heard of each by gossip. While meta does
+		Short:   "List the nodes that have joined, and what the answering node has heard of them",
+		Long: `List the nodes that have joined, as meta has them, with what the answering node has heard of each by gossip. While meta does
 not answer, for want of a quorum, the list is what the answering node knows by itself, and a line says how old that is.`,
 		Example: r.example("node ls", "node ls -o json"),
 		Args:    noArgs,

@@ -128,6 +128,9 @@ type Splits struct {
 type Placement struct {
 	// GoneAfter is how long a node may be away before its replicas are made anew elsewhere; default 5 min.
 	GoneAfter time.Duration
+	// ForgetAfter is how long a node that holds no replica may be away before its record is removed; its directory is not
+	// let in after that. Default 24 h.
+	ForgetAfter time.Duration
 	// Interval is how often the cluster is looked at when there is nothing to do; default 5 s.
 	Interval time.Duration
 	// Busy is how often otherwise; default 250 ms.

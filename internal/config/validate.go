@@ -240,6 +240,7 @@ func (c *Config) checkWork(k *checker) {
 	}
 	k.duration("Splits.Interval", c.Splits.Interval, 0, time.Hour)
 	k.duration("Placement.GoneAfter", c.Placement.GoneAfter, 0, 24*time.Hour)
+	k.duration("Placement.ForgetAfter", c.Placement.ForgetAfter, 0, 365*24*time.Hour)
 	k.duration("Placement.Interval", c.Placement.Interval, 0, time.Hour)
 	k.duration("Placement.Busy", c.Placement.Busy, 0, time.Hour)
 	k.duration("Placement.Rest", c.Placement.Rest, 0, 24*time.Hour)

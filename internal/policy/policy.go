@@ -56,6 +56,10 @@ var settings = []Setting{
 	number(func(p *pb.Policy) **uint64 { return &p.GoneAfterMs }, Setting{
 		Name: "gone-after", Kind: Duration, About: "how long a node may be away before its replicas are made anew", least: 1, most: ms(day),
 	}),
+	number(func(p *pb.Policy) **uint64 { return &p.ForgetAfterMs }, Setting{
+		Name: "forget-after", Kind: Duration, most: ms(year),
+		About: "how long a node without replicas may be away before it is forgotten; 0: for ever",
+	}),
 	number(func(p *pb.Policy) **uint64 { return &p.SplitBytes }, Setting{
 		Name: "split-size", Kind: Bytes, About: "size above which a tablet is split", least: 1, most: 1 << 50,
 	}),
@@ -138,7 +142,7 @@ func (s Setting) Text(value uint64) string {
 func Default() *pb.Policy {
 	return &pb.Policy{
 		Replicas: proto.Uint64(3), HistoryMs: proto.Uint64(ms(10 * time.Minute)), MaxHoldMs: proto.Uint64(0),
-		NoCollection: proto.Bool(false), GoneAfterMs: proto.Uint64(ms(5 * time.Minute)),
+		NoCollection: proto.Bool(false), GoneAfterMs: proto.Uint64(ms(5 * time.Minute)), ForgetAfterMs: proto.Uint64(ms(day)),
 		SplitBytes: proto.Uint64(96 << 20), SplitLoad: proto.Uint64(250_000), SplitMaxTablets: proto.Uint64(1024),
 		NoSplits: proto.Bool(false),
 	}

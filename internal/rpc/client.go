@@ -306,6 +306,11 @@ func (c *Client) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) 
 	return askWithin(ctx, c, verifyTimeout, pb.PercolatorClient.VerifyTablet, req)
 }
 
+// ForgetNode removes the record of a node that has gone and holds nothing.
+func (c *Client) ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
+	return ask(ctx, c, pb.PercolatorClient.ForgetNode, req)
+}
+
 // ClusterPolicy reads the cluster's policy, and changes what the request sets of it.
 func (c *Client) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
 	return ask(ctx, c, pb.PercolatorClient.ClusterPolicy, req)

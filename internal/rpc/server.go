@@ -263,6 +263,12 @@ func (s *service) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest)
 	return resp, toStatus(err)
 }
 
+// ForgetNode removes the record of a node that has gone.
+func (s *service) ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
+	resp, err := s.transport.ForgetNode(ctx, req)
+	return resp, toStatus(err)
+}
+
 // ClusterPolicy reads and changes the cluster's policy.
 func (s *service) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
 	resp, err := s.transport.ClusterPolicy(ctx, req)

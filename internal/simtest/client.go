@@ -298,6 +298,13 @@ func (t *Client) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) 
 	})
 }
 
+// ForgetNode implements txn.Admin.
+func (t *Client) ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.ForgetNodeResponse, error) {
+		return to.ForgetNode(ctx, req)
+	})
+}
+
 // ClusterPolicy implements txn.Admin.
 func (t *Client) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
 	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.ClusterPolicyResponse, error) {

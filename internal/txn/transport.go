@@ -58,6 +58,8 @@ type Admin interface {
 	MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error)
 	// VerifyTablet compares a tablet's replicas.
 	VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error)
+	// ForgetNode removes the record of a node that has gone and holds nothing.
+	ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error)
 	// ClusterPolicy reads the cluster's policy, and changes what the request sets of it; it returns when
 	// every node that is alive has it.
 	ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error)
@@ -103,6 +105,11 @@ func (NoAdmin) MoveTablet(context.Context, *pb.MoveTabletRequest) (*pb.MoveTable
 
 // VerifyTablet implements Admin.
 func (NoAdmin) VerifyTablet(context.Context, *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
+	return nil, errNoAdmin
+}
+
+// ForgetNode implements Admin.
+func (NoAdmin) ForgetNode(context.Context, *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
 	return nil, errNoAdmin
 }
 

@@ -1287,6 +1287,51 @@ func (x *NodeRecord) GetStarts() []uint64 {
 	return nil
 }
 
+// The ids of nodes whose records were removed from meta: their directories are not let in again.
+type ForgottenNodes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []uint64               `protobuf:"fixed64,1,rep,packed,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgottenNodes) Reset() {
+	*x = ForgottenNodes{}
+	mi := &file_peer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgottenNodes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgottenNodes) ProtoMessage() {}
+
+func (x *ForgottenNodes) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgottenNodes.ProtoReflect.Descriptor instead.
+func (*ForgottenNodes) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ForgottenNodes) GetNodes() []uint64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 var File_peer_proto protoreflect.FileDescriptor
 
 const file_peer_proto_rawDesc = "" +
@@ -1401,7 +1446,9 @@ const file_peer_proto_rawDesc = "" +
 	"\x06starts\x18\f \x03(\x06R\x06starts\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"&\n" +
+	"\x0eForgottenNodes\x12\x14\n" +
+	"\x05nodes\x18\x01 \x03(\x06R\x05nodesB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -1415,7 +1462,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_peer_proto_goTypes = []any{
 	(*PeerBatch)(nil),             // 0: percolator.wire.PeerBatch
 	(*PeerRequest)(nil),           // 1: percolator.wire.PeerRequest
@@ -1431,45 +1478,46 @@ var file_peer_proto_goTypes = []any{
 	(*SnapshotAnswer)(nil),        // 11: percolator.wire.SnapshotAnswer
 	(*LinkedObservers)(nil),       // 12: percolator.wire.LinkedObservers
 	(*NodeRecord)(nil),            // 13: percolator.wire.NodeRecord
-	nil,                           // 14: percolator.wire.NodeRecord.LabelsEntry
-	(*v1.TabletRequest)(nil),      // 15: percolator.v1.TabletRequest
-	(*v1.TimestampsRequest)(nil),  // 16: percolator.v1.TimestampsRequest
-	(*LockdRequest)(nil),          // 17: percolator.wire.LockdRequest
-	(*v1.NodeStatusRequest)(nil),  // 18: percolator.v1.NodeStatusRequest
-	(*v1.Error)(nil),              // 19: percolator.v1.Error
-	(*v1.TabletResponse)(nil),     // 20: percolator.v1.TabletResponse
-	(*v1.TimestampsResponse)(nil), // 21: percolator.v1.TimestampsResponse
-	(*LockdResponse)(nil),         // 22: percolator.wire.LockdResponse
-	(*v1.NodeStatusResponse)(nil), // 23: percolator.v1.NodeStatusResponse
-	(*v1.TabletDescriptor)(nil),   // 24: percolator.v1.TabletDescriptor
-	(*Effect)(nil),                // 25: percolator.wire.Effect
-	(v1.NodeState)(0),             // 26: percolator.v1.NodeState
+	(*ForgottenNodes)(nil),        // 14: percolator.wire.ForgottenNodes
+	nil,                           // 15: percolator.wire.NodeRecord.LabelsEntry
+	(*v1.TabletRequest)(nil),      // 16: percolator.v1.TabletRequest
+	(*v1.TimestampsRequest)(nil),  // 17: percolator.v1.TimestampsRequest
+	(*LockdRequest)(nil),          // 18: percolator.wire.LockdRequest
+	(*v1.NodeStatusRequest)(nil),  // 19: percolator.v1.NodeStatusRequest
+	(*v1.Error)(nil),              // 20: percolator.v1.Error
+	(*v1.TabletResponse)(nil),     // 21: percolator.v1.TabletResponse
+	(*v1.TimestampsResponse)(nil), // 22: percolator.v1.TimestampsResponse
+	(*LockdResponse)(nil),         // 23: percolator.wire.LockdResponse
+	(*v1.NodeStatusResponse)(nil), // 24: percolator.v1.NodeStatusResponse
+	(*v1.TabletDescriptor)(nil),   // 25: percolator.v1.TabletDescriptor
+	(*Effect)(nil),                // 26: percolator.wire.Effect
+	(v1.NodeState)(0),             // 27: percolator.v1.NodeState
 }
 var file_peer_proto_depIdxs = []int32{
 	1,  // 0: percolator.wire.PeerBatch.requests:type_name -> percolator.wire.PeerRequest
 	2,  // 1: percolator.wire.PeerBatch.responses:type_name -> percolator.wire.PeerResponse
 	8,  // 2: percolator.wire.PeerBatch.raft:type_name -> percolator.wire.RaftMessage
-	15, // 3: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
-	16, // 4: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
-	17, // 5: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
+	16, // 3: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
+	17, // 4: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
+	18, // 5: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
 	9,  // 6: percolator.wire.PeerRequest.snapshot:type_name -> percolator.wire.SnapshotChunk
-	18, // 7: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
+	19, // 7: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
 	3,  // 8: percolator.wire.PeerRequest.honour:type_name -> percolator.wire.HonourCatalogue
 	5,  // 9: percolator.wire.PeerRequest.survey:type_name -> percolator.wire.SurveyRequest
-	19, // 10: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
-	20, // 11: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
-	21, // 12: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
-	22, // 13: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
+	20, // 10: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
+	21, // 11: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
+	22, // 12: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
+	23, // 13: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
 	11, // 14: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
-	23, // 15: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
+	24, // 15: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
 	4,  // 16: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
 	6,  // 17: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
 	7,  // 18: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
-	24, // 19: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
+	25, // 19: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
 	10, // 20: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
-	25, // 21: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
-	14, // 22: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
-	26, // 23: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
+	26, // 21: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
+	15, // 22: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
+	27, // 23: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
 	24, // [24:24] is the sub-list for method output_type
 	24, // [24:24] is the sub-list for method input_type
 	24, // [24:24] is the sub-list for extension type_name
@@ -1508,7 +1556,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

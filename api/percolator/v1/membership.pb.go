@@ -165,7 +165,8 @@ type HelloResponse struct {
 	Addresses     *NodeAddresses         `protobuf:"bytes,4,opt,name=addresses,proto3" json:"addresses,omitempty"`
 	Expect        uint32                 `protobuf:"varint,5,opt,name=expect,proto3" json:"expect,omitempty"`
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	Fresh         []*Node                `protobuf:"bytes,7,rep,name=fresh,proto3" json:"fresh,omitempty"` // other fresh nodes that it has heard of, by address
+	Fresh         []*Node                `protobuf:"bytes,7,rep,name=fresh,proto3" json:"fresh,omitempty"`                  // other fresh nodes that it has heard of, by address
+	UnixMs        int64                  `protobuf:"varint,8,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // the node's clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -247,6 +248,13 @@ func (x *HelloResponse) GetFresh() []*Node {
 		return x.Fresh
 	}
 	return nil
+}
+
+func (x *HelloResponse) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
 }
 
 type JoinRequest struct {
@@ -545,7 +553,7 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\taddresses\x18\x02 \x01(\v2\x1c.percolator.v1.NodeAddressesR\taddresses\x12\x16\n" +
 	"\x06expect\x18\x03 \x01(\rR\x06expect\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x04 \x01(\tR\tclusterId\"\x82\x02\n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\"\x9b\x02\n" +
 	"\rHelloResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -554,7 +562,8 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\taddresses\x18\x04 \x01(\v2\x1c.percolator.v1.NodeAddressesR\taddresses\x12\x16\n" +
 	"\x06expect\x18\x05 \x01(\rR\x06expect\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12)\n" +
-	"\x05fresh\x18\a \x03(\v2\x13.percolator.v1.NodeR\x05fresh\"\xd0\x02\n" +
+	"\x05fresh\x18\a \x03(\v2\x13.percolator.v1.NodeR\x05fresh\x12\x17\n" +
+	"\aunix_ms\x18\b \x01(\x03R\x06unixMs\"\xd0\x02\n" +
 	"\vJoinRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +

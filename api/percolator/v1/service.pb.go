@@ -3172,6 +3172,7 @@ type Policy struct {
 	SplitLoad       *uint64                `protobuf:"varint,8,opt,name=split_load,json=splitLoad,proto3,oneof" json:"split_load,omitempty"`                     // a tablet with more operations a second is split
 	SplitMaxTablets *uint64                `protobuf:"varint,9,opt,name=split_max_tablets,json=splitMaxTablets,proto3,oneof" json:"split_max_tablets,omitempty"` // the most tablets, however they are made
 	NoSplits        *bool                  `protobuf:"varint,10,opt,name=no_splits,json=noSplits,proto3,oneof" json:"no_splits,omitempty"`                       // tablets are split on request only
+	ForgetAfterMs   *uint64                `protobuf:"varint,11,opt,name=forget_after_ms,json=forgetAfterMs,proto3,oneof" json:"forget_after_ms,omitempty"`      // how long a node without replicas may be away before its record goes; 0: for ever
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -3276,6 +3277,13 @@ func (x *Policy) GetNoSplits() bool {
 	return false
 }
 
+func (x *Policy) GetForgetAfterMs() uint64 {
+	if x != nil && x.ForgetAfterMs != nil {
+		return *x.ForgetAfterMs
+	}
+	return 0
+}
+
 type ClusterPolicyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Set           *Policy                `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"` // what is to change; unset: nothing
@@ -3362,6 +3370,86 @@ func (x *ClusterPolicyResponse) GetPolicy() *Policy {
 		return x.Policy
 	}
 	return nil
+}
+
+type ForgetNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetNodeRequest) Reset() {
+	*x = ForgetNodeRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetNodeRequest) ProtoMessage() {}
+
+func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
+func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ForgetNodeRequest) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+type ForgetNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetNodeResponse) Reset() {
+	*x = ForgetNodeResponse{}
+	mi := &file_percolator_v1_service_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetNodeResponse) ProtoMessage() {}
+
+func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
+func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{51}
 }
 
 var File_percolator_v1_service_proto protoreflect.FileDescriptor
@@ -3618,7 +3706,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x0fReplicaChecksum\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x127\n" +
 	"\x06result\x18\x02 \x01(\v2\x1f.percolator.v1.ChecksumResponseR\x06result\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\x8f\x04\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\xd0\x04\n" +
 	"\x06Policy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1f\n" +
 	"\breplicas\x18\x02 \x01(\x04H\x00R\breplicas\x88\x01\x01\x12\"\n" +
@@ -3633,7 +3721,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"split_load\x18\b \x01(\x04H\x06R\tsplitLoad\x88\x01\x01\x12/\n" +
 	"\x11split_max_tablets\x18\t \x01(\x04H\aR\x0fsplitMaxTablets\x88\x01\x01\x12 \n" +
 	"\tno_splits\x18\n" +
-	" \x01(\bH\bR\bnoSplits\x88\x01\x01B\v\n" +
+	" \x01(\bH\bR\bnoSplits\x88\x01\x01\x12+\n" +
+	"\x0fforget_after_ms\x18\v \x01(\x04H\tR\rforgetAfterMs\x88\x01\x01B\v\n" +
 	"\t_replicasB\r\n" +
 	"\v_history_msB\x0e\n" +
 	"\f_max_hold_msB\x10\n" +
@@ -3643,11 +3732,15 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\v_split_loadB\x14\n" +
 	"\x12_split_max_tabletsB\f\n" +
 	"\n" +
-	"_no_splits\"?\n" +
+	"_no_splitsB\x12\n" +
+	"\x10_forget_after_ms\"?\n" +
 	"\x14ClusterPolicyRequest\x12'\n" +
 	"\x03set\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x03set\"F\n" +
 	"\x15ClusterPolicyResponse\x12-\n" +
-	"\x06policy\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x06policy2\x97\f\n" +
+	"\x06policy\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x06policy\",\n" +
+	"\x11ForgetNodeRequest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\"\x14\n" +
+	"\x12ForgetNodeResponse2\xea\f\n" +
 	"\n" +
 	"Percolator\x12P\n" +
 	"\n" +
@@ -3672,7 +3765,9 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\tDrainNode\x12\x1f.percolator.v1.DrainNodeRequest\x1a .percolator.v1.DrainNodeResponse\x12Q\n" +
 	"\n" +
 	"MoveTablet\x12 .percolator.v1.MoveTabletRequest\x1a!.percolator.v1.MoveTabletResponse\x12W\n" +
-	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponse\x12Z\n" +
+	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponse\x12Q\n" +
+	"\n" +
+	"ForgetNode\x12 .percolator.v1.ForgetNodeRequest\x1a!.percolator.v1.ForgetNodeResponse\x12Z\n" +
 	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
@@ -3688,7 +3783,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
 	(*Operation)(nil),               // 1: percolator.v1.Operation
@@ -3741,50 +3836,52 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*Policy)(nil),                  // 48: percolator.v1.Policy
 	(*ClusterPolicyRequest)(nil),    // 49: percolator.v1.ClusterPolicyRequest
 	(*ClusterPolicyResponse)(nil),   // 50: percolator.v1.ClusterPolicyResponse
-	nil,                             // 51: percolator.v1.PlacementStatus.BlockedNodesEntry
-	nil,                             // 52: percolator.v1.Node.LabelsEntry
-	(*TabletRequest)(nil),           // 53: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),          // 54: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),        // 55: percolator.v1.TabletDescriptor
-	(*Worker)(nil),                  // 56: percolator.v1.Worker
-	(*StatusResponse)(nil),          // 57: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),            // 58: percolator.v1.ObserverInfo
-	(NodeState)(0),                  // 59: percolator.v1.NodeState
-	(*ChecksumResponse)(nil),        // 60: percolator.v1.ChecksumResponse
-	(*Catalogue)(nil),               // 61: percolator.v1.Catalogue
-	(*SplitResponse)(nil),           // 62: percolator.v1.SplitResponse
+	(*ForgetNodeRequest)(nil),       // 51: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),      // 52: percolator.v1.ForgetNodeResponse
+	nil,                             // 53: percolator.v1.PlacementStatus.BlockedNodesEntry
+	nil,                             // 54: percolator.v1.Node.LabelsEntry
+	(*TabletRequest)(nil),           // 55: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),          // 56: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),        // 57: percolator.v1.TabletDescriptor
+	(*Worker)(nil),                  // 58: percolator.v1.Worker
+	(*StatusResponse)(nil),          // 59: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),            // 60: percolator.v1.ObserverInfo
+	(NodeState)(0),                  // 61: percolator.v1.NodeState
+	(*ChecksumResponse)(nil),        // 62: percolator.v1.ChecksumResponse
+	(*Catalogue)(nil),               // 63: percolator.v1.Catalogue
+	(*SplitResponse)(nil),           // 64: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	53, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	55, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	1,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	54, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	56, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	3,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	55, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	57, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	9,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	56, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	57, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	58, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	59, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
 	33, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
 	35, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
 	36, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	24, // 12: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
 	25, // 13: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	58, // 14: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	60, // 14: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
 	33, // 15: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
 	30, // 16: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	58, // 17: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	60, // 17: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
 	0,  // 18: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
 	30, // 19: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
 	34, // 20: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	51, // 21: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	52, // 22: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	59, // 23: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	53, // 21: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	54, // 22: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	61, // 23: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
 	37, // 24: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
 	40, // 25: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
 	37, // 26: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	55, // 27: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	57, // 27: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
 	47, // 28: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	60, // 29: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	62, // 29: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
 	48, // 30: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
 	48, // 31: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
 	2,  // 32: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
@@ -3805,28 +3902,30 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	41, // 47: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
 	43, // 48: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
 	45, // 49: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	49, // 50: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	4,  // 51: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	6,  // 52: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	8,  // 53: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 54: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 55: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 56: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	61, // 57: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 58: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	62, // 59: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 60: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	23, // 61: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	27, // 62: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	29, // 63: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
-	32, // 64: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	39, // 65: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
-	42, // 66: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	44, // 67: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	46, // 68: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	50, // 69: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	51, // [51:70] is the sub-list for method output_type
-	32, // [32:51] is the sub-list for method input_type
+	51, // 50: percolator.v1.Percolator.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	49, // 51: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	4,  // 52: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	6,  // 53: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	8,  // 54: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 55: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 56: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 57: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	63, // 58: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 59: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	64, // 60: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 61: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	23, // 62: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	27, // 63: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	29, // 64: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
+	32, // 65: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	39, // 66: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
+	42, // 67: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	44, // 68: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	46, // 69: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	52, // 70: percolator.v1.Percolator.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	50, // 71: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	52, // [52:72] is the sub-list for method output_type
+	32, // [32:52] is the sub-list for method input_type
 	32, // [32:32] is the sub-list for extension type_name
 	32, // [32:32] is the sub-list for extension extendee
 	0,  // [0:32] is the sub-list for field type_name
@@ -3846,7 +3945,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   52,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,6 +37,7 @@ const (
 	Percolator_DrainNode_FullMethodName       = "/percolator.v1.Percolator/DrainNode"
 	Percolator_MoveTablet_FullMethodName      = "/percolator.v1.Percolator/MoveTablet"
 	Percolator_VerifyTablet_FullMethodName    = "/percolator.v1.Percolator/VerifyTablet"
+	Percolator_ForgetNode_FullMethodName      = "/percolator.v1.Percolator/ForgetNode"
 	Percolator_ClusterPolicy_FullMethodName   = "/percolator.v1.Percolator/ClusterPolicy"
 )
 
@@ -72,6 +73,8 @@ type PercolatorClient interface {
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
 	MoveTablet(ctx context.Context, in *MoveTabletRequest, opts ...grpc.CallOption) (*MoveTabletResponse, error)
 	VerifyTablet(ctx context.Context, in *VerifyTabletRequest, opts ...grpc.CallOption) (*VerifyTabletResponse, error)
+	// Removes the record of a node that has gone and holds nothing; its directory is not let in again.
+	ForgetNode(ctx context.Context, in *ForgetNodeRequest, opts ...grpc.CallOption) (*ForgetNodeResponse, error)
 	// Reads the cluster's policy, and changes what the request sets of it.
 	ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error)
 }
@@ -267,6 +270,16 @@ func (c *percolatorClient) VerifyTablet(ctx context.Context, in *VerifyTabletReq
 	return out, nil
 }
 
+func (c *percolatorClient) ForgetNode(ctx context.Context, in *ForgetNodeRequest, opts ...grpc.CallOption) (*ForgetNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetNodeResponse)
+	err := c.cc.Invoke(ctx, Percolator_ForgetNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *percolatorClient) ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ClusterPolicyResponse)
@@ -309,6 +322,8 @@ type PercolatorServer interface {
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
 	MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error)
 	VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error)
+	// Removes the record of a node that has gone and holds nothing; its directory is not let in again.
+	ForgetNode(context.Context, *ForgetNodeRequest) (*ForgetNodeResponse, error)
 	// Reads the cluster's policy, and changes what the request sets of it.
 	ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error)
 	mustEmbedUnimplementedPercolatorServer()
@@ -374,6 +389,9 @@ func (UnimplementedPercolatorServer) MoveTablet(context.Context, *MoveTabletRequ
 }
 func (UnimplementedPercolatorServer) VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VerifyTablet not implemented")
+}
+func (UnimplementedPercolatorServer) ForgetNode(context.Context, *ForgetNodeRequest) (*ForgetNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetNode not implemented")
 }
 func (UnimplementedPercolatorServer) ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClusterPolicy not implemented")
@@ -712,6 +730,24 @@ func _Percolator_VerifyTablet_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Percolator_ForgetNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PercolatorServer).ForgetNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Percolator_ForgetNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PercolatorServer).ForgetNode(ctx, req.(*ForgetNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Percolator_ClusterPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ClusterPolicyRequest)
 	if err := dec(in); err != nil {
@@ -804,6 +840,10 @@ var Percolator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "VerifyTablet",
 			Handler:    _Percolator_VerifyTablet_Handler,
+		},
+		{
+			MethodName: "ForgetNode",
+			Handler:    _Percolator_ForgetNode_Handler,
 		},
 		{
 			MethodName: "ClusterPolicy",
