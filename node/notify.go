@@ -82,7 +82,9 @@ func (n *Node) startScanners(x *notifications) error {
 		Owner:  ownerOf(n.identity.NodeID, n.identity.Incarnation),
 		Walker: scanner.NewWalker(n.client.Transport()), Resolver: n.client,
 		Survey: n.survey, Observed: n.board.Observed,
-		Hints: hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
+		// Enough cells in hand for every worker to have one, and another to go on with.
+		Window: max(scanner.DefaultWindow, 2*n.cfg.ObserverWorkers/max(n.cfg.Scanners, 1)),
+		Hints:  hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
 		// After some quick restarts the oracle is far ahead of the clock: by the clock, what a crash has left would look
 		// too young to be touched for as long.

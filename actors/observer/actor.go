@@ -138,10 +138,10 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 		return notify.Paused
 	case !d.Held:
 		return notify.Refused
-	case len(obs.queue) >= a.cfg.Queue:
+	case len(obs.queue) >= a.cfg.Queue, d.Notify == nil && len(obs.queue) >= max(hintsAhead, 4*obs.limit):
 		return notify.Full
 	}
-	e := &entry{obs: obs, cell: d.Cell, known: d.Notify, done: d.Done}
+	e := &entry{obs: obs, cell: d.Cell, known: d.Notify, done: d.Done, backlog: d.Backlog}
 	a.entries[d.Cell] = e
 	a.enqueue(e)
 	return notify.Accepted

@@ -22,6 +22,10 @@ const (
 	DefaultRetryMax      = 500 * time.Millisecond
 )
 
+// hintsAhead is how many cells of an observer may wait, or four for each of its runs if that is more, for a hint to be
+// taken: beyond it there is a backlog, which scanners hand out in order.
+const hintsAhead = 256
+
 // Errors of this package.
 var (
 	ErrInvalid = errors.New("observer: invalid configuration")

@@ -57,6 +57,8 @@ type entry struct {
 	known *mvcc.Notify // newest notify entry heard of; nil: hints only
 	hint  bool         // a hint has come since the run began: something newer than known may be there
 	done  func()       // to be called once; nil afterward
+	// backlog: more of the observer's cells wait than those that are here, and what is newer waits in line with them.
+	backlog bool
 
 	retries int // conflicts and unavailable nodes in a row
 	// contended: retries are so many that somebody was warned; counted in the observer's stats.

@@ -127,8 +127,8 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 	e.settled()
 	e.attempts, e.failedTS, e.known = 0, 0, nil
 	switch {
-	case !newer || len(a.draining) > 0:
-		a.forget(e)
+	case !newer || len(a.draining) > 0 || e.backlog:
+		a.forget(e) // what is newer is dirty, and found when it is its turn
 	case out.kind == clean && out.left != 0:
 		// Seen, but too new for the run's snapshot. The next one sees it; the pause is for a clock that does not move.
 		e.retries = again + 1

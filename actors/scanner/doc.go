@@ -2,9 +2,9 @@
 //
 //   - one hinter: tablet leaders tell it which cells have just become dirty, and it passes them on at once. This is what
 //     makes notifications take milliseconds instead of the paper's seconds. Hints are bounded and may be dropped;
-//   - N scanners: each picks a random tablet and a random key in it and walks the notify group from there, around the
-//     tablet and on to the next ones. They are the safety net for lost hints, and the way idle nodes take work from busy
-//     ones;
+//   - N scanners: each picks a random tablet, hands out what its leader says has waited longest, and goes on to the next
+//     ones. They work off what the hints leave, are the safety net for lost ones, and the way idle nodes take work from
+//     busy ones. While they have more than runs take there is a backlog, and hints are dropped (ADR 0027);
 //   - one sweeper: it walks the lock and intent groups of the tablets that the node leads and has what is left over
 //     resolved, so that a crash after a primary's commit cannot leave an observed secondary asleep. It looks after every
 //     column that the tablets' catalogue says is observed, also where this process runs none of the observers.
@@ -14,17 +14,21 @@
 //     that starts at a random key of a tablet goes around it, and walks that their budget ends start elsewhere next time.
 //  2. Nothing here decides whether an observer runs: the dispatcher's transaction does. Whatever is found twice, lost, or
 //     handed on without an advisory lock costs work, never correctness.
-//  3. A scanner that meets a row that another worker has locked jumps to a new random place, so that scanners do not
-//     clump like buses. It does so a bounded number of times, then pauses.
+//  3. Scanners do not clump like buses: one that meets a row that another worker has locked jumps to a new random place, a
+//     bounded number of times, or, where it walks in order of waiting, passes over it.
 //  4. Never a hot loop: a turn that finds nothing doubles the pause before the next, up to PaceMax; one that finds
 //     something pauses shortly. Requests of a turn, cells in flight per scanner and column, and waiting hints are bounded.
 //  5. An observer that is slow or stuck keeps no scanner from the others' cells: a scanner that has Window of its cells in
 //     flight waits for it a moment only. Cells of a paused observer are neither hinted nor walked.
 //  6. A survey saves walks and hides nothing for good: what the leaders of tablets say is clean is walked all the same, in turn,
 //     about once a minute, or as often as the bound on such walks allows; what nobody says so of is walked as without a survey.
+//  7. Where the leader knows the order, a change is overtaken by no more younger ones than are in hand: by windows, the
+//     dispatchers' queues, and hints taken before the backlog was seen.
 //
-// Choice of the random key (fairness): the first page of the tablet's dirty cells is read; if it is all there is, its
-// entries are taken in order from a random one on, and all have the same chance to be first. If there are more, the walk
+// A tablet whose leader does not know the order is walked from a random key around; so is, at times, one whose queue is
+// through, for what the order may lack. Choice of that key (fairness): the first page of
+// the tablet's dirty cells is read; if it is all there is, its entries are taken in order from a random one on, and all
+// have the same chance to be first. If there are more, the walk
 // begins where the last one in this tablet and column was cut short (every second time, so that nothing stays out of
 // reach however much is dirty), or else, three times in four, at a row drawn from a small uniform sample of the dirty rows
 // that the scanner has met there (reservoir sampling, so the choice follows the distribution of the rows), or else at a

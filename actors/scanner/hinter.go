@@ -38,6 +38,8 @@ type hinter struct {
 	waiting *atomic.Int64 // cells sent to the hinter and not yet passed on
 	stats   *counters
 	end     *ending
+	backlog backlogs
+	untaken func(notify.Target) // a hint was dropped for want of room
 }
 
 // Receive dispatches.
@@ -63,7 +65,13 @@ func (h *hinter) flush(c actor.Context) {
 	for _, m := range h.batch.Take() {
 		h.waiting.Add(-int64(len(m.cells)))
 		for _, cell := range m.cells {
-			if _, dup := tries[cell]; !dup && h.targets[notify.TargetOf(cell)] {
+			t := notify.TargetOf(cell)
+			if _, dup := tries[cell]; dup || !h.targets[t] {
+				continue
+			}
+			if h.backlog[t].on.Load() { // it waits in line
+				h.stats.hintsDropped.Add(1)
+			} else {
 				cells = append(cells, cell)
 				tries[cell] = m.tried
 			}
@@ -116,7 +124,10 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 			h.stats.hintsPassed.Add(1)
 		case notify.Refused:
 			refused = append(refused, cells[i])
-		case notify.Full, notify.Stopped:
+		case notify.Full:
+			h.stats.hintsDropped.Add(1)
+			h.untaken(notify.TargetOf(cells[i]))
+		case notify.Stopped:
 			h.stats.hintsDropped.Add(1)
 		case notify.Collapsed, notify.Deferred, notify.Unlinked, notify.Paused:
 			h.stats.hintsPassed.Add(1)

@@ -67,6 +67,14 @@ func (h *holder) take(ctx context.Context, cells []mvcc.Cell) []lockState {
 	return out
 }
 
+// own reports whether a cell of this owner's is in flight.
+func (h *holder) own(c mvcc.Cell) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, own := h.held[c]
+	return own
+}
+
 // release gives a granted lock back. Safe from any goroutine.
 func (h *holder) release(c mvcc.Cell) {
 	h.drop(c)

@@ -13,10 +13,12 @@ import (
 
 // maxTeleports bounds the jumps of one turn, offerCells the cells that are locked and offered in one message each, slotWait
 // how long a scanner waits for a slow observer to take more before it goes on to other places.
+// slotGather is how much longer it waits, once one place is free, for others to get free with it.
 const (
 	maxTeleports = 4
-	offerCells   = 16
+	offerCells   = 64
 	slotWait     = 100 * time.Millisecond
+	slotGather   = time.Millisecond
 )
 
 // scan is one scanner: the paper's scanning thread (§2.4). It belongs to its actor.
@@ -30,17 +32,20 @@ type scan struct {
 	slots   map[notify.Target]chan struct{}
 	samples map[place]*sample
 	choice  *choice       // the node's
+	backlog backlogs      // the node's
 	walks   int           // places that a tablet of one table may have
 	pause   time.Duration // the last one, after a turn that found nothing
 
 	budget   int // walk requests left in this turn
 	accepted int // cells that the dispatcher took in this turn
+	// left are the targets of which this turn has left something that no run takes yet.
+	left map[notify.Target]bool
 }
 
-func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, stats *counters) *scan {
+func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, backlog backlogs, stats *counters) *scan {
 	s := &scan{
-		cfg: cfg, rng: rng, locks: locks, stats: stats, choice: choice,
-		slots: make(map[notify.Target]chan struct{}), samples: make(map[place]*sample),
+		cfg: cfg, rng: rng, locks: locks, stats: stats, choice: choice, backlog: backlog,
+		slots: make(map[notify.Target]chan struct{}), samples: make(map[place]*sample), left: make(map[notify.Target]bool),
 	}
 	tables := map[mvcc.TableID]int{}
 	for _, t := range cfg.Targets {
@@ -65,8 +70,8 @@ const (
 func (s *scan) turn(ctx context.Context) time.Duration {
 	s.stats.turns.Add(1)
 	s.budget, s.accepted = s.cfg.Requests, 0
-	s.walk(ctx)
-	if s.accepted > 0 {
+	clear(s.left)
+	if ended := s.through(s.walk(ctx)); ended || s.accepted > 0 {
 		s.pause = 0
 		return s.cfg.PaceBusy
 	}
@@ -75,25 +80,27 @@ func (s *scan) turn(ctx context.Context) time.Duration {
 	return s.pause/2 + time.Duration(s.rng.Int64N(int64(s.pause/2)+1))
 }
 
-func (s *scan) walk(ctx context.Context) {
+// walk reports whether it has been through all there is.
+func (s *scan) walk(ctx context.Context) (all bool) {
 	if len(s.cfg.Targets) == 0 {
-		return
+		return false
 	}
 	dirty, again, err := s.choose(ctx)
 	if err != nil {
 		s.stats.errors.Add(1)
-		return
+		return false
 	}
 	if v := s.around(ctx, s.places(again)); v == stop {
-		return
+		return false
 	}
 	places := s.places(dirty)
 	for jumps := 0; len(places) > 0; jumps++ {
-		if s.around(ctx, places) != teleport || jumps == maxTeleports {
-			return
+		if v := s.around(ctx, places); v != teleport || jumps == maxTeleports {
+			return v == goOn
 		}
 		s.stats.teleports.Add(1)
 	}
+	return true
 }
 
 // spot is a place with its tablet and its rows.
@@ -139,13 +146,32 @@ func (s *scan) around(ctx context.Context, places []spot) verdict {
 	return goOn
 }
 
-// place walks one place from a random key, around its end, back to that key.
+// place hands out what waits longest. If the tablet's leader does not know that order, and sometimes when it has nothing
+// more, the place is walked from a random key.
 func (s *scan) place(ctx context.Context, p *spot) verdict {
-	entries, done, v := s.page(ctx, p, p.span.Start, nil)
-	if v != goOn || len(entries) == 0 {
+	resp, v := s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(p.span.Start), Oldest: true})
+	if v != goOn {
 		return v
 	}
-	if done {
+	if !resp.Ordered {
+		return s.anywhere(ctx, p, resp)
+	}
+	if v := s.oldest(ctx, p, resp); v != goOn || s.rng.IntN(randomWalks) != 0 {
+		return v
+	}
+	if resp, v = s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(p.span.Start)}); v != goOn {
+		return v
+	}
+	return s.anywhere(ctx, p, resp)
+}
+
+// anywhere walks one place from a random key, around its end, back to that key; first is its first page by row.
+func (s *scan) anywhere(ctx context.Context, p *spot, first *pb.WalkResponse) verdict {
+	entries := first.Entries
+	if len(entries) == 0 {
+		return goOn
+	}
+	if first.Done {
 		n := s.rng.IntN(len(entries))
 		if v := s.offer(ctx, entries[n:]); v != goOn {
 			return v
@@ -188,26 +214,34 @@ func (s *scan) rows(ctx context.Context, p *spot, from string, until *string) ve
 	}
 }
 
-// page asks for one page of a place's dirty cells. A page that is not the last has entries.
+// page asks for one page of a place's dirty cells, by row. A page that is not the last has entries.
 func (s *scan) page(ctx context.Context, p *spot, from string, after *pb.Cell) (entries []*pb.WalkEntry, done bool, v verdict) {
+	resp, v := s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(from), After: after})
+	if v != goOn {
+		return nil, true, v
+	}
+	return resp.Entries, resp.Done || len(resp.Entries) == 0, goOn
+}
+
+// ask asks for one page; it completes the request.
+func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkResponse, verdict) {
 	if s.budget == 0 || ctx.Err() != nil {
-		return nil, true, stop
+		return nil, stop
 	}
 	s.budget--
 	s.stats.requests.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	resp, err := s.cfg.Walker.Walk(ctx, p.tablet, &pb.WalkRequest{
-		Group: uint32(mvcc.GroupNotify), Table: uint32(p.target.Table), Column: wire.Bytes(p.target.Column),
-		FromRow: wire.Bytes(from), After: after, Limit: uint32(s.cfg.Page),
-	})
+	req.Group, req.Table, req.Column = uint32(mvcc.GroupNotify), uint32(p.target.Table), wire.Bytes(p.target.Column)
+	req.Limit = uint32(s.cfg.Page)
+	resp, err := s.cfg.Walker.Walk(ctx, p.tablet, req)
 	if err != nil {
 		s.stats.errors.Add(1)
 		s.cfg.Logger.Debug("scanner: walk failed", "tablet", p.tablet.GetTabletId(), "error", err)
-		return nil, true, leave
+		return nil, leave
 	}
 	s.stats.found.Add(uint64(len(resp.Entries)))
-	return resp.Entries, resp.Done || len(resp.Entries) == 0, goOn
+	return resp, goOn
 }
 
 // sample is what the scanner knows about a place; when there are too many, all is forgotten.
@@ -228,16 +262,18 @@ func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 	var batch []notify.Dirty
 	now := s.cfg.Now().UnixMilli()
 	for _, e := range entries {
-		n := wire.Notify(e.GetNotify())
+		n, cell := wire.Notify(e.GetNotify()), wire.Cell(e.GetCell())
 		switch {
 		case n.ParkedTS != 0:
 			s.stats.parked.Add(1)
 			continue
-		case s.young(&n, now):
+		case s.backlog[notify.TargetOf(cell)].hinted(n.TS) && s.young(&n, now):
 			s.stats.young.Add(1)
 			continue
+		case s.locks.own(cell):
+			continue
 		}
-		batch = append(batch, notify.Dirty{Cell: wire.Cell(e.GetCell()), Notify: &n})
+		batch = append(batch, notify.Dirty{Cell: cell, Notify: &n})
 		if len(batch) == offerCells {
 			if v := s.hand(ctx, batch); v != goOn {
 				return v
@@ -260,7 +296,8 @@ func (s *scan) hand(ctx context.Context, batch []notify.Dirty) verdict {
 	result := goOn
 	for len(batch) > 0 && result == goOn {
 		var n int
-		if n, result = s.acquire(ctx, s.slots[notify.TargetOf(batch[0].Cell)], len(batch)); result != goOn {
+		target := notify.TargetOf(batch[0].Cell)
+		if n, result = s.acquire(ctx, target, len(batch)); result != goOn {
 			return result
 		}
 		result = s.submit(ctx, batch[:n])
@@ -270,10 +307,12 @@ func (s *scan) hand(ctx context.Context, batch []notify.Dirty) verdict {
 }
 
 // acquire waits for a slot, not for ever, and takes up to want of them.
-func (s *scan) acquire(ctx context.Context, slots chan struct{}, want int) (n int, v verdict) {
+func (s *scan) acquire(ctx context.Context, target notify.Target, want int) (n int, v verdict) {
+	slots := s.slots[target]
 	select {
 	case slots <- struct{}{}:
 	default:
+		s.untaken(target)
 		enough := time.NewTimer(slotWait)
 		defer enough.Stop()
 		select {
@@ -282,6 +321,10 @@ func (s *scan) acquire(ctx context.Context, slots chan struct{}, want int) (n in
 			return 0, leave
 		case <-ctx.Done():
 			return 0, stop
+		}
+		if want > 1 { // not a message for each
+			enough.Reset(slotGather)
+			<-enough.C
 		}
 	}
 	for n = 1; n < want; n++ {
@@ -317,6 +360,7 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 		}
 		item := batch[i]
 		item.Held, item.Done = true, func() { s.give(item.Cell) }
+		item.Backlog = !s.backlog[notify.TargetOf(item.Cell)].hinted(mvcc.MaxTimestamp)
 		items = append(items, item)
 	}
 	if len(items) == 0 {
@@ -340,6 +384,9 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 		switch answer {
 		case notify.Full, notify.Paused:
 			result = max(result, leave)
+			if answer == notify.Full {
+				s.untaken(notify.TargetOf(items[i].Cell))
+			}
 		case notify.Stopped:
 			result = stop
 		}

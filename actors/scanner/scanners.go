@@ -19,11 +19,14 @@ type Scanners struct {
 	system  *actor.ActorSystem
 	targets map[notify.Target]bool
 	hinter  *actor.PID
+	backlog backlogs
 	pids    []*actor.PID
-	waiting atomic.Int64 // cells of hints under way
-	stats   counters
-	cancel  context.CancelFunc
-	end     ending
+	// scanners are those of pids that scan. They are set before the first hint can come.
+	scanners []*actor.PID
+	waiting  atomic.Int64 // cells of hints under way
+	stats    counters
+	cancel   context.CancelFunc
+	end      ending
 }
 
 // Stats are counters since the scanners began.
@@ -66,7 +69,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Scanners, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Scanners{cfg: cfg, system: system, targets: make(map[notify.Target]bool)}
+	s := &Scanners{cfg: cfg, system: system, targets: make(map[notify.Target]bool), backlog: newBacklogs(cfg.Targets)}
 	for _, t := range cfg.Targets {
 		s.targets[notify.Target{Table: t.Table, Column: t.Column}] = true
 	}
@@ -89,6 +92,7 @@ func (s *Scanners) spawn(ctx context.Context) error {
 	actors = append(actors, &hinter{
 		cfg: s.cfg, ctx: ctx, targets: s.targets, locks: newHolder(s.cfg.Locker, s.cfg.Owner, s.cfg.Lease),
 		batch: actorkit.NewBatcher[*hint](actorkit.BatchConfig{}), waiting: &s.waiting, stats: &s.stats, end: &s.end,
+		untaken: s.untaken, backlog: s.backlog,
 	})
 	names := []string{"hinter"}
 	// Where nothing can be observed there is nothing to look for: no timer wakes the node up.
@@ -105,7 +109,7 @@ func (s *Scanners) spawn(ctx context.Context) error {
 	for i := range scanners {
 		rng := rand.New(rand.NewPCG(s.cfg.Seed, uint64(i)+2))
 		locks := newHolder(s.cfg.Locker, s.cfg.Owner+1+uint64(i), s.cfg.Lease)
-		actors = append(actors, newTurning(ctx, newScan(s.cfg, rng, locks, choice, &s.stats), &s.end))
+		actors = append(actors, newTurning(ctx, newScan(s.cfg, rng, locks, choice, s.backlog, &s.stats), &s.end))
 		names = append(names, fmt.Sprint(i))
 	}
 	s.end.left.Store(int64(len(actors)))
@@ -118,7 +122,7 @@ func (s *Scanners) spawn(ctx context.Context) error {
 		}
 		s.pids = append(s.pids, pid)
 	}
-	s.hinter = s.pids[0]
+	s.hinter, s.scanners = s.pids[0], s.pids[len(s.pids)-scanners:]
 	return nil
 }
 
@@ -130,7 +134,13 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 	}
 	var mine []mvcc.Cell
 	for _, c := range cells {
-		if t := notify.TargetOf(c); s.targets[t] && !s.cfg.Paused(t) {
+		t := notify.TargetOf(c)
+		switch {
+		case !s.targets[t] || s.cfg.Paused(t):
+		case s.backlog[t].on.Load(): // it waits in line
+			s.stats.hints.Add(1)
+			s.stats.hintsDropped.Add(1)
+		default:
 			mine = append(mine, c)
 		}
 	}
@@ -142,9 +152,23 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 	if s.waiting.Add(n) > int64(s.cfg.HintQueue) {
 		s.waiting.Add(-n)
 		s.stats.hintsDropped.Add(uint64(n))
+		for _, c := range mine {
+			s.untaken(notify.TargetOf(c))
+		}
 		return
 	}
 	s.system.Root.Send(s.hinter, &hint{cells: mine})
+}
+
+// untaken notes that a hint of the target was dropped for want of room. If that is new the scanners begin at once: from now
+// on it is they who find what waits. It never blocks; any goroutine may call it.
+func (s *Scanners) untaken(t notify.Target) {
+	if b := s.backlog[t]; b == nil || s.cfg.Scanners <= 0 || !b.untaken(s.cfg.Now().UnixMilli()) {
+		return
+	}
+	for _, pid := range s.scanners {
+		s.system.Root.Send(pid, &wakeUp{})
+	}
 }
 
 // Stats returns the counters.

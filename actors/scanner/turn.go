@@ -15,6 +15,9 @@ type worker interface {
 // again is the next turn, from the actor's own timer.
 type again struct{}
 
+// wakeUp has the next turn begin now.
+type wakeUp struct{}
+
 // turning is the actor around a worker: it blocks in a turn, and nothing is sent to it but its own next one.
 type turning struct {
 	ctx    context.Context // ends when the scanners stop
@@ -34,6 +37,10 @@ func (t *turning) Receive(c actor.Context) {
 		t.after(c, 0)
 	case *again:
 		if t.ctx.Err() == nil {
+			t.after(c, t.worker.turn(t.ctx))
+		}
+	case *wakeUp:
+		if t.ctx.Err() == nil && t.timer.Stop() { // else the turn's message is on its way
 			t.after(c, t.worker.turn(t.ctx))
 		}
 	case *actor.Stopping:

@@ -143,7 +143,12 @@ func (e *evaluation) rule(req *pb.TabletRequest) (mvcc.Result, []mvcc.Mutation, 
 	case *pb.TabletRequest_Notify:
 		return mvcc.NotifyCells(e.view, wire.NotifyCells(op.Notify))
 	case *pb.TabletRequest_ClearNotify:
-		return mvcc.ClearNotify(e.view, wire.ClearNotify(op.ClearNotify))
+		r := wire.ClearNotify(op.ClearNotify)
+		result, muts, err := mvcc.ClearNotify(e.view, r)
+		if result.CommitTS != 0 {
+			e.leftOver(r.Cell)
+		}
+		return result, muts, err
 	case *pb.TabletRequest_FailNotify:
 		return mvcc.FailNotify(e.view, wire.FailNotify(op.FailNotify))
 	case *pb.TabletRequest_RawWrite:

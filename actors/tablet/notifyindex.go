@@ -24,6 +24,7 @@ type notifyIndex struct {
 type notifyColumn struct {
 	notifies *btree.BTreeG[store.CellNotify] // by row; nil: there are too many
 	intents  *btree.BTreeG[store.CellIntent] // by row and start timestamp; nil: too many
+	queue    *notifyQueue                    // of those that wait; nil: the order is not known
 	tally
 	uncounted bool // a read worker still counts what was on disk at the load; tally has only what has changed since
 }
@@ -97,6 +98,7 @@ func (t *Tablet) loadNotifyColumn(key columnKey) (*notifyColumn, error) {
 	}
 	if err != nil || all {
 		snap.Close()
+		c.queue = queueOf(c.notifies)
 		return c, err
 	}
 	*c = notifyColumn{uncounted: true}
@@ -159,6 +161,9 @@ func (c *notifyColumn) revive() {
 	}
 	if c.notifies == nil && c.pending+c.parked == 0 {
 		c.notifies = newNotifyTree()
+	}
+	if c.pending == 0 && (c.queue == nil || c.queue.lost) {
+		c.queue = newNotifyQueue()
 	}
 	if c.intents == nil && c.tally.intents == 0 {
 		c.intents = newIntentTree()
@@ -259,6 +264,9 @@ func (c *notifyColumn) changeNotify(ch *notifyChange, most int) {
 	}
 	if ch.after != nil {
 		c.countNotify(ch.after, 1)
+	}
+	if c.queue != nil {
+		c.queue.change(ch, most)
 	}
 	switch {
 	case c.notifies == nil:

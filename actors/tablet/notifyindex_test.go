@@ -64,6 +64,7 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 		if !proto.Equal(got.Observers[i], expected) {
 			r.tb.Fatalf("%s: tablet %d counts %v, the store has %v", when, tablet, got.Observers[i], expected)
 		}
+		checkQueue(r, tablet, when, o.Column, want.pending)
 		var through []string
 		for _, g := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
 			w := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{Group: uint32(g), Table: 16, Column: o.Column}}}).GetWalk()
@@ -81,6 +82,33 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 	}
 	checkBoard(r, tablet, when, true)
 	return entries
+}
+
+// checkQueue compares the walk in order of waiting, where that is known, with how many wait: each once, in pages.
+func checkQueue(r *rig, tablet uint64, when string, column []byte, want int) {
+	r.tb.Helper()
+	rows := map[string]bool{}
+	for place := uint64(0); ; {
+		w := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{
+			Group: uint32(mvcc.GroupNotify), Table: 16, Column: column, Limit: 2, Oldest: true, AfterPlace: place,
+		}}}).GetWalk()
+		if !w.Ordered {
+			return // there are, or were, more than it has room for
+		}
+		for _, e := range w.Entries {
+			if rows[string(e.Cell.Row)] || e.Notify.ParkedTs != 0 {
+				r.tb.Fatalf("%s: tablet %d hands out %v", when, tablet, e)
+			}
+			rows[string(e.Cell.Row)] = true
+		}
+		if w.Done {
+			break
+		}
+		place = w.Place
+	}
+	if r.indexed == 0 && len(rows) != want {
+		r.tb.Fatalf("%s: tablet %d hands out %d notifications, %d wait", when, tablet, len(rows), want)
+	}
 }
 
 // notifyWork makes random changes to the notify and intent groups: all the ways in which an entry comes and goes.

@@ -14,6 +14,7 @@ import (
 // notifyView is an immutable copy of one column of the notify index, for a read worker.
 type notifyView struct {
 	notifies                 *btree.BTreeG[store.CellNotify] // nil: walk the disk
+	queue                    *btree.BTreeG[queuedNotify]     // nil: the order is not known
 	intents                  *btree.BTreeG[store.CellIntent] // nil: walk the disk
 	pending, parked, waiting int                             // entries of N that are not parked, that are; entries of I
 	oldest                   mvcc.Timestamp
@@ -35,6 +36,10 @@ func (t *Tablet) notifyViews(calls []*Call) map[columnKey]notifyView {
 		v.pending, v.parked, v.waiting, v.oldest, v.uncounted = c.pending, c.parked, c.tally.intents, c.ages.oldest(), c.uncounted
 		if walked && c.notifies != nil {
 			v.notifies = c.notifies.Copy()
+		}
+		// An empty queue of a column that has more says nothing of the rest.
+		if q := c.queue; walked && q != nil && (!q.lost || q.tree.Len() > 0) {
+			v.queue = q.tree.Copy()
 		}
 		if walked && c.intents != nil {
 			v.intents = c.intents.Copy()

@@ -1,6 +1,8 @@
 package tablet
 
 import (
+	"iter"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -73,6 +75,12 @@ func (w *walk) locked() {
 }
 
 func (w *walk) notified() error {
+	if w.req.Oldest {
+		if queue, ok := w.Queue(w.span.Table, wire.String(w.req.Column), w.req.AfterPlace); ok {
+			w.queued(queue)
+			return nil
+		}
+	}
 	from, past := w.span.Start, false
 	if w.req.After != nil && wire.String(w.req.After.Row) >= from {
 		from, past = wire.String(w.req.After.Row), true
@@ -87,6 +95,21 @@ func (w *walk) notified() error {
 		w.out.Entries = append(w.out.Entries, &pb.WalkEntry{Cell: wire.CellPB(n.Cell), Notify: wire.NotifyPB(&n.Notify)})
 	}
 	return nil
+}
+
+// queued answers in the order in which notifications wait.
+func (w *walk) queued(queue iter.Seq[queuedNotify]) {
+	w.out.Ordered, w.out.Place = true, w.req.AfterPlace
+	for q := range queue {
+		if !w.span.Contains(q.notify.Cell.Row) {
+			continue
+		}
+		if w.full() {
+			return
+		}
+		w.out.Place = q.place
+		w.out.Entries = append(w.out.Entries, &pb.WalkEntry{Cell: wire.CellPB(q.notify.Cell), Notify: wire.NotifyPB(&q.notify.Notify)})
+	}
 }
 
 func (w *walk) intended() error {

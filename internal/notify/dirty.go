@@ -10,6 +10,8 @@ type Dirty struct {
 	// Held: the finder holds the advisory lock of the cell, or locks are not in use. What is not held is not run, only
 	// collapsed into a run that is under way already.
 	Held bool
+	// Backlog: more cells of the column wait. A change that comes while this one runs waits in line with them.
+	Backlog bool
 	// Done is called exactly once after an Accepted cell needs the advisory lock no more. It must not block. May be nil.
 	Done func()
 }

@@ -2598,12 +2598,14 @@ func (x *RawScanResponse) GetDone() bool {
 type WalkRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
-	Table         uint32                 `protobuf:"varint,2,opt,name=table,proto3" json:"table,omitempty"`                    // N and I are walked a table at a time ...
-	FromRow       []byte                 `protobuf:"bytes,3,opt,name=from_row,json=fromRow,proto3" json:"from_row,omitempty"`  // ... L too, from this row (N, I: within each column)
-	Column        []byte                 `protobuf:"bytes,4,opt,name=column,proto3" json:"column,omitempty"`                   // N, I: only this column
-	Limit         uint32                 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                    // entries
-	After         *Cell                  `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`                     // resume after this entry (N, L) ...
-	AfterTs       uint64                 `protobuf:"varint,7,opt,name=after_ts,json=afterTs,proto3" json:"after_ts,omitempty"` // ... and start timestamp (I)
+	Table         uint32                 `protobuf:"varint,2,opt,name=table,proto3" json:"table,omitempty"`                             // N and I are walked a table at a time ...
+	FromRow       []byte                 `protobuf:"bytes,3,opt,name=from_row,json=fromRow,proto3" json:"from_row,omitempty"`           // ... L too, from this row (N, I: within each column)
+	Column        []byte                 `protobuf:"bytes,4,opt,name=column,proto3" json:"column,omitempty"`                            // N, I: only this column
+	Limit         uint32                 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                             // entries
+	After         *Cell                  `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`                              // resume after this entry (N, L) ...
+	AfterTs       uint64                 `protobuf:"varint,7,opt,name=after_ts,json=afterTs,proto3" json:"after_ts,omitempty"`          // ... and start timestamp (I)
+	Oldest        bool                   `protobuf:"varint,8,opt,name=oldest,proto3" json:"oldest,omitempty"`                           // N: those that have waited longest first, parked ones left out, if the leader knows the order
+	AfterPlace    uint64                 `protobuf:"varint,9,opt,name=after_place,json=afterPlace,proto3" json:"after_place,omitempty"` // oldest: resume after this place in the order
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2683,6 +2685,20 @@ func (x *WalkRequest) GetAfter() *Cell {
 func (x *WalkRequest) GetAfterTs() uint64 {
 	if x != nil {
 		return x.AfterTs
+	}
+	return 0
+}
+
+func (x *WalkRequest) GetOldest() bool {
+	if x != nil {
+		return x.Oldest
+	}
+	return false
+}
+
+func (x *WalkRequest) GetAfterPlace() uint64 {
+	if x != nil {
+		return x.AfterPlace
 	}
 	return 0
 }
@@ -2767,6 +2783,8 @@ type WalkResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Entries       []*WalkEntry           `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	Done          bool                   `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	Ordered       bool                   `protobuf:"varint,3,opt,name=ordered,proto3" json:"ordered,omitempty"` // oldest was asked for, and is what the entries are
+	Place         uint64                 `protobuf:"varint,4,opt,name=place,proto3" json:"place,omitempty"`     // ordered: that of the last entry
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2813,6 +2831,20 @@ func (x *WalkResponse) GetDone() bool {
 		return x.Done
 	}
 	return false
+}
+
+func (x *WalkResponse) GetOrdered() bool {
+	if x != nil {
+		return x.Ordered
+	}
+	return false
+}
+
+func (x *WalkResponse) GetPlace() uint64 {
+	if x != nil {
+		return x.Place
+	}
+	return 0
 }
 
 // Everything a row holds in every group, for the debugger.
@@ -5708,7 +5740,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\bmax_rows\x18\x02 \x01(\rR\amaxRows\"T\n" +
 	"\x0fRawScanResponse\x12-\n" +
 	"\x05cells\x18\x01 \x03(\v2\x17.percolator.v1.ReadCellR\x05cells\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\bR\x04done\"\xc8\x01\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\"\x81\x02\n" +
 	"\vWalkRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\rR\x05table\x12\x19\n" +
@@ -5716,16 +5748,21 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x06column\x18\x04 \x01(\fR\x06column\x12\x14\n" +
 	"\x05limit\x18\x05 \x01(\rR\x05limit\x12)\n" +
 	"\x05after\x18\x06 \x01(\v2\x13.percolator.v1.CellR\x05after\x12\x19\n" +
-	"\bafter_ts\x18\a \x01(\x04R\aafterTs\"\xcb\x01\n" +
+	"\bafter_ts\x18\a \x01(\x04R\aafterTs\x12\x16\n" +
+	"\x06oldest\x18\b \x01(\bR\x06oldest\x12\x1f\n" +
+	"\vafter_place\x18\t \x01(\x04R\n" +
+	"afterPlace\"\xcb\x01\n" +
 	"\tWalkEntry\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x0e\n" +
 	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12-\n" +
 	"\x06notify\x18\x03 \x01(\v2\x15.percolator.v1.NotifyR\x06notify\x12'\n" +
 	"\x04lock\x18\x04 \x01(\v2\x13.percolator.v1.LockR\x04lock\x12-\n" +
-	"\x06intent\x18\x05 \x01(\v2\x15.percolator.v1.IntentR\x06intent\"V\n" +
+	"\x06intent\x18\x05 \x01(\v2\x15.percolator.v1.IntentR\x06intent\"\x86\x01\n" +
 	"\fWalkResponse\x122\n" +
 	"\aentries\x18\x01 \x03(\v2\x18.percolator.v1.WalkEntryR\aentries\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\bR\x04done\"y\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\x12\x18\n" +
+	"\aordered\x18\x03 \x01(\bR\aordered\x12\x14\n" +
+	"\x05place\x18\x04 \x01(\x04R\x05place\"y\n" +
 	"\x0eHistoryRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\x12\x14\n" +

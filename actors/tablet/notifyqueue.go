@@ -1,0 +1,115 @@
+package tablet
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/tidwall/btree"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// notifyQueue is the order in which a column's notifications are handed out to scanners: first come, first served. A
+// notification has its place from when its cell became dirty and keeps it when the cell changes again, so that no cell
+// stays behind because it changes often. It goes to the end when a run has failed, and when a run has left it for a newer
+// change; what is parked has no place. The order is the leader's, in memory: a new leader begins with that of the
+// timestamps. Nothing depends on it but who waits for how long.
+//
+// It belongs to the column of the index, and so to the tablet's actor; readers have copies of its tree. It holds as many
+// notifications as the index may; what comes while it is full is not in it, which lost says, and is found by walks of the
+// column when the queue is empty.
+type notifyQueue struct {
+	next   uint64            // place; the first is 1
+	places map[string]uint64 // by row
+	tree   *btree.BTreeG[queuedNotify]
+	lost   bool
+}
+
+// queuedNotify is a notification at its place.
+type queuedNotify struct {
+	place  uint64
+	notify store.CellNotify
+}
+
+func newNotifyQueue() *notifyQueue {
+	less := func(a, b queuedNotify) bool { return a.place < b.place }
+	return &notifyQueue{places: map[string]uint64{}, tree: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
+}
+
+// queueOf puts all that a column's tree has in order of their timestamps.
+func queueOf(tree *btree.BTreeG[store.CellNotify]) *notifyQueue {
+	q := newNotifyQueue()
+	all := tree.Items()
+	slices.SortStableFunc(all, func(a, b store.CellNotify) int { return cmp.Compare(a.Notify.TS, b.Notify.TS) })
+	for i := range all {
+		if all[i].Notify.ParkedTS == 0 {
+			q.put(all[i], len(all))
+		}
+	}
+	return q
+}
+
+// change takes in what has become of a cell's notification, with room for so many.
+func (q *notifyQueue) change(ch *notifyChange, most int) {
+	row := ch.cell.Row
+	place, there := q.places[row]
+	switch {
+	case ch.after == nil || ch.after.ParkedTS != 0:
+		q.drop(row)
+	case there && ch.before != nil && ch.after.Attempts <= ch.before.Attempts:
+		q.tree.Set(queuedNotify{place, store.CellNotify{Cell: ch.cell, Notify: *ch.after}})
+	default:
+		q.drop(row)
+		q.put(store.CellNotify{Cell: ch.cell, Notify: *ch.after}, most)
+	}
+}
+
+// put adds a notification at the end.
+func (q *notifyQueue) put(n store.CellNotify, most int) {
+	if q.lost || q.tree.Len() >= most {
+		q.lost = true // what comes later would overtake it
+		return
+	}
+	q.next++
+	q.places[n.Cell.Row] = q.next
+	q.tree.Set(queuedNotify{q.next, n})
+}
+
+func (q *notifyQueue) drop(row string) {
+	if place, there := q.places[row]; there {
+		q.tree.Delete(queuedNotify{place: place})
+		delete(q.places, row)
+	}
+}
+
+// back moves the row's notification, if it has one, to the end.
+func (q *notifyQueue) back(row string) {
+	place, there := q.places[row]
+	if !there || place == q.next {
+		return
+	}
+	n, _ := q.tree.Delete(queuedNotify{place: place})
+	q.next++
+	q.places[row] = q.next
+	n.place = q.next
+	q.tree.Set(n)
+}
+
+// leftOver has the notification that a run has left, because the cell has changed since, wait for its turn anew.
+func (t *Tablet) leftOver(c mvcc.Cell) {
+	if col := t.notify.columns[keyOfCell(c)]; col != nil && col.queue != nil {
+		col.queue.back(c.Row)
+	}
+}
+
+// Queue iterates the column's notifications in the order in which they are to be handed out, from the place after the
+// given one on; ok is false if that order is not known.
+func (v *readView) Queue(t mvcc.TableID, column string, after uint64) (queue iter.Seq[queuedNotify], ok bool) {
+	tree := v.notify[columnKey{t, column}].queue
+	if tree == nil {
+		return nil, false
+	}
+	return func(yield func(queuedNotify) bool) { tree.Ascend(queuedNotify{place: after + 1}, yield) }, true
+}
