@@ -113,7 +113,7 @@ func TestSelfTriggeringIsWarnedOf(t *testing.T) {
 	var log *record
 	var cluster *notifytest.Cluster
 	n, cluster, log := logged(t, func(_ context.Context, tx *percolator.Tx, m percolator.Notification) error {
-		if !log.has("the same row again and again") {
+		if m.Row == "loop" && !log.has("the same row again and again") {
 			tx.Set(m.Row, raw, []byte("x"))
 		}
 		return nil
