@@ -160,8 +160,11 @@ func (c *changes) rememberNodes() {
 	}
 }
 
-// gone gives back what an incarnation of a node held.
+// gone gives back what an incarnation of a node held. What it may have died of is run with care.
 func (c *changes) gone(m cluster.Member) {
+	if x := c.n.notify.Load(); x != nil {
+		x.suspect.raise(c.n.client.OracleTime())
+	}
 	if l := c.n.lockService.Load(); l != nil {
 		first := ownerOf(m.NodeID, m.Incarnation)
 		l.Forget(first, first+ownersOfOne-1)

@@ -22,6 +22,7 @@ import (
 type notifications struct {
 	dispatcher *observer.Dispatcher
 	scanners   atomic.Pointer[scanner.Scanners]
+	suspect    *suspicion
 
 	// What the scanners look for, and how often they were started. Held with Node.honouring.
 	scanned []notify.Target
@@ -38,15 +39,18 @@ func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) e
 	if n.cfg.ObserverWorkers == 0 { // none runs here: others may link them
 		registered = nil
 	}
+	suspect := &suspicion{}
+	suspect.raise(n.client.OracleTime())
 	dispatcher, err := observer.Spawn(n.system, observer.Config{
 		Observers: registered, Client: observer.NewClient(n.client), Workers: n.cfg.ObserverWorkers, Logger: n.cfg.Logger,
 		FailureBase: n.cfg.Notifications.FailurePause, FailureMax: n.cfg.Notifications.FailurePauseMax,
 		Context: func(ctx context.Context) context.Context { return percolator.WithDB(ctx, n.DB()) },
+		Suspect: suspect.get,
 	})
 	if err != nil {
 		return err
 	}
-	x := &notifications{dispatcher: dispatcher}
+	x := &notifications{dispatcher: dispatcher, suspect: suspect}
 	n.notify.Store(x)
 	if err := n.meta.Link(ctx, n.worker(), namesOf(registered)); err != nil {
 		return fmt.Errorf("node: enter the observers that this node runs: %w", err)

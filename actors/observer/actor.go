@@ -138,7 +138,7 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 		return notify.Paused
 	case !d.Held:
 		return notify.Refused
-	case len(obs.queue) >= a.cfg.Queue, d.Notify == nil && len(obs.queue) >= max(hintsAhead, 4*obs.limit):
+	case len(obs.queue)+len(obs.suspects) >= a.cfg.Queue, d.Notify == nil && len(obs.queue) >= max(hintsAhead, 4*obs.limit):
 		return notify.Full
 	}
 	e := &entry{obs: obs, cell: d.Cell, known: d.Notify, done: d.Done, backlog: d.Backlog}
@@ -173,7 +173,11 @@ func (a *dispatcherActor) enqueue(e *entry) {
 		return
 	}
 	e.state = queued
-	e.obs.queue = append(e.obs.queue, e)
+	if isUnfinished(e.known) {
+		e.obs.suspects = append(e.obs.suspects, e)
+	} else {
+		e.obs.queue = append(e.obs.queue, e)
+	}
 	e.obs.stats.queued.Add(1)
 }
 

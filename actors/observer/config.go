@@ -47,6 +47,10 @@ type Config struct {
 	// Context is called once for each run to add values to its context: the database for percolator.DBFrom.
 	Context func(context.Context) context.Context
 
+	// Suspect is the timestamp up to which notifications may have been met by a process that has died since: an attempt is
+	// written before their runs. It must not block, and never falls. nil: there are none.
+	Suspect func() mvcc.Timestamp
+
 	Workers int // most runs at once, apart from one that each observer may always have
 	Queue   int // most cells of one observer that wait for a slot, and most that wait for their backoff
 	// MaxStuck is how many slots, taken by functions that ignore the end of their context, are replaced; default Workers.
@@ -70,6 +74,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Context == nil {
 		c.Context = func(ctx context.Context) context.Context { return ctx }
+	}
+	if c.Suspect == nil {
+		c.Suspect = func() mvcc.Timestamp { return 0 }
 	}
 	positive(&c.Workers, DefaultWorkers)
 	positive(&c.Queue, DefaultQueue)

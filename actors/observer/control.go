@@ -93,7 +93,5 @@ func (a *dispatcherActor) letGo(l *linked) {
 	clear(a.waiting[len(kept):])
 	a.waiting = kept
 	a.waiting.restore()
-	l.queue = nil
-	l.stats.queued.Store(0)
-	l.stats.waiting.Store(0)
+	l.emptied()
 }

@@ -16,6 +16,10 @@
 //     transactions of its own are its errors like any other. What comes to nothing dozens of times in a row is warned of,
 //     and every 64th time counts as a failure after all, unless the run's own transaction found nobody to serve it.
 //     Nothing is retried without a pause. A row that is run for hundreds of times within seconds is warned of, too.
+//     A run whose change may have been met by a process that died since (Config.Suspect) is counted before it begins, so
+//     that a row which ends its processes is parked after MaxAttempts of them; those that were running when a process
+//     ended run one at a time, so that no other is parked with it. The death of the process in whose life the change was
+//     made is not counted.
 //  5. In one process there is at most one run per cell; changes that come meanwhile are collapsed into the next run.
 //  6. Everything is bounded: runs at once by Workers and each observer's Concurrency, cells waiting by Queue, each run by
 //     its Deadline. A function that ignores its context holds its slot only: the slot is replaced, up to MaxStuck of all

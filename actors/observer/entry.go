@@ -25,9 +25,12 @@ type linked struct {
 	held, retired atomic.Bool
 	inForce       atomic.Int64
 
-	queue   []*entry // cells that wait for a slot, first come first served
-	running int
-	stuck   int // of the running ones
+	queue []*entry // cells that wait for a slot, first come first served
+	// suspects wait to run one at a time: a process died while a run of theirs went on. alone is the one that runs now.
+	suspects []*entry
+	alone    *entry
+	running  int
+	stuck    int // of the running ones
 
 	frequent frequent // rows that are run for again and again
 }
@@ -39,6 +42,37 @@ func (l *linked) ack(observed mvcc.Cell) mvcc.Cell { return notify.AckCell(obser
 
 // free reports whether the observer may start another run. Stuck runs are replaced, but no more than limit of them.
 func (l *linked) free() bool { return l.running-min(l.stuck, l.limit) < l.limit }
+
+// ready reports whether a cell waits that may have a slot.
+func (l *linked) ready() bool { return len(l.queue) > 0 || (len(l.suspects) > 0 && l.alone == nil) }
+
+// next takes the next cell out of the queues. The observer is ready.
+func (l *linked) next() *entry {
+	from := &l.queue
+	if len(l.suspects) > 0 && l.alone == nil {
+		from = &l.suspects
+		l.alone = l.suspects[0]
+	}
+	e := (*from)[0]
+	(*from)[0] = nil
+	*from = (*from)[1:]
+	l.stats.queued.Add(-1)
+	return e
+}
+
+// emptied forgets what waits.
+func (l *linked) emptied() {
+	l.queue, l.suspects = nil, nil
+	l.stats.queued.Store(0)
+	l.stats.waiting.Store(0)
+}
+
+// ended notes that the entry's run has ended, or is waited for no longer.
+func (l *linked) ended(e *entry) {
+	if l.alone == e {
+		l.alone = nil
+	}
+}
 
 // state is where an entry is.
 type state uint8
@@ -63,6 +97,7 @@ type entry struct {
 	retries int // conflicts and unavailable nodes in a row
 	// contended: retries are so many that somebody was warned; counted in the observer's stats.
 	contended bool
+	charged   uint32         // attempts of the change, that of the run which is to come among them; 0: it is not counted yet
 	attempts  uint32         // failures of the change at failedTS
 	failedTS  mvcc.Timestamp // 0: none has failed
 	due       time.Time      // waiting: until then

@@ -125,6 +125,9 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 		return out
 	}
 	out.ts, out.attempts = n.TS, n.Attempts+1
+	if r.charged != 0 && n.Attempts == r.charged { // this run is counted already
+		out.attempts = r.charged
+	}
 	req := mvcc.FailNotifyRequest{Cell: r.cell, TS: n.TS, Attempts: out.attempts, Error: cause.Error()}
 	if int(out.attempts) >= r.obs.spec.MaxAttempts {
 		out.kind, req.ParkedTS = parked, start

@@ -21,8 +21,10 @@ type run struct {
 	known *mvcc.Notify // the notify entry that led here; nil for a hint
 	// attempts is how often the dispatcher has seen runs for this change fail.
 	attempts uint32
-	retries  int       // runs for it in a row that came to nothing and were not counted
-	began    time.Time // when the dispatcher began it
+	retries  int            // runs for it in a row that came to nothing and were not counted
+	began    time.Time      // when the dispatcher began it
+	suspect  mvcc.Timestamp // up to it changes may have been met before
+	charged  uint32         // attempts of the change with this run's; 0: it is not counted before it has failed
 	client   Client
 	timeout  time.Duration // of each step around the user's function
 	grace    time.Duration
@@ -81,6 +83,9 @@ func (r *run) do() outcome {
 	}
 	r.tx = tx
 	due, ts, out := r.check(ctx, tx)
+	if due {
+		due, out = r.charge(ctx, ts)
+	}
 	if !due {
 		r.drop(tx)
 		out.start = tx.StartTS()
@@ -91,6 +96,9 @@ func (r *run) do() outcome {
 	if err := r.user(tx, ts); err != nil {
 		r.drop(tx)
 		out := r.judge(tx.StartTS(), err, r.owns(err))
+		if out.kind == interrupted {
+			r.uncharge()
+		}
 		out.start = tx.StartTS()
 		return out
 	}

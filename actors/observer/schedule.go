@@ -15,11 +15,7 @@ func (a *dispatcherActor) schedule(c actor.Context) {
 		if obs == nil {
 			break
 		}
-		e := obs.queue[0]
-		obs.queue[0] = nil
-		obs.queue = obs.queue[1:]
-		obs.stats.queued.Add(-1)
-		a.start(c, e)
+		a.start(c, obs.next())
 	}
 	if len(a.draining) > 0 && a.running == 0 {
 		for _, idle := range a.draining {
@@ -35,7 +31,7 @@ func (a *dispatcherActor) turn() *linked {
 	full := a.running-min(a.stuck, a.cfg.MaxStuck) >= a.cfg.Workers
 	for i := range a.order {
 		at := (a.next + i) % len(a.order)
-		if l := a.order[at]; len(l.queue) > 0 && l.free() && (!full || l.running == 0) {
+		if l := a.order[at]; l.ready() && l.free() && (!full || l.running == 0) {
 			a.next = at + 1
 			return l
 		}
@@ -49,6 +45,7 @@ func (a *dispatcherActor) start(c actor.Context, e *entry) {
 	r := &run{
 		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
 		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries, began: time.Now(),
+		suspect: a.cfg.Suspect(), charged: e.charged,
 	}
 	if e.obs.frequent.add(e.cell.Row, r.began) {
 		a.cfg.Logger.Warn("observer: it runs for the same row again and again; if it writes the column that it observes, or an observer"+
@@ -81,7 +78,8 @@ func (a *dispatcherActor) finish(r *run, out outcome) {
 		e.obs.stuck--
 		e.obs.stats.stuck.Add(-1)
 	}
-	e.run = nil
+	e.run, e.charged = nil, r.charged
+	e.obs.ended(e)
 	a.settle(e, out)
 }
 
@@ -101,6 +99,7 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 		a.delay(e, a.jitter(backoff(a.cfg.RetryBase, a.cfg.RetryMax, e.retries-1)))
 	case failed:
 		a.log("observer: run failed", e, out)
+		e.charged = 0
 		e.attempts, e.failedTS, e.known = out.attempts, max(out.ts, 1), nil
 		e.settled()
 		e.release()
@@ -125,7 +124,7 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 	newer := out.left != 0 || e.hint || (e.known != nil && e.known.TS > out.start)
 	again := e.retries
 	e.settled()
-	e.attempts, e.failedTS, e.known = 0, 0, nil
+	e.attempts, e.failedTS, e.known, e.charged = 0, 0, nil, 0
 	switch {
 	case !newer || len(a.draining) > 0 || e.backlog:
 		a.forget(e) // what is newer is dirty, and found when it is its turn
@@ -147,6 +146,7 @@ func (a *dispatcherActor) abandon(c actor.Context, r *run) {
 	}
 	a.stuck++
 	e.obs.stuck++
+	e.obs.ended(e)
 	e.obs.stats.stuck.Add(1)
 	a.cfg.Logger.Error("observer: function ignores the end of its context", "observer", e.obs.spec.Name, "row", e.cell.Row,
 		"deadline", e.obs.spec.Deadline, "stuck", a.stuck, "slots_replaced_at_most", a.cfg.MaxStuck)
@@ -205,9 +205,7 @@ func (a *dispatcherActor) drain(idle chan struct{}) {
 		}
 	}
 	for _, l := range a.order {
-		l.queue = nil
-		l.stats.queued.Store(0)
-		l.stats.waiting.Store(0)
+		l.emptied()
 	}
 	a.waiting = nil
 }

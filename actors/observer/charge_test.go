@@ -1,0 +1,156 @@
+package observer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/actors/observer"
+	"github.com/percolator-go/percolator/actors/scanner"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notifytest"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+// mortal is a process that dies when its observer meets the row "killer": from then on nothing that it sends arrives. The row
+// "beside" is in the middle of its run when the first one dies.
+type mortal struct {
+	node *notifytest.Node
+	dead atomic.Bool
+	died chan struct{}
+	once sync.Once
+	runs *atomic.Int32 // of the killer, in all processes
+}
+
+func (m *mortal) run(first bool) percolator.ObserverFunc {
+	return func(ctx context.Context, _ *percolator.Tx, n percolator.Notification) error {
+		switch {
+		case n.Row == "killer":
+			m.runs.Add(1)
+			m.dead.Store(true)
+			m.once.Do(func() { close(m.died) })
+			<-ctx.Done()
+		case n.Row == "beside" && first:
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
+}
+
+func live(t *testing.T, cluster *notifytest.Cluster, id uint64, runs *atomic.Int32) *mortal {
+	t.Helper()
+	m := &mortal{died: make(chan struct{}), runs: runs}
+	now := cluster.Timestamps(1)
+	m.node = notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, ID: id, Scanners: 2, Hints: scanner.HintsOff, NoSweep: true,
+		Faults: func(*pb.TabletRequest) txntest.Fault { return txntest.Fault{Lost: m.dead.Load()} },
+		Observer: func(c *observer.Config) {
+			quick(c)
+			c.Suspect = func() mvcc.Timestamp { return now }
+		},
+		Register: func(r *percolator.Registry) { r.Strong("reader", raw, m.run(id == 1), percolator.MaxAttempts(3)) },
+	})
+	return m
+}
+
+// end stops the process without waiting for what it does.
+func (m *mortal) end(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.node.Scanners.Stop(bounded(t, 20*time.Second)); err != nil {
+		t.Error(err)
+	}
+	if err := m.node.Dispatcher.Stop(ctx); err != nil && !errors.Is(err, observer.ErrStillRunning) {
+		t.Error(err)
+	}
+}
+
+// TestRowThatKillsIsParked: a row that ends every process that runs it has ended MaxAttempts of them when it is parked, and the
+// rows beside it, also one that was running when a process ended, are run for.
+func TestRowThatKillsIsParked(t *testing.T) {
+	cluster := notifytest.NewCluster()
+	writer := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, ID: 99, Scanners: -1, Hints: scanner.HintsOff, NoSweep: true,
+		Register: func(r *percolator.Registry) {
+			r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+		},
+	})
+	set(t, writer, "killer", raw)
+	set(t, writer, "beside", raw)
+	for i := range 20 {
+		set(t, writer, fmt.Sprint("row", i), raw)
+	}
+	var runs atomic.Int32
+	cell := writer.Cell(table, "killer", raw.Name)
+	parked := parkedWith(cluster, cell, "has not ended", 3)
+	for id := uint64(1); id <= 8; id++ {
+		m := live(t, cluster, id, &runs)
+		notifytest.Eventually(t, 30*time.Second, "the process dies, or the row is parked", func() bool {
+			select {
+			case <-m.died:
+				return true
+			default:
+				return parked()
+			}
+		})
+		if parked() {
+			notifytest.Eventually(t, 30*time.Second, "all others are run for", func() bool { return cluster.Dirty() == 1 })
+		}
+		m.end(t)
+	}
+	if got := runs.Load(); got != 3 || !parked() {
+		e, _ := cluster.Notification(cell)
+		t.Errorf("UNCHARGED: the row has ended %d processes, want 3; its notification is %+v", got, e)
+	}
+}
+
+// TestChargedRunsCountOnce: a run whose attempt was written before it began is counted once when it fails, and not at all when
+// it succeeds; a change that is newer than any death costs nothing.
+func TestChargedRunsCountOnce(t *testing.T) {
+	cluster := notifytest.NewCluster()
+	var until atomic.Uint64
+	var failures atomic.Int32
+	var fails atomic.Int32 // FailNotify requests
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: 2, Hints: scanner.HintsOff,
+		Faults: func(req *pb.TabletRequest) txntest.Fault {
+			if req.GetFailNotify() != nil {
+				fails.Add(1)
+			}
+			return txntest.Fault{}
+		},
+		Observer: func(c *observer.Config) {
+			quick(c)
+			c.Suspect = func() mvcc.Timestamp { return mvcc.Timestamp(until.Load()) }
+		},
+		Register: func(r *percolator.Registry) {
+			r.Strong("reader", raw, func(_ context.Context, _ *percolator.Tx, m percolator.Notification) error {
+				if got := failures.Load(); m.Row == "bad" && int(got) != m.Attempt {
+					t.Errorf("attempt %d after %d failures", m.Attempt, got)
+				}
+				if m.Row == "bad" && failures.Add(1) < 4 {
+					return errors.New("once more")
+				}
+				return nil
+			}, percolator.MaxAttempts(4))
+		},
+	})
+	set(t, n, "young", raw)
+	notifytest.Eventually(t, 20*time.Second, "run", func() bool { return cluster.Dirty() == 0 })
+	if got := fails.Load(); got != 0 {
+		t.Errorf("%d attempts written for a run that was never in doubt", got)
+	}
+	until.Store(uint64(mvcc.MaxTimestamp))
+	set(t, n, "bad", raw)
+	notifytest.Eventually(t, 20*time.Second, "succeeded in the end", func() bool { return n.Stats("reader").Commits == 2 && cluster.Dirty() == 0 })
+	if s := n.Stats("reader"); s.Failures != 3 || s.Parked != 0 {
+		t.Errorf("%+v", s)
+	}
+}
