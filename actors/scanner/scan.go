@@ -165,55 +165,6 @@ func (s *scan) place(ctx context.Context, p *spot) verdict {
 	return s.anywhere(ctx, p, resp)
 }
 
-// anywhere walks one place from a random key, around its end, back to that key; first is its first page by row.
-func (s *scan) anywhere(ctx context.Context, p *spot, first *pb.WalkResponse) verdict {
-	entries := first.Entries
-	if len(entries) == 0 {
-		return goOn
-	}
-	if first.Done {
-		n := s.rng.IntN(len(entries))
-		if v := s.offer(ctx, entries[n:]); v != goOn {
-			return v
-		}
-		return s.offer(ctx, entries[:n])
-	}
-	known := s.sample(p.place)
-	from := known.start(s.rng, p.span)
-	if v := s.rows(ctx, p, from, nil); v != goOn {
-		return v
-	}
-	return s.rows(ctx, p, p.span.Start, &from)
-}
-
-// rows walks the rows from the given one to until, or to the end.
-func (s *scan) rows(ctx context.Context, p *spot, from string, until *string) verdict {
-	var after *pb.Cell
-	for {
-		entries, done, v := s.page(ctx, p, from, after)
-		if v == stop {
-			s.sample(p.place).cut(from, after)
-		}
-		if v != goOn {
-			return v
-		}
-		for i, e := range entries {
-			if until != nil && wire.String(e.GetCell().GetRow()) >= *until {
-				entries, done = entries[:i], true
-				break
-			}
-		}
-		sample := s.sample(p.place)
-		for _, e := range entries {
-			sample.add(s.rng, string(e.GetCell().GetRow()))
-		}
-		if v := s.offer(ctx, entries); v != goOn || done {
-			return v
-		}
-		after = entries[len(entries)-1].GetCell()
-	}
-}
-
 // page asks for one page of a place's dirty cells, by row. A page that is not the last has entries.
 func (s *scan) page(ctx context.Context, p *spot, from string, after *pb.Cell) (entries []*pb.WalkEntry, done bool, v verdict) {
 	resp, v := s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(from), After: after})
@@ -242,19 +193,6 @@ func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkR
 	}
 	s.stats.found.Add(uint64(len(resp.Entries)))
 	return resp, goOn
-}
-
-// sample is what the scanner knows about a place; when there are too many, all is forgotten.
-func (s *scan) sample(p place) *sample {
-	if got, ok := s.samples[p]; ok {
-		return got
-	}
-	if len(s.samples) >= maxSamples {
-		clear(s.samples)
-	}
-	fresh := &sample{}
-	s.samples[p] = fresh
-	return fresh
 }
 
 // offer locks the dirty cells and hands them to the dispatcher, a few at a time, as slots get free.
