@@ -23,7 +23,8 @@ var (
 	// ErrUnavailable: nobody could serve the request for a while.
 	ErrUnavailable = txn.ErrUnavailable
 	// ErrDiskFull is the ErrUnavailable of a node that takes no writes for want of disk space; reads go on. Surely not
-	// committed. Free some space, on the node's disk or in the repository, and run it again.
+	// committed. Free some space, on the node's disk or in the repository, and run it again. Where a node with room could
+	// lead the tablet instead it is returned only after a wait, for as long as the operation is tried at all.
 	ErrDiskFull = txn.ErrDiskFull
 	// ErrNotifyOnly: a weak column was written, or a column that is not weak was notified.
 	ErrNotifyOnly = txn.ErrNotifyOnly

@@ -27,12 +27,12 @@ func (o *census) get(ctx context.Context, age time.Duration) ([]*pb.StatusRespon
 	if !taken.IsZero() && time.Since(taken) < age {
 		return last, nil
 	}
-	return o.take(ctx, true, func(uint64, int64, time.Time, time.Time) {})
+	return o.take(ctx, true, func(uint64, *pb.NodeStatusResponse, time.Time, time.Time) {})
 }
 
-// take asks all nodes now; leading: see NodeStatusRequest. saw is told, on any goroutine, what each one's clock has shown, and
-// between which times of this node's.
-func (o *census) take(ctx context.Context, leading bool, saw func(node uint64, unixMs int64, began, ended time.Time)) ([]*pb.StatusResponse, error) {
+// take asks all nodes now; leading: see NodeStatusRequest. saw is told, on any goroutine, what each one has said of
+// itself, and between which times of this node's.
+func (o *census) take(ctx context.Context, leading bool, saw seenNode) ([]*pb.StatusResponse, error) {
 	now := time.Now()
 	all := o.ask(ctx, leading, saw)
 	if ctx.Err() != nil {
@@ -46,6 +46,9 @@ func (o *census) take(ctx context.Context, leading bool, saw func(node uint64, u
 	return all, nil
 }
 
+// seenNode is told what a node has said.
+type seenNode func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time)
+
 // lately is the census as some jobs see it, which do not mind that it is so old.
 type lately struct {
 	*census
@@ -56,7 +59,7 @@ type lately struct {
 func (l lately) Leaders(ctx context.Context) ([]*pb.StatusResponse, error) { return l.get(ctx, l.age) }
 
 // ask puts one question to each node, all at once.
-func (o *census) ask(ctx context.Context, leading bool, saw func(uint64, int64, time.Time, time.Time)) []*pb.StatusResponse {
+func (o *census) ask(ctx context.Context, leading bool, saw seenNode) []*pb.StatusResponse {
 	var (
 		mu   sync.Mutex
 		out  []*pb.StatusResponse
@@ -69,7 +72,7 @@ func (o *census) ask(ctx context.Context, leading bool, saw func(uint64, int64, 
 			if err != nil {
 				return // its tablets are left as they are, or have other leaders
 			}
-			saw(m.NodeID, s.GetUnixMs(), began, o.n.now())
+			saw(m.NodeID, s, began, o.n.now())
 			mu.Lock()
 			defer mu.Unlock()
 			out = append(out, s.GetTablets()...)

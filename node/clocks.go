@@ -6,6 +6,36 @@ import (
 	"time"
 )
 
+// seenDisks are the nodes that said, when they were last asked how they are, that they take no
+// writes for want of disk space. Safe for concurrent use.
+type seenDisks struct {
+	mu   sync.Mutex
+	full []uint64
+}
+
+// forget begins anew.
+func (d *seenDisks) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full = nil
+}
+
+// saw notes what a node has said.
+func (d *seenDisks) saw(node uint64, full bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if full {
+		d.full = append(d.full, node)
+	}
+}
+
+// get returns them.
+func (d *seenDisks) get() []uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.full)
+}
+
 // seenClocks is what the node that leads meta has seen of all nodes' clocks, its own among them, when it last asked how they are.
 type seenClocks struct {
 	mu     sync.Mutex

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/store"
 	"github.com/percolator-go/percolator/test/workload"
@@ -86,4 +87,54 @@ func TestNodeOnFullDisk(t *testing.T) {
 	if err := set(ctx, n.DB(), "r", column, []byte("3")); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFullNodeLeadsNothing: a node below its disk's watermark hands what it leads to nodes with
+// room. Clients with patience see none of it; none of it is moved back while the disk is full.
+func TestFullNodeLeadsNothing(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	r := newRig(t, 3, func(_ int, c *node.Config) {
+		c.Placement = node.Placement{Busy: 20 * time.Millisecond, Interval: 200 * time.Millisecond, Rest: time.Second}
+	})
+	if err := workload.Prepare(ctx, r.nodes[0].DB(), 4); err != nil {
+		t.Fatal(err)
+	}
+	r.spread(ctx, 3)
+	leads := func(i int) (n int, known bool) {
+		for _, d := range r.tablets(ctx) {
+			s := r.status(ctx, d.TabletId)
+			if s == nil {
+				return 0, false
+			}
+			if s.NodeId == r.id(i) {
+				n++
+			}
+		}
+		return n, true
+	}
+	full := 0
+	comesTrue(ctx, t, "each node leads something", func() bool {
+		some := true
+		for i := range r.nodes {
+			n, known := leads(i)
+			some = some && known && n > 0
+			if s := r.status(ctx, cluster.MetaTablet); s != nil && s.NodeId == r.id(i) {
+				full = i
+			}
+		}
+		return some
+	})
+	r.free[full].Store(store.DefaultMinFreeBytes / 2)
+	_ = r.stores[full].Room(0) // looks
+	column := percolator.Column{Table: workload.Table, Name: "c"}
+	for i := range 16 {
+		if err := set(ctx, r.nodes[(full+i)%3].DB(), string("0123456789abcdef"[i])+"0", column, []byte("x")); err != nil {
+			t.Errorf("a write while another node could take it: %v", err)
+		}
+	}
+	comesTrue(ctx, t, "the full node leads nothing", func() bool { n, known := leads(full); return known && n == 0 })
+	r.free[full].Store(math.MaxUint64)
+	_ = r.stores[full].Room(0)
+	comesTrue(ctx, t, "it leads again", func() bool { n, known := leads(full); return known && n > 0 })
 }

@@ -104,7 +104,7 @@ func (n *Node) historyStatus(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	return out
 }
 
-// diskStatus says how much room there is, and why nothing is written if there is too little.
+// diskStatus says how much room there is.
 func (n *Node) diskStatus(out *pb.NodeStatusResponse) {
 	if n.cfg.Store.InMemory {
 		return
@@ -113,7 +113,4 @@ func (n *Node) diskStatus(out *pb.NodeStatusResponse) {
 		out.DiskFree = free
 	}
 	out.DiskUsed = n.store.Stats().DiskBytes
-	if err := n.store.WriteBlocked(); err != nil {
-		out.WriteBlocked = err.Error()
-	}
 }

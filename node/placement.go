@@ -61,8 +61,9 @@ type placed struct {
 
 // polling is what placement, which is one goroutine, remembers of its questions.
 type polling struct {
-	seenClocks
-	asked int // how often
+	clocks seenClocks
+	disks  seenDisks
+	asked  int // how often
 }
 
 // wholePoll is every which of the questions is about all replicas. The others are about those tablets that nodes know
@@ -89,18 +90,23 @@ func (p placed) Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) 
 }
 
 // AheadClocks implements placement.Cluster.
-func (p placed) AheadClocks() []uint64 { return p.ahead(p.n.cfg.MaxClockAhead) }
+func (p placed) AheadClocks() []uint64 { return p.clocks.ahead(p.n.cfg.MaxClockAhead) }
+
+// FullDisks implements placement.Cluster.
+func (p placed) FullDisks() []uint64 { return p.disks.get() }
 
 // statusTimeout bounds how long one node is asked what its tablets say.
 const statusTimeout = 2 * time.Second
 
 // Statuses implements placement.Cluster: one question a node, all at once.
 func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
-	p.forget()
+	p.clocks.forget()
+	p.disks.forget()
 	leading := p.asked%wholePoll != 0
 	p.asked++
-	return p.n.census.take(ctx, leading, func(node uint64, unixMs int64, began, ended time.Time) {
-		p.saw(node, unixMs, began, ended, p.n.cfg.MaxClockAhead)
+	return p.n.census.take(ctx, leading, func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time) {
+		p.clocks.saw(node, s.GetUnixMs(), began, ended, p.n.cfg.MaxClockAhead)
+		p.disks.saw(node, s.GetWriteBlocked() != "")
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type rig struct {
 	nodes   []*node.Node // nil: it is down
 	cluster string
 	ahead   map[int]time.Duration // of the clocks of nodes
+	free    []*atomic.Uint64      // bytes on the nodes' disks
 }
 
 // newRig starts so many nodes. The first begins a cluster, the others are taken into it.
@@ -54,10 +56,8 @@ func newRig(t *testing.T, size int, change func(i int, c *node.Config)) *rig {
 // add starts one more node.
 func (r *rig) add() *node.Node {
 	r.t.Helper()
-	st, err := store.Open(store.Options{InMemory: true})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	st, free := fillableDisk(r.t)
+	r.free = append(r.free, free)
 	i := len(r.stores)
 	r.stores, r.nodes = append(r.stores, st), append(r.nodes, nil)
 	if i > 0 {

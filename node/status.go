@@ -37,6 +37,9 @@ func (n *Node) statusWith(asker context.Context, leading bool) (*pb.NodeStatusRe
 	out.Tablets = n.tabletStatuses(ctx, leading)
 	out.UnixMs = n.now().UnixMilli()
 	out.Placement = n.placementStatus()
+	if err := n.store.WriteBlocked(); err != nil {
+		out.WriteBlocked = err.Error()
+	}
 	if leading {
 		return out, ctx.Err()
 	}

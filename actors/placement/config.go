@@ -42,6 +42,8 @@ type Cluster interface {
 	// AheadClocks are the nodes whose clocks were too far ahead of the others', when Statuses was asked last, for timestamps
 	// to follow: they can't lead meta for long, because the oracle is beside it.
 	AheadClocks() []uint64
+	// FullDisks are the nodes that took no writes for want of disk space, when Statuses was asked last.
+	FullDisks() []uint64
 	// Send carries an operation to a tablet's leader and retries what was surely not done, until ctx ends.
 	Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 }

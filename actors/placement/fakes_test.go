@@ -33,6 +33,7 @@ type world struct {
 	alive   map[uint64]bool
 	silent  map[uint64]bool // alive, but gossip does not know it
 	ahead   []uint64        // nodes whose clocks are
+	full    []uint64        // nodes without room on their disks
 	tablets []*fakeTablet
 	orders  []*pb.MoveTabletRequest
 	target  int
@@ -257,6 +258,9 @@ func (w *world) Alive() (out []uint64) {
 
 // AheadClocks implements Cluster.
 func (w *world) AheadClocks() []uint64 { return w.ahead }
+
+// FullDisks implements Cluster.
+func (w *world) FullDisks() []uint64 { return w.full }
 
 // Timestamp implements Cluster.
 func (w *world) Timestamp(context.Context) (mvcc.Timestamp, error) {

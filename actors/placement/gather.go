@@ -50,7 +50,7 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 		}
 	}
 	heardOf(s.Tablets, heard)
-	ahead := w.cfg.Cluster.AheadClocks()
+	ahead, full := w.cfg.Cluster.AheadClocks(), w.cfg.Cluster.FullDisks()
 	for _, r := range records {
 		if r, err = w.seen(ctx, r, heard[r.NodeId], ts); err != nil {
 			return nil, err
@@ -58,6 +58,7 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 		s.Nodes = append(s.Nodes, Node{
 			ID: r.NodeId, Zone: r.Labels["zone"], State: r.State, Alive: heard[r.NodeId], Ahead: slices.Contains(ahead, r.NodeId),
 			Gone: awayFor(r, ts, w.cfg.GoneAfter), Old: w.cfg.ForgetAfter > 0 && awayFor(r, ts, w.cfg.ForgetAfter),
+			Full: slices.Contains(full, r.NodeId),
 		})
 	}
 	return s, nil

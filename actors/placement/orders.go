@@ -31,7 +31,7 @@ func (p *planner) orderOf(t *Tablet) *pb.MoveTabletRequest {
 		return nil
 	}
 	if !o.Leader && !p.nodes[o.ToNode].takes() && !slices.Contains(s.voters, o.ToNode) {
-		p.block("tablet %d: node %d is not alive", t.D.TabletId, o.ToNode)
+		p.block("tablet %d: node %d is not alive, or its disk is full", t.D.TabletId, o.ToNode)
 		return nil // not now
 	}
 	return o

@@ -26,6 +26,7 @@ type Node struct {
 	Ahead bool // its clock is too far ahead of the others' for it to lead meta
 	Gone  bool // it has been away for so long that its replicas are replaced
 	Old   bool // it has been away for so long that it may be forgotten
+	Full  bool // its disk has too little room: it refuses writes of what it leads
 }
 
 // mayHold: it counts as a place for replicas, also while it is away for a short time.
@@ -34,7 +35,7 @@ func (n *Node) mayHold() bool {
 }
 
 // takes: it may get a replica now.
-func (n *Node) takes() bool { return n.mayHold() && n.Alive }
+func (n *Node) takes() bool { return n.mayHold() && n.Alive && !n.Full }
 
 // Tablet is a tablet as its leader says, or as the tablet map has it.
 type Tablet struct {

@@ -28,7 +28,7 @@ const sizeFactor = 8
 // less than that, the way back is about as good, and figures that have changed a little would take it.
 const noise = 0.3
 
-// tally is what the nodes that take replicas hold. Others are not in it. The total is what all tablets bring once each is
+// tally is what the nodes that take replicas hold, or would if they had room. Others are not in it. The total is what all tablets bring once each is
 // as it ought to be, whatever is half done: what is better must not change on the way.
 type tally struct {
 	on    map[uint64]weight
@@ -38,7 +38,7 @@ type tally struct {
 func newTally(nodes []Node) *tally {
 	t := &tally{on: map[uint64]weight{}}
 	for i := range nodes {
-		if nodes[i].takes() {
+		if nodes[i].mayHold() && nodes[i].Alive { // of a full one nothing is moved away for balance
 			t.on[nodes[i].ID] = weight{}
 		}
 	}

@@ -92,9 +92,17 @@ func (p *planner) clocks(g *target) string {
 	return fmt.Sprintf("; the clocks of nodes %v are too far ahead of the others': set them", ahead)
 }
 
-// successor is the voter that had best lead next: a live one that stays, or else one that does not drain; 0: there is none.
+// full: the node's disk has too little room for the writes of what it leads.
+func (p *planner) full(node uint64) bool {
+	n := p.nodes[node]
+	return n != nil && n.Full
+}
+
+// successor is the voter that had best lead next: a live one that stays, or else one that does not drain, with room on its
+// disk if there is one; 0: there is none.
 func (p *planner) successor(g *target) (node uint64) {
-	for _, among := range [][]uint64{both(g.goal, g.voters), without(g.voters, p.draining(g.voters)...)} {
+	stay, others := both(g.goal, g.voters), without(g.voters, p.draining(g.voters)...)
+	for _, among := range [][]uint64{slices.DeleteFunc(slices.Clone(stay), p.full), slices.DeleteFunc(slices.Clone(others), p.full), stay, others} {
 		var least change
 		for _, n := range p.live(g.Tablet, without(among, g.leader())) {
 			if c := p.leaders.put(n, g.leading(), 1); g.caughtUp(n) && p.mayLead(g.Tablet, n) && (node == 0 || c.less(least)) {
@@ -112,11 +120,15 @@ func (p *planner) draining(nodes []uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n uint64) bool { return !p.leaves(n) })
 }
 
-// leaderAway moves the leader if its node drains, or if that is ordered.
+// leaderAway moves the leader if its node drains or has a full disk, or if that is ordered.
 func (p *planner) leaderAway(g *target) bool {
 	if order := g.order; order != nil && order.Leader {
 		if !p.mayLead(g.Tablet, order.ToNode) {
 			p.block("tablet %d: node %d can't lead it%s", g.D.TabletId, order.ToNode, p.clocks(g))
+			return false
+		}
+		if p.full(order.ToNode) {
+			p.block("tablet %d: node %d can't lead it: its disk is full", g.D.TabletId, order.ToNode)
 			return false
 		}
 		if !g.caughtUp(order.ToNode) || len(p.live(g.Tablet, []uint64{order.ToNode})) == 0 {
@@ -126,12 +138,22 @@ func (p *planner) leaderAway(g *target) bool {
 		p.transfer(g.Tablet, order.ToNode, true, "ordered")
 		return true
 	}
-	if g.leader() == 0 || !p.leaves(g.leader()) {
+	drains, full := p.leaves(g.leader()), p.full(g.leader())
+	if g.leader() == 0 || !drains && !full {
 		return false
 	}
-	if to := p.successor(g); to != 0 && !p.leaves(to) {
+	to := p.successor(g)
+	switch {
+	case to == 0 || p.leaves(to):
+	case drains:
 		p.transfer(g.Tablet, to, false, fmt.Sprintf("node %d drains", g.leader()))
 		return true
+	case !p.full(to):
+		p.transfer(g.Tablet, to, false, fmt.Sprintf("the disk of node %d is full", g.leader()))
+		return true
+	}
+	if !drains {
+		return false
 	}
 	if why := p.clocks(g); why != "" {
 		p.plan.BlockedNodes[g.leader()] = fmt.Sprintf("it leads tablet %d, and nobody may lead in its place%s", g.D.TabletId, why)

@@ -273,7 +273,7 @@ const (
 	Error_CODE_INVALID      Error_Code = 6 // surely not done; permanent
 	Error_CODE_TOO_LARGE    Error_Code = 7 // surely not done; permanent
 	Error_CODE_UNAVAILABLE  Error_Code = 8 // surely not done; try again later
-	Error_CODE_DISK_FULL    Error_Code = 9 // surely not done; the node takes no writes
+	Error_CODE_DISK_FULL    Error_Code = 9 // surely not done; the node takes no writes, but another may lead after retry_after_ms, if set
 	Error_CODE_NO_TABLE     Error_Code = 10
 	Error_CODE_PERMISSION   Error_Code = 11
 	Error_CODE_INTERNAL     Error_Code = 12 // the outcome is unknown
