@@ -1,8 +1,8 @@
 // Package placement decides which nodes hold the replicas of each tablet, and which of them lead (design section 9): the
 // actor beside meta that looks at nodes and tablets again and again and does, a step at a time, what brings them nearer to
 // where they ought to be. It gives tablets as many replicas as configured, as far as there are nodes; replaces those on
-// nodes that are gone or drain; keeps zones apart; spreads replicas and leaders evenly; and makes the moves that an
-// operator orders.
+// nodes that are gone or drain; keeps zones apart; has nothing led where the disk is full; spreads replicas and leaders
+// evenly; and makes the moves that an operator orders.
 //
 // What is to be done is found anew in every turn, from the node table, the tablet map, the orders and what the tablets'
 // leaders say: Make is a pure function from that to steps. A move is four steps: a learner on the new node, which catches
