@@ -62,6 +62,9 @@ func (c *changes) start() {
 	c.runs.Go(c.answer)
 	c.runs.Go(func() { c.sight.watch(c.ctx) })
 	c.runs.Go(func() { c.n.watchTables(c.ctx) })
+	if c.n.files != nil {
+		c.runs.Go(func() { c.n.files.Watch(c.ctx) })
+	}
 	c.runs.Go(func() { rereadMap(c.ctx, c.n.holdsSome, c.n.router.Refresh) })
 }
 

@@ -61,6 +61,7 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 		send(tabletLogLength, t.LastIndex-min(t.FirstIndex, t.LastIndex), id)
 	}
 	m.collectQuorum(out, status)
+	m.collectCerts(out, status)
 	m.collectHistory(out, status)
 	m.collectPlacement(out, status.Placement)
 	m.collectObservers(out, status.Observers)

@@ -39,7 +39,7 @@ func (n *Node) openHTTP() (err error) {
 	}
 	metrics := n.gatherer()
 	n.servers.http, err = httpd.Open(httpd.Options{
-		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Cluster: n.overview,
+		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.notes, Cluster: n.overview,
 		Hosts: n.httpHosts, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			if !n.serving.Load() {
@@ -130,7 +130,7 @@ func (n *Node) ready(ctx context.Context) error {
 		return err
 	}
 	_, closed := n.replicas.Closed()
-	return errors.Join(n.host.failure(), closed, n.store.WriteBlocked(), meta)
+	return errors.Join(n.host.failure(), closed, n.store.WriteBlocked(), n.certificatesExpired(), meta)
 }
 
 // Addr is the address that serves remote clients; empty if there is none.

@@ -44,6 +44,7 @@ func (n *Node) statusWith(asker context.Context, leading bool) (*pb.NodeStatusRe
 		return out, ctx.Err()
 	}
 	n.metaStatus(asker, out)
+	out.Certificates = n.certificateStatus()
 	if err := n.host.failure(); err != nil {
 		out.Failed = err.Error()
 	}

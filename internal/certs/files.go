@@ -143,6 +143,9 @@ func (f *Files) now() *loaded {
 	}
 	f.current, f.stamps, f.failing = next, stamps, false
 	f.logger.Info("certificates loaded anew", "certificate", f.source.Cert)
+	if text, expired := problems(next.expiries(f.source), time.Now()); text != "" {
+		f.warn(text, expired)
+	}
 	return f.current
 }
 

@@ -29,8 +29,9 @@ func ClientSource(dir string) Source {
 
 // loaded is what the files held.
 type loaded struct {
-	roots *x509.CertPool
-	pair  *tls.Certificate // nil: none
+	roots       *x509.CertPool
+	authorities []*x509.Certificate // in roots
+	pair        *tls.Certificate    // nil: none
 }
 
 // load reads and checks the files.
@@ -39,7 +40,7 @@ func (s Source) load(now time.Time) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loaded{roots: x509.NewCertPool()}
+	l := &loaded{roots: x509.NewCertPool(), authorities: authorities}
 	for _, c := range authorities {
 		l.roots.AddCert(c)
 	}

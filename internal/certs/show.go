@@ -20,6 +20,8 @@ type Info struct {
 	NotBefore, NotAfter time.Time `json:"-"`
 	// Problem is why it can't be used; empty if it can.
 	Problem string `json:"problem,omitempty"`
+	// Warning says that its end is near; empty if there is time, or a Problem.
+	Warning string `json:"warning,omitempty"`
 }
 
 // Show describes the certificates in a folder, and its gossip keys, without which a node does not start.
@@ -89,6 +91,8 @@ func describe(file string, c *x509.Certificate, roots *x509.CertPool, now time.T
 		i.Problem = "not of the authority in " + CACert
 	case role == "":
 		i.Problem = "no role"
+	default:
+		i.Warning = soon(c, now)
 	}
 	return i
 }

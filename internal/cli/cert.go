@@ -144,6 +144,9 @@ func (r *run) certificates(infos []certs.Info) error {
 	g.add("FILE", "ROLE", "NAME", "GOOD UNTIL", "STATE", "HOSTS")
 	for _, i := range infos {
 		state := "good"
+		if i.Warning != "" {
+			state = strings.ToUpper(i.Warning)
+		}
 		if i.Problem != "" {
 			state = i.Problem
 			bad = append(bad, i.File+" "+i.Problem)

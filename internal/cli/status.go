@@ -92,6 +92,13 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.T
 		tablets += fmt.Sprintf("; %d WITHOUT A LEADER, the first for %s", leaderless, span(time.Duration(longest)*time.Millisecond))
 	}
 	g.add("tablets", tablets)
+	for _, c := range s.Certificates {
+		text := fmt.Sprintf("%s is good until %s", c.File, time.UnixMilli(c.ExpiresUnixMs).UTC().Format(time.DateOnly))
+		if c.Problem != "" {
+			text = c.Problem
+		}
+		g.add("certificate", text)
+	}
 	g.add("operations", fmt.Sprintf("%d reads, %d mutations%s", reads, mutations, perBatch(reads+mutations, batches)))
 	g.add("log", fmt.Sprintf("%d synced batches%s", s.LogBatches, perBatch(s.LogRequests, s.LogBatches)))
 	if s.OracleLast > 0 {

@@ -32,6 +32,8 @@ type Options struct {
 	Cluster func(ctx context.Context) ([]*pb.ObserverState, []*pb.Table)
 	// Ready is nil while the node serves, else why it does not.
 	Ready func(ctx context.Context) error
+	// Notes are what to tell a probe beside that; nil: nothing.
+	Notes func() []string
 	// Metrics is what /metrics exports.
 	Metrics prometheus.Gatherer
 	// Logger receives what net/http reports; nil discards it.
@@ -98,10 +100,10 @@ func Handler(o Options) http.Handler {
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, req *http.Request) {
 		if err := o.Ready(req.Context()); err != nil {
-			text(w, http.StatusServiceUnavailable, err.Error())
+			text(w, http.StatusServiceUnavailable, noted(err.Error(), o.Notes))
 			return
 		}
-		text(w, http.StatusOK, "ready")
+		text(w, http.StatusOK, noted("ready", o.Notes))
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, req *http.Request) {
@@ -120,6 +122,17 @@ func Handler(o Options) http.Handler {
 		profiles(mux)
 	}
 	return guard(onlyOwnHost(o.Hosts, mux))
+}
+
+// noted adds a line for each note.
+func noted(answer string, notes func() []string) string {
+	if notes == nil {
+		return answer
+	}
+	for _, n := range notes() {
+		answer += "\nnote: " + n
+	}
+	return answer
 }
 
 // guard sets what every answer carries.

@@ -67,7 +67,7 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27, 0}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28, 0}
 }
 
 type Operation struct {
@@ -1062,6 +1062,7 @@ type NodeStatusResponse struct {
 	UnixMs        int64                  `protobuf:"varint,22,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                     // the node's clock
 	Meta          *MetaSight             `protobuf:"bytes,23,opt,name=meta,proto3" json:"meta,omitempty"`                                        // unset: the node does not serve yet
 	LinkedAgeMs   int64                  `protobuf:"varint,24,opt,name=linked_age_ms,json=linkedAgeMs,proto3" json:"linked_age_ms,omitempty"`    // how old linked is; -1: not known, meta has not answered
+	Certificates  []*CertificateStatus   `protobuf:"bytes,25,rep,name=certificates,proto3" json:"certificates,omitempty"`                        // the node's own and its authority's; none: plain text
 	PolicyDiffers []string               `protobuf:"bytes,28,rep,name=policy_differs,json=policyDiffers,proto3" json:"policy_differs,omitempty"` // settings that the node was given and that the cluster's policy overrules
 	Failed        string                 `protobuf:"bytes,30,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why replicas of this node do not serve; empty: they do
 	Registering   string                 `protobuf:"bytes,40,opt,name=registering,proto3" json:"registering,omitempty"`                          // what keeps observers from being registered with every tablet; empty: they are
@@ -1267,6 +1268,13 @@ func (x *NodeStatusResponse) GetLinkedAgeMs() int64 {
 	return 0
 }
 
+func (x *NodeStatusResponse) GetCertificates() []*CertificateStatus {
+	if x != nil {
+		return x.Certificates
+	}
+	return nil
+}
+
 func (x *NodeStatusResponse) GetPolicyDiffers() []string {
 	if x != nil {
 		return x.PolicyDiffers
@@ -1368,6 +1376,67 @@ func (x *ObserversResponse) GetObservers() []*ObserverState {
 	return nil
 }
 
+// CertificateStatus is when a certificate that a node uses ends.
+type CertificateStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"` // without its folder
+	ExpiresUnixMs int64                  `protobuf:"varint,2,opt,name=expires_unix_ms,json=expiresUnixMs,proto3" json:"expires_unix_ms,omitempty"`
+	Problem       string                 `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"` // it has ended, or will soon; empty: there is time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertificateStatus) Reset() {
+	*x = CertificateStatus{}
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertificateStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertificateStatus) ProtoMessage() {}
+
+func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertificateStatus.ProtoReflect.Descriptor instead.
+func (*CertificateStatus) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CertificateStatus) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *CertificateStatus) GetExpiresUnixMs() int64 {
+	if x != nil {
+		return x.ExpiresUnixMs
+	}
+	return 0
+}
+
+func (x *CertificateStatus) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 // MetaSight is what a node knows of the meta tablet by itself.
 type MetaSight struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1380,7 +1449,7 @@ type MetaSight struct {
 
 func (x *MetaSight) Reset() {
 	*x = MetaSight{}
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1461,7 @@ func (x *MetaSight) String() string {
 func (*MetaSight) ProtoMessage() {}
 
 func (x *MetaSight) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1474,7 @@ func (x *MetaSight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaSight.ProtoReflect.Descriptor instead.
 func (*MetaSight) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MetaSight) GetAnsweredAgoMs() int64 {
@@ -1448,7 +1517,7 @@ type ObserverState struct {
 
 func (x *ObserverState) Reset() {
 	*x = ObserverState{}
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1529,7 @@ func (x *ObserverState) String() string {
 func (*ObserverState) ProtoMessage() {}
 
 func (x *ObserverState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1542,7 @@ func (x *ObserverState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverState.ProtoReflect.Descriptor instead.
 func (*ObserverState) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ObserverState) GetInfo() *ObserverInfo {
@@ -1558,7 +1627,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1639,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1652,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -1623,7 +1692,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1704,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1717,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -1668,7 +1737,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1749,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1762,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -1719,7 +1788,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +1800,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +1813,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -1769,7 +1838,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1850,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +1863,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Backfill) GetName() string {
@@ -1860,7 +1929,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +1941,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +1954,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -1927,7 +1996,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2008,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +2021,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -2004,7 +2073,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2085,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2098,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2186,7 +2255,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2267,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2280,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -2265,7 +2334,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2346,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2359,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -2360,7 +2429,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2441,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2454,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -2477,7 +2546,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2489,7 +2558,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2502,7 +2571,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -2633,7 +2702,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2714,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2727,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NodesRequest) GetLeaders() bool {
@@ -2682,7 +2751,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2763,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2776,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -2749,7 +2818,7 @@ type TabletLeader struct {
 
 func (x *TabletLeader) Reset() {
 	*x = TabletLeader{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2830,7 @@ func (x *TabletLeader) String() string {
 func (*TabletLeader) ProtoMessage() {}
 
 func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2843,7 @@ func (x *TabletLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
 func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TabletLeader) GetTabletId() uint64 {
@@ -2802,7 +2871,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +2883,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +2896,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -2853,7 +2922,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2865,7 +2934,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2878,7 +2947,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -2901,7 +2970,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +2982,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +2995,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -2966,7 +3035,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2978,7 +3047,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2991,7 +3060,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -3011,7 +3080,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3023,7 +3092,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3036,7 +3105,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -3056,7 +3125,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3137,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3150,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -3109,7 +3178,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3121,7 +3190,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3134,7 +3203,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -3179,7 +3248,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3260,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3273,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -3293,7 +3362,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3374,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3387,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -3337,7 +3406,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[49]
+	mi := &file_percolator_v1_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3418,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[49]
+	mi := &file_percolator_v1_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3431,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -3381,7 +3450,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[50]
+	mi := &file_percolator_v1_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +3462,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[50]
+	mi := &file_percolator_v1_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +3475,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -3424,7 +3493,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[51]
+	mi := &file_percolator_v1_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3436,7 +3505,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[51]
+	mi := &file_percolator_v1_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3449,7 +3518,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{52}
 }
 
 var File_percolator_v1_service_proto protoreflect.FileDescriptor
@@ -3511,7 +3580,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
 	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
-	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xda\a\n" +
+	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xa0\b\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3540,13 +3609,18 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x06linked\x18\x15 \x03(\tR\x06linked\x12\x17\n" +
 	"\aunix_ms\x18\x16 \x01(\x03R\x06unixMs\x12,\n" +
 	"\x04meta\x18\x17 \x01(\v2\x18.percolator.v1.MetaSightR\x04meta\x12\"\n" +
-	"\rlinked_age_ms\x18\x18 \x01(\x03R\vlinkedAgeMs\x12%\n" +
+	"\rlinked_age_ms\x18\x18 \x01(\x03R\vlinkedAgeMs\x12D\n" +
+	"\fcertificates\x18\x19 \x03(\v2 .percolator.v1.CertificateStatusR\fcertificates\x12%\n" +
 	"\x0epolicy_differs\x18\x1c \x03(\tR\rpolicyDiffers\x12\x16\n" +
 	"\x06failed\x18\x1e \x01(\tR\x06failed\x12 \n" +
 	"\vregistering\x18( \x01(\tR\vregistering\"\x12\n" +
 	"\x10ObserversRequest\"O\n" +
 	"\x11ObserversResponse\x12:\n" +
-	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"j\n" +
+	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"i\n" +
+	"\x11CertificateStatus\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12&\n" +
+	"\x0fexpires_unix_ms\x18\x02 \x01(\x03R\rexpiresUnixMs\x12\x18\n" +
+	"\aproblem\x18\x03 \x01(\tR\aproblem\"j\n" +
 	"\tMetaSight\x12&\n" +
 	"\x0fanswered_ago_ms\x18\x01 \x01(\x03R\ransweredAgoMs\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x1f\n" +
@@ -3783,7 +3857,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
 	(*Operation)(nil),               // 1: percolator.v1.Operation
@@ -3809,126 +3883,128 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*NodeStatusResponse)(nil),      // 21: percolator.v1.NodeStatusResponse
 	(*ObserversRequest)(nil),        // 22: percolator.v1.ObserversRequest
 	(*ObserversResponse)(nil),       // 23: percolator.v1.ObserversResponse
-	(*MetaSight)(nil),               // 24: percolator.v1.MetaSight
-	(*ObserverState)(nil),           // 25: percolator.v1.ObserverState
-	(*ControlObserverRequest)(nil),  // 26: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil), // 27: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),         // 28: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),        // 29: percolator.v1.BackfillResponse
-	(*Backfill)(nil),                // 30: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),      // 31: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil),     // 32: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),          // 33: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),             // 34: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),           // 35: percolator.v1.HistoryStatus
-	(*PlacementStatus)(nil),         // 36: percolator.v1.PlacementStatus
-	(*Node)(nil),                    // 37: percolator.v1.Node
-	(*NodesRequest)(nil),            // 38: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),           // 39: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),            // 40: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),        // 41: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),       // 42: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),       // 43: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),      // 44: percolator.v1.MoveTabletResponse
-	(*VerifyTabletRequest)(nil),     // 45: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),    // 46: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),         // 47: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                  // 48: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),    // 49: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),   // 50: percolator.v1.ClusterPolicyResponse
-	(*ForgetNodeRequest)(nil),       // 51: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),      // 52: percolator.v1.ForgetNodeResponse
-	nil,                             // 53: percolator.v1.PlacementStatus.BlockedNodesEntry
-	nil,                             // 54: percolator.v1.Node.LabelsEntry
-	(*TabletRequest)(nil),           // 55: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),          // 56: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),        // 57: percolator.v1.TabletDescriptor
-	(*Worker)(nil),                  // 58: percolator.v1.Worker
-	(*StatusResponse)(nil),          // 59: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),            // 60: percolator.v1.ObserverInfo
-	(NodeState)(0),                  // 61: percolator.v1.NodeState
-	(*ChecksumResponse)(nil),        // 62: percolator.v1.ChecksumResponse
-	(*Catalogue)(nil),               // 63: percolator.v1.Catalogue
-	(*SplitResponse)(nil),           // 64: percolator.v1.SplitResponse
+	(*CertificateStatus)(nil),       // 24: percolator.v1.CertificateStatus
+	(*MetaSight)(nil),               // 25: percolator.v1.MetaSight
+	(*ObserverState)(nil),           // 26: percolator.v1.ObserverState
+	(*ControlObserverRequest)(nil),  // 27: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil), // 28: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),         // 29: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),        // 30: percolator.v1.BackfillResponse
+	(*Backfill)(nil),                // 31: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),      // 32: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil),     // 33: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),          // 34: percolator.v1.ObserverStatus
+	(*ObserverRow)(nil),             // 35: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),           // 36: percolator.v1.HistoryStatus
+	(*PlacementStatus)(nil),         // 37: percolator.v1.PlacementStatus
+	(*Node)(nil),                    // 38: percolator.v1.Node
+	(*NodesRequest)(nil),            // 39: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),           // 40: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),            // 41: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),        // 42: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),       // 43: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),       // 44: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),      // 45: percolator.v1.MoveTabletResponse
+	(*VerifyTabletRequest)(nil),     // 46: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),    // 47: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),         // 48: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                  // 49: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),    // 50: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),   // 51: percolator.v1.ClusterPolicyResponse
+	(*ForgetNodeRequest)(nil),       // 52: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),      // 53: percolator.v1.ForgetNodeResponse
+	nil,                             // 54: percolator.v1.PlacementStatus.BlockedNodesEntry
+	nil,                             // 55: percolator.v1.Node.LabelsEntry
+	(*TabletRequest)(nil),           // 56: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),          // 57: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),        // 58: percolator.v1.TabletDescriptor
+	(*Worker)(nil),                  // 59: percolator.v1.Worker
+	(*StatusResponse)(nil),          // 60: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),            // 61: percolator.v1.ObserverInfo
+	(NodeState)(0),                  // 62: percolator.v1.NodeState
+	(*ChecksumResponse)(nil),        // 63: percolator.v1.ChecksumResponse
+	(*Catalogue)(nil),               // 64: percolator.v1.Catalogue
+	(*SplitResponse)(nil),           // 65: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	55, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	56, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	1,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	56, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	57, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	3,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	57, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	58, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	9,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	58, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	59, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	33, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	35, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	36, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
-	24, // 12: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
-	25, // 13: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	60, // 14: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	33, // 15: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	30, // 16: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	60, // 17: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	0,  // 18: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	30, // 19: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	34, // 20: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	53, // 21: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	54, // 22: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	61, // 23: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	37, // 24: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	40, // 25: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	37, // 26: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	57, // 27: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	47, // 28: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	62, // 29: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	48, // 30: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	48, // 31: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	2,  // 32: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	5,  // 33: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	7,  // 34: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 35: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 36: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 37: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 38: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 39: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 40: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 41: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	22, // 42: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	26, // 43: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	28, // 44: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
-	31, // 45: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	38, // 46: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
-	41, // 47: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	43, // 48: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	45, // 49: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	51, // 50: percolator.v1.Percolator.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	49, // 51: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	4,  // 52: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	6,  // 53: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	8,  // 54: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 55: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 56: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 57: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	63, // 58: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 59: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	64, // 60: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 61: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	23, // 62: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	27, // 63: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	29, // 64: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
-	32, // 65: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	39, // 66: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
-	42, // 67: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	44, // 68: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	46, // 69: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	52, // 70: percolator.v1.Percolator.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	50, // 71: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	52, // [52:72] is the sub-list for method output_type
-	32, // [32:52] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	59, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	60, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	34, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	36, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	37, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	25, // 12: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
+	24, // 13: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
+	26, // 14: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	61, // 15: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	34, // 16: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	31, // 17: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	61, // 18: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	0,  // 19: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	31, // 20: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	35, // 21: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	54, // 22: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	55, // 23: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	62, // 24: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	38, // 25: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	41, // 26: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	38, // 27: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	58, // 28: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	48, // 29: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	63, // 30: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	49, // 31: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	49, // 32: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	2,  // 33: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	5,  // 34: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	7,  // 35: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 36: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 37: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 38: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 39: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 40: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 41: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 42: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	22, // 43: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	27, // 44: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	29, // 45: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
+	32, // 46: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	39, // 47: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
+	42, // 48: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	44, // 49: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	46, // 50: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	52, // 51: percolator.v1.Percolator.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	50, // 52: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	4,  // 53: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	6,  // 54: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	8,  // 55: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 56: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 57: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 58: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	64, // 59: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 60: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	65, // 61: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 62: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	23, // 63: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	28, // 64: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	30, // 65: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
+	33, // 66: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	40, // 67: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
+	43, // 68: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	45, // 69: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	47, // 70: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	53, // 71: percolator.v1.Percolator.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	51, // 72: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	53, // [53:73] is the sub-list for method output_type
+	33, // [33:53] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3937,15 +4013,15 @@ func file_percolator_v1_service_proto_init() {
 		return
 	}
 	file_percolator_v1_data_proto_init()
-	file_percolator_v1_service_proto_msgTypes[25].OneofWrappers = []any{}
-	file_percolator_v1_service_proto_msgTypes[47].OneofWrappers = []any{}
+	file_percolator_v1_service_proto_msgTypes[26].OneofWrappers = []any{}
+	file_percolator_v1_service_proto_msgTypes[48].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   54,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
