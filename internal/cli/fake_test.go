@@ -169,6 +169,10 @@ func (f *fakeCluster) ClusterPolicy(_ context.Context, req *pb.ClusterPolicyRequ
 	}
 	return &pb.ClusterPolicyResponse{Policy: policy}, f.fail
 }
+func (f *fakeCluster) ForgetNode(_ context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
+	f.sent = append(f.sent, req)
+	return &pb.ForgetNodeResponse{}, f.fail
+}
 func (f *fakeCluster) HoldHistory(_ context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	return &pb.HoldHistoryResponse{TtlMs: req.TtlMs}, f.fail
 }

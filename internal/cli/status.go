@@ -51,17 +51,8 @@ func (r *run) statusCommand() *cobra.Command {
 
 // statusTable sums up tablets and observers; `tablet ls` and `observer ls` have them one by one.
 func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) error {
-	leaders, leaderless, longest, locks := 0, 0, int64(0), uint64(0)
 	var reads, mutations, batches uint64
 	for _, t := range s.Tablets {
-		if t.Leader {
-			leaders++
-		}
-		if t.LeaderlessMs > 0 {
-			leaderless++
-			longest = max(longest, t.LeaderlessMs)
-		}
-		locks += t.Locks
 		reads, mutations, batches = reads+t.Reads, mutations+t.Mutations, batches+t.Batches
 	}
 	var running uint32
@@ -87,17 +78,9 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.T
 	if s.Meta != nil {
 		g.add("meta", metaText(s.Meta))
 	}
-	tablets := fmt.Sprintf("%d, leader of %d, %d locks", len(s.Tablets), leaders, locks)
-	if leaderless > 0 {
-		tablets += fmt.Sprintf("; %d WITHOUT A LEADER, the first for %s", leaderless, span(time.Duration(longest)*time.Millisecond))
-	}
-	g.add("tablets", tablets)
+	g.add("tablets", tabletsText(s.Tablets))
 	for _, c := range s.Certificates {
-		text := fmt.Sprintf("%s is good until %s", c.File, time.UnixMilli(c.ExpiresUnixMs).UTC().Format(time.DateOnly))
-		if c.Problem != "" {
-			text = c.Problem
-		}
-		g.add("certificate", text)
+		g.add("certificate", certificateText(c))
 	}
 	g.add("operations", fmt.Sprintf("%d reads, %d mutations%s", reads, mutations, perBatch(reads+mutations, batches)))
 	g.add("log", fmt.Sprintf("%d synced batches%s", s.LogBatches, perBatch(s.LogRequests, s.LogBatches)))
@@ -140,6 +123,34 @@ func metaText(m *pb.MetaSight) string {
 		return text + fmt.Sprintf("; node %d leads it", m.LeaderNode)
 	}
 	return text + "; no leader is known"
+}
+
+// certificateText says until when a certificate is good, or what is to be done about it.
+func certificateText(c *pb.CertificateStatus) string {
+	if c.Problem != "" {
+		return c.Problem
+	}
+	return fmt.Sprintf("%s is good until %s", c.File, time.UnixMilli(c.ExpiresUnixMs).UTC().Format(time.DateOnly))
+}
+
+// tabletsText counts the replicas here, and says which of them nobody leads.
+func tabletsText(tablets []*pb.StatusResponse) string {
+	leaders, leaderless, longest, locks := 0, 0, int64(0), uint64(0)
+	for _, t := range tablets {
+		if t.Leader {
+			leaders++
+		}
+		if t.LeaderlessMs > 0 {
+			leaderless++
+			longest = max(longest, t.LeaderlessMs)
+		}
+		locks += t.Locks
+	}
+	text := fmt.Sprintf("%d, leader of %d, %d locks", len(tablets), leaders, locks)
+	if leaderless > 0 {
+		text += fmt.Sprintf("; %d WITHOUT A LEADER, the first for %s", leaderless, span(time.Duration(longest)*time.Millisecond))
+	}
+	return text
 }
 
 // keptHistory says how far back one can read, and what keeps history from going; "all" as long as nothing was given up.

@@ -106,6 +106,7 @@ func evilCluster() *fakeCluster {
 // evilLines are command lines for all commands that print what may come from outside.
 var evilLines = [][]string{
 	{"status"}, {"node", "ls"}, {"node", "drain", evilName}, {"node", "drain", "2", "--wait"},
+	{"node", "forget", evilName, "--yes"}, {"node", "forget", evilName}, {"node", "forget", "2", "--yes"},
 	{"table", "ls"}, {"table", "create", evilName, "--split", evilName}, {"table", "drop", evilName}, {"table", "drop", evilName, "--yes"},
 	{"tablet", "ls"}, {"tablet", "split", evilName, evilRow}, {"tablet", "move", "7", "--leader", "--to", evilName},
 	{"tablet", "move", evilName, "--leader", "--to", "2"}, {"verify"},
