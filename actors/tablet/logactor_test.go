@@ -155,7 +155,7 @@ func TestStopWhileSyncing(t *testing.T) {
 }
 
 // A batch that is too large is the error of its own replica, and ends what that replica writes: what was sent behind it
-// rests on it. What others write goes on.
+// rests on it. What others write goes on. Catches broken_log_gap.
 func TestTooLargeBatchOfOne(t *testing.T) {
 	s := newSlowSync(t)
 	batch := func(entries int) *store.Batch {
@@ -173,6 +173,9 @@ func TestTooLargeBatchOfOne(t *testing.T) {
 	s.sendNamed("other 2", &write{batch: batch(1), stream: other})
 	s.sendNamed("of nobody", &write{batch: batch(1)})
 	told := s.wait(5)
+	if slices.Contains(told, "one, behind") {
+		t.Error("LOG-GAP: what was sent behind a refused batch is written")
+	}
 	slices.Sort(told)
 	for i, want := range []string{"of nobody", "one, behind: store: batch is too large", "one: store: batch is too large", "other 1", "other 2"} {
 		if !strings.HasPrefix(told[i], want) || !strings.Contains(want, ":") && told[i] != want {

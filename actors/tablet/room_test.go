@@ -103,7 +103,7 @@ func TestDiskFillsUnderWrite(t *testing.T) {
 }
 
 // TestGiveUpWaitingForRoom: a node that stops does not wait for room, and what rests on a write that
-// was given up is not written either.
+// was given up is not written either. Catches broken_full_disk_ack.
 func TestGiveUpWaitingForRoom(t *testing.T) {
 	free := &atomic.Uint64{}
 	free.Store(freeNone)
@@ -121,7 +121,7 @@ func TestGiveUpWaitingForRoom(t *testing.T) {
 	s.GiveUp()
 	for _, told := range s.wait(2) {
 		if !strings.Contains(told, store.ErrDiskFull.Error()) {
-			t.Errorf("told %q", told)
+			t.Errorf("FULL-DISK-ACK: told %q of what there was no room for", told)
 		}
 	}
 	free.Store(math.MaxUint64)

@@ -46,6 +46,8 @@ var properties = []property{
 	{tag: "grant_unchecked", pkg: "actors/tablet", test: "^TestLostGrantReleases$", assertion: "LATE-GRANT: .*"},
 	{tag: "no_read_index", pkg: "actors/tablet", test: "^TestOldLeaderReadsNothing$", assertion: "STALE-READ: .*"},
 	{tag: "early_ack", pkg: "actors/tablet", test: "^TestAcknowledgedByQuorum$", assertion: "EARLY-ACK: .*"},
+	{tag: "full_disk_ack", pkg: "actors/tablet", test: "^TestGiveUpWaitingForRoom$", assertion: "FULL-DISK-ACK: .*"},
+	{tag: "log_gap", pkg: "actors/tablet", test: "^TestTooLargeBatchOfOne$", assertion: "LOG-GAP: .*"},
 	{tag: "early_durable", pkg: "actors/tablet", test: "^TestAppendsAreSynced$", assertion: "EARLY-DURABLE: .*"},
 	{tag: "early_through", pkg: "actors/tablet", test: "^TestThroughIsDurable$", assertion: "EARLY-THROUGH: .*"},
 	{tag: "unapplied_lead", pkg: "actors/tablet", test: "^TestLeaderHasAllBeforeItReads$", assertion: "UNAPPLIED-READ: .*"},
