@@ -94,13 +94,13 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 func (m *memory) lead() mvcc.Timestamp { return mvcc.TimestampAt(m.ahead.Milliseconds()) }
 
 // raise is what the mark is to be raised to before it is needed; 0: it is high enough, or being raised. The caller
-// has it raised.
+// has it raised. While time stands still it is tried again and again: there may be room.
 func (m *memory) raise() mvcc.Timestamp {
-	if m.raising || m.last+m.lead()/2 <= m.mark {
+	if m.raising || !m.stands && m.last+m.lead()/2 <= m.mark {
 		return 0
 	}
 	m.raising = true
-	return m.last + m.lead()
+	return max(m.last, m.physical()) + m.lead()
 }
 
 // raised ends what raise has begun.

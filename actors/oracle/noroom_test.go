@@ -58,6 +58,24 @@ func TestTimestampsOnFullDisk(t *testing.T) {
 	}
 }
 
+// TestTimeGoesOnAfterFullDisk: time that stands still while much is left below the mark, as after a
+// while without requests, goes on as soon as there is room.
+func TestTimeGoesOnAfterFullDisk(t *testing.T) {
+	meta, c := &fullMeta{fakeMeta: fakeMeta{term: 1}}, at(2026)
+	o := spawn(t, meta, Config{Clock: c.Now})
+	take(t, o, 1)
+	meta.change(func() { meta.full = true })
+	c.move(time.Minute)
+	take(t, o, 1)
+	meta.change(func() { meta.full = false })
+	for range 100 { // the first few have the mark raised
+		if take(t, o, 1) >= mvcc.TimestampAt(c.Now().UnixMilli()) {
+			return
+		}
+	}
+	t.Error("time stands still although there is room")
+}
+
 // TestNoTimestampsAboveMark: what is below the mark runs out, and is no more than that.
 func TestNoTimestampsAboveMark(t *testing.T) {
 	meta, c := &fullMeta{fakeMeta: fakeMeta{term: 1}}, at(2026)
