@@ -127,19 +127,24 @@ func (r *logReceiver) Receive(c actor.Context) {
 		r.retrying = false
 		r.openGate()
 	case *giveUp:
-		r.givenUp = true
-		r.openGate()
+		r.giveUp()
 	case *actor.Started:
 		self, root := c.Self(), c.ActorSystem().Root
 		r.wake, r.result = func(m any) { root.Send(self, m) }, make(chan error, 1)
 	case *actor.Stopping:
-		r.givenUp = true
-		r.commit()
-		r.openGate()
+		r.giveUp()
 		for r.syncing {
 			r.onSynced()
 		}
 	}
+}
+
+// giveUp has nothing wait for room any more. What is in the batch goes behind what waits, and so is
+// given up with it: it may rest on that.
+func (r *logReceiver) giveUp() {
+	r.givenUp = true
+	r.commit()
+	r.openGate()
 }
 
 // openGate tries again what waits.

@@ -1,7 +1,9 @@
 package tablet
 
 import (
+	"errors"
 	"math"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -128,6 +130,41 @@ func TestGiveUpWaitingForRoom(t *testing.T) {
 	send("third")
 	if told := s.wait(3)[2]; !strings.Contains(told, store.ErrDiskFull.Error()) {
 		t.Errorf("told %q", told)
+	}
+}
+
+// TestGiveUpKeepsOrder: what the log actor has taken, and not tried to write yet, when the node gives
+// up waiting is not written either if it rests on what is given up, though there is room for it.
+func TestGiveUpKeepsOrder(t *testing.T) {
+	const room = 1 << 20 // above the reserve: enough for the second batch, too little for the first
+	free := func() (uint64, error) { return store.DefaultMinFreeBytes/4 + room, nil }
+	s := newSlowSyncOn(t, store.Options{InMemory: true, FreeBytes: free})
+	look(s.store)
+	stream := &writeStream{}
+	send := func(name string, size int) {
+		b := &store.Batch{}
+		b.SetLazy()
+		b.PutTombstone(uint64(size), make([]byte, size))
+		s.sendNamed(name, &write{batch: b, stream: stream})
+	}
+	send("first", 4*room)
+	for !s.Full() {
+		runtime.Gosched()
+	}
+	// The actor is kept busy until both messages are in its mailbox, ahead of the batch's end.
+	busy, goOn := make(chan struct{}), make(chan struct{})
+	s.send(&write{batch: &store.Batch{}, stream: &writeStream{refused: errors.New("test")}, done: func(error) {
+		close(busy)
+		<-goOn
+	}})
+	<-busy
+	send("second", 1)
+	s.GiveUp()
+	close(goOn)
+	for _, told := range s.wait(2) {
+		if !strings.Contains(told, store.ErrDiskFull.Error()) {
+			t.Errorf("told %q", told)
+		}
 	}
 }
 
