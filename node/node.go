@@ -166,6 +166,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.judge = n.newClockJudge()
 	n.oracle, err = oracle.Spawn(n.system, metaMark{n.router, &n.metaAlone}, oracle.Config{
 		Batch: n.cfg.Batch.Oracle, Clock: n.parts.Clock, Logger: n.cfg.Logger, Dispatcher: n.turns, Judge: n.judge.Judge,
+		Voters: func() int { return len(n.otherVoters()) },
 	})
 	if err != nil {
 		return err

@@ -44,6 +44,9 @@ type Config struct {
 	// error: it may not, and whoever asked is told; the next to ask have it decided anew. It must not block; then is called
 	// once, on any goroutine. nil: it may. The only voter of the meta tablet is not judged: nobody else could lead.
 	Judge func(term uint64, then func(error))
+	// Voters is how many other nodes vote in the meta tablet, as far as this one knows: when they have become more, the
+	// clock is judged again. It must not block. nil: that is not looked at.
+	Voters func() int
 	// Dispatcher runs the oracle's turns; nil: the library's own.
 	Dispatcher *actorkit.Dispatcher
 }
@@ -151,19 +154,12 @@ type receiver struct {
 	rest   []*Call // of an earlier batch, which was too large: the first of the next
 
 	waiting uint64 // timestamps asked for and not answered
-	judged  uint64 // the last term whose timestamps may follow this node's clock
+	judged  judged
 }
 
 // closed is a batch that takes no more calls. Answers of the meta tablet and of the judge name the one that they were asked
 // for, and serve no other: none that was closed later, in this incarnation of the actor or in the next (invariant 3).
 type closed struct{ calls []*Call }
-
-// judgement is what Config.Judge has said of a term.
-type judgement struct {
-	of   *closed
-	term uint64
-	err  error
-}
 
 // raise asks the actor to have the mark raised ahead of need: Now has found it low.
 type raise struct{ to mvcc.Timestamp }
@@ -294,10 +290,7 @@ func (r *receiver) onConfirmed(m *confirmed) {
 		r.finish(func(call *Call) { call.Fail(m.err) })
 		return
 	}
-	if m.alone {
-		r.judged = max(r.judged, m.term)
-	}
-	if r.cfg.Judge != nil && m.term > r.judged {
+	if r.unjudged(m) {
 		r.judge(m.term)
 		return
 	}
@@ -309,24 +302,6 @@ func (r *receiver) stand() bool {
 	r.memory.Lock()
 	defer r.memory.Unlock()
 	return r.memory.stand()
-}
-
-// judge holds the batch until it is known whether time may follow this node's clock.
-func (r *receiver) judge(term uint64) {
-	root, self, of := r.root, r.self, r.closed
-	r.cfg.Judge(term, func(err error) { root.Send(self, &judgement{of, term, err}) })
-}
-
-func (r *receiver) onJudgement(m *judgement) {
-	if !r.underWay(m.of) {
-		return
-	}
-	if m.err != nil {
-		r.finish(func(call *Call) { call.Fail(m.err) })
-		return
-	}
-	r.judged = max(r.judged, m.term)
-	r.confirm(r.closed, 0) // leadership may have gone meanwhile
 }
 
 // serve answers the batch if all its timestamps lie below the mark; otherwise the mark is raised first.

@@ -40,6 +40,7 @@ var properties = []property{
 	{tag: "early_told", pkg: "cluster", test: "^TestUntoldTablets$", assertion: "EARLY-TOLD: .*"},
 	{tag: "old_copy", pkg: "cluster", test: "^TestOldCopyIsRefused$", assertion: "OLD-COPY: .*"},
 	{tag: "welcome_forgotten", pkg: "cluster", test: "^TestForgottenIsRefused$", assertion: "WELCOME-FORGOTTEN: .*"},
+	{tag: "lone_judged", pkg: "actors/oracle", test: "^TestJudgedAsVotersJoin$", assertion: "LONE-JUDGED: .*"},
 	{tag: "ahead_clock", pkg: "node", test: "^TestClockAheadDeclines$", assertion: "AHEAD-CLOCK: .*"},
 	{tag: "rerun_unknown", pkg: "internal/txn", test: "^TestUnknownOutcome$", assertion: "two phases: 2 runs, .*|one phase: 2 runs, .*"},
 	{tag: "local_expiry", pkg: "internal/txn", test: "^TestExpiryIsTheOraclesTime$", assertion: "LOCAL-EXPIRY: .*"},
