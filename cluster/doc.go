@@ -62,6 +62,11 @@
 // directory of a founder that holds promises is lost. Nobody can know whether it had founded; the log of the others says what to
 // do. A node that has waited for others never begins a cluster by itself (ErrWaiting).
 //
+// Clocks. A fresh node compares its clock with what the others say in their answers to Hello, when it joins and when all that
+// are to found a cluster are there. If it is off from most of theirs by more than DoorConfig.MaxClockOff it is refused
+// (ErrClock); if another one's is, nobody founds until that has gone or been set. A node of the cluster comes back whatever its
+// clock says, and is judged when it leads meta.
+//
 // # Coming back
 //
 // A node that belongs to a cluster registers each incarnation in meta: with the help of any node that answers within seconds, or,

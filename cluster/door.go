@@ -53,8 +53,12 @@ type DoorConfig struct {
 	Version   string
 	// Bootstrap adds the first tablets' state to the batch that begins a cluster.
 	Bootstrap func(b *store.Batch, node uint64)
-	Timing    DoorTiming
-	Logger    *slog.Logger // nil: discarded
+	// Clock is this node's clock; nil: time.Now. A fresh node whose clock is off from the others' by more than MaxClockOff
+	// neither joins nor founds; 0: clocks are not compared.
+	Clock       func() time.Time
+	MaxClockOff time.Duration
+	Timing      DoorTiming
+	Logger      *slog.Logger // nil: discarded
 }
 
 // DoorTiming says how often things are done; zero fields take the defaults.
@@ -103,6 +107,9 @@ type freshNode struct {
 	expect   uint32
 	heard    time.Time // it called, or another one spoke of it
 	answered time.Time // it answered a question of this node
+
+	clock clockReading // of that answer
+	told  bool         // there is one
 }
 
 // maxFresh bounds the fresh nodes that are remembered.
@@ -131,7 +138,7 @@ func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse
 	defer d.mu.Unlock()
 	r := &pb.HelloResponse{
 		ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Addresses: d.cfg.Addresses,
-		Expect: uint32(max(d.cfg.Expect, 0)), Version: d.cfg.Version,
+		Expect: uint32(max(d.cfg.Expect, 0)), Version: d.cfg.Version, UnixMs: d.clock().UnixMilli(),
 	}
 	if !id.Fresh() {
 		if req.ClusterId == id.ClusterID {

@@ -17,8 +17,8 @@ import (
 // included. See the package's documentation for why that makes one cluster.
 func (d *Door) found(ctx context.Context) (done bool, err error) {
 	set, turn := d.expected()
-	if !turn {
-		return false, nil
+	if ok, err := d.foundClocks(set); !ok || !turn {
+		return false, err
 	}
 	id := d.cfg.Self.Identity()
 	d.attempts++ // by one goroutine only

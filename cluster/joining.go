@@ -17,7 +17,7 @@ import (
 // Enter returns when the node belongs to a cluster: it begins one, founds one with others or joins one, and waits for that as
 // long as ctx allows. A node that belongs to one already looks for a short time only for somebody who registers its new
 // incarnation: all nodes may be starting, and then Upkeep does it later. Errors that waiting does not help: ErrOtherCluster,
-// ErrDuplicateNode, ErrStaleIncarnation, ErrForgotten, ErrWaiting.
+// ErrDuplicateNode, ErrStaleIncarnation, ErrForgotten, ErrWaiting, ErrClock.
 func (d *Door) Enter(ctx context.Context) error {
 	switch {
 	case !d.cfg.Self.Identity().Fresh():
@@ -65,6 +65,9 @@ type greeting struct {
 	addr string
 	r    *pb.HelloResponse
 	err  error
+
+	clock clockReading
+	told  bool // it has told its clock
 }
 
 // round asks every address once, and then joins, founds, or neither.
@@ -108,8 +111,10 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 	var all sync.WaitGroup
 	for i, addr := range addrs {
 		all.Go(func() {
+			began := d.clock()
 			r, err := d.cfg.Contact.Hello(ctx, addr, req)
-			out[i] = greeting{addr, r, err}
+			out[i] = greeting{addr: addr, r: r, err: err}
+			out[i].clock, out[i].told = readClock(addr, began, d.clock(), r.GetUnixMs())
 		})
 	}
 	all.Wait()
@@ -125,6 +130,7 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 		d.hear(g.r.NodeId, g.r.Addresses.GetListen())
 		if f := d.fresh[g.r.NodeId]; f != nil {
 			f.answered, f.expect = time.Now(), g.r.Expect
+			f.clock, f.told = g.clock, g.told
 		}
 		for _, n := range g.r.Fresh[:min(len(g.r.Fresh), maxFresh)] {
 			// Only if nothing better is known: an answer of its own counts for longer than what others say.
@@ -148,6 +154,9 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 			return false, fmt.Errorf("%w: %s is of cluster %s, but %s is of cluster %s; name nodes of one cluster only (--join)",
 				ErrOtherCluster, in[0].addr, in[0].r.ClusterId, g.addr, g.r.ClusterId)
 		}
+	}
+	if err := d.joinClocks(in); err != nil {
+		return false, err
 	}
 	req := &pb.JoinRequest{
 		ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Addresses: d.cfg.Addresses, Labels: d.cfg.Labels, Version: d.cfg.Version,

@@ -42,6 +42,7 @@ type house struct {
 	join   []string
 	expect int
 	st     *store.Store
+	ahead  time.Duration // of its clock
 
 	life   sync.RWMutex // held by whoever is in the process
 	door   *Door        // nil: the process is dead
@@ -85,6 +86,7 @@ func (h *house) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	door := NewDoor(DoorConfig{
 		Self: self, Contact: h, Join: h.join, Expect: h.expect, Addresses: &pb.NodeAddresses{Listen: h.addr, Gossip: h.gossip},
+		Clock: func() time.Time { return time.Now().Add(h.ahead) }, MaxClockOff: 5 * time.Second,
 		Logger: slog.New(slog.NewTextHandler(h.s, &slog.HandlerOptions{Level: slog.LevelInfo})).With("at", h.addr),
 		Bootstrap: func(b *store.Batch, node uint64) {
 			h.s.mu.Lock()

@@ -52,6 +52,8 @@ type entranceParts struct {
 	contact func(listen string, door pb.MembershipServer) cluster.Contact
 	// alone: somebody else tells who the members are, so that nothing is bound for gossip.
 	alone bool
+	// clock is the node's; nil: time.Now.
+	clock func() time.Time
 	// http is what the HTTP listener has bound; empty: there is none.
 	http string
 }
@@ -70,6 +72,7 @@ func openEntrance(cfg Config, files *certs.Files, st *store.Store, bootstrap fun
 	c := cluster.DoorConfig{
 		Self: e.self, Contact: e.contact, Join: cfg.JoinAddrs(), Expect: cfg.Expect, Addresses: e.at, Labels: cfg.Labels,
 		Version: Version(), Bootstrap: bootstrap, Logger: cfg.Logger,
+		Clock: parts.clock, MaxClockOff: cfg.MaxClockAhead,
 	}
 	if parts.contact != nil {
 		later := &lateContact{}
@@ -113,7 +116,7 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	var err error
 	n.entrance, err = openEntrance(n.cfg, n.files, n.store, bootstrap, entranceParts{
-		contact: n.parts.Contact, alone: n.parts.Members != nil, http: n.HTTPAddr(),
+		contact: n.parts.Contact, alone: n.parts.Members != nil, http: n.HTTPAddr(), clock: n.parts.Clock,
 	})
 	if err != nil {
 		return err

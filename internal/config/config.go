@@ -80,7 +80,8 @@ type Config struct {
 	// DrainTimeout bounds how long Drain waits for observers and background commits.
 	DrainTimeout time.Duration
 	// MaxClockAhead is how far this node's clock may be ahead of the others' median for it to give timestamps; beyond it the
-	// node has another lead meta, if there is one (design section 6). Some seconds: a clock that is kept is off by milliseconds.
+	// node has another lead meta, if there is one (design section 6). A fresh node whose clock differs from the others' by
+	// more, either way, neither joins nor founds a cluster. Some seconds: a clock that is kept is off by milliseconds.
 	MaxClockAhead time.Duration
 	// Notifications tunes how dirty cells are found (§2.4).
 	Notifications Notifications
