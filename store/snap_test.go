@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"testing"
 	"time"
@@ -325,6 +326,14 @@ func TestRowOfSomeCells(t *testing.T) {
 	}
 }
 
+// last is the error that a walk has ended with.
+func last[T any](walk iter.Seq2[T, error]) (err error) {
+	for _, err = range walk {
+		continue
+	}
+	return err
+}
+
 // Where Badger has no memtable, because it could not make one, every read is an error, and Snaps end.
 func TestReadWithoutMemtable(t *testing.T) {
 	s := open(t, "")
@@ -347,18 +356,10 @@ func TestReadWithoutMemtable(t *testing.T) {
 	failed("a lock", err)
 	_, _, err = snap.Applied(1)
 	failed("an applied index", err)
-	for _, err = range snap.Older(c, mvcc.MaxTimestamp) {
-		failed("older records", err)
-	}
-	for _, err = range snap.DiskLocks(span) {
-		failed("locks", err)
-	}
-	for _, err = range snap.AllIntents(span) {
-		failed("intents", err)
-	}
-	for _, err = range snap.HistoryOf([]mvcc.CellAt{{Cell: c}}, 1) {
-		failed("history", err)
-	}
+	failed("older records", last(snap.Older(c, mvcc.MaxTimestamp)))
+	failed("locks", last(snap.DiskLocks(span)))
+	failed("intents", last(snap.AllIntents(span)))
+	failed("history", last(snap.HistoryOf([]mvcc.CellAt{{Cell: c}}, 1)))
 	_, err = snap.StagedTablets()
 	failed("staged tablets", err)
 	_, _, err = snap.Weigh(span, store.WeighPlace{}, 10, 1)

@@ -29,7 +29,7 @@
 //  11. What Raft has handed out to be written is written, in order, however long the disk is full; until then nothing of it
 //     is acknowledged, and nothing else taken on (room.go). A batch that is refused for good ends its own replica alone.
 //  12. A group with nothing to do is not ticked and sends nothing (wake.go); a group of one replica never is.
-//  12. A turn never waits for a read worker: reads wait in the tablet (readqueue.go), within its port's QueueLimit.
+//  13. A turn never waits for a read worker: reads wait in the tablet (readqueue.go), within its port's QueueLimit.
 //
 // A crash loses nothing acknowledged: what was acknowledged is applied and synced. The lock table is loaded from the
 // store again; reservations vanish with the process, and their transactions were never proposed.
