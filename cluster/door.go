@@ -51,6 +51,10 @@ type DoorConfig struct {
 	Addresses *pb.NodeAddresses
 	Labels    map[string]string
 	Version   string
+	// Voters are the nodes that this one votes with, by what its store has of Raft groups; it may be among them.
+	Voters []uint64
+	// Waiting is told why a node that comes back has to wait; nil: nobody wants to know.
+	Waiting func(why string)
 	// Bootstrap adds the first tablets' state to the batch that begins a cluster.
 	Bootstrap func(b *store.Batch, node uint64)
 	// Clock is this node's clock; nil: time.Now. A fresh node whose clock is off from the others' by more than MaxClockOff
@@ -91,10 +95,13 @@ type Door struct {
 	fresh    map[uint64]*freshNode
 	registry Registry          // nil: not open yet
 	met      map[uint64]string // where nodes of the own cluster gossip, by what they have said themselves
-	said     string            // what was logged last, and when
+	callers  map[uint64]string // where nodes of the own cluster listen that have called since this one started
+	answers  answers
+	said     string // what was logged last, and when
 	saidAt   time.Time
 
-	registered atomic.Bool // this incarnation, through the registry
+	registered atomic.Bool   // this incarnation, through the registry
+	again      chan struct{} // capacity 1: Upkeep is to look at once who is in the cluster
 
 	attempts   uint64 // to found a cluster, by this process
 	complete   string // the set of fresh nodes that is expected, and since when it is complete
@@ -120,8 +127,22 @@ func NewDoor(cfg DoorConfig) *Door {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Waiting == nil {
+		cfg.Waiting = func(string) {}
+	}
 	cfg.Timing = cfg.Timing.withDefaults()
-	return &Door{cfg: cfg, fresh: map[uint64]*freshNode{}, met: map[uint64]string{}}
+	return &Door{
+		cfg: cfg, fresh: map[uint64]*freshNode{}, met: map[uint64]string{}, callers: map[uint64]string{}, answers: answers{},
+		again: make(chan struct{}, 1),
+	}
+}
+
+// LookAgain has Upkeep note at once who is in the cluster: somebody has come. It never blocks.
+func (d *Door) LookAgain() {
+	select {
+	case d.again <- struct{}{}:
+	default:
+	}
 }
 
 // Open lets others in from now on.
@@ -134,15 +155,20 @@ func (d *Door) Open(r Registry) {
 // Hello implements pb.MembershipServer.
 func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	id := d.cfg.Self.Identity()
+	start, err := d.judge(id, req)
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := &pb.HelloResponse{
-		ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Addresses: d.cfg.Addresses,
+		Start: start, ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Addresses: d.cfg.Addresses,
 		Expect: uint32(max(d.cfg.Expect, 0)), Version: d.cfg.Version, UnixMs: d.clock().UnixMilli(),
 	}
 	if !id.Fresh() {
 		if req.ClusterId == id.ClusterID {
 			d.meet(req.NodeId, req.Addresses.GetGossip())
+			d.called(req.NodeId, req.Addresses.GetListen())
 		}
 		return r, nil
 	}
@@ -181,6 +207,29 @@ func (d *Door) meet(node uint64, gossip string) {
 	if _, known := d.met[node]; known || len(d.met) < maxNodes {
 		d.met[node] = gossip
 	}
+}
+
+// called remembers where a node of the own cluster that calls listens: it is asked back, also if nobody knows that address.
+// Called with mu held.
+func (d *Door) called(node uint64, listen string) {
+	if node == 0 || node == d.cfg.Self.Identity().NodeID || listen == "" || len(listen) > maxAddress {
+		return
+	}
+	if _, known := d.callers[node]; known || len(d.callers) < maxNodes {
+		d.callers[node] = listen
+	}
+}
+
+// judge says what this node knows of the start of the one that asks.
+func (d *Door) judge(id Identity, req *pb.HelloRequest) (pb.HelloResponse_Start, error) {
+	if id.Fresh() || req.ClusterId != id.ClusterID || len(req.Starts) == 0 || req.NodeId == id.NodeID {
+		return pb.HelloResponse_START_UNSPECIFIED, nil
+	}
+	confirmed, err := d.cfg.Self.Confirm(req.NodeId, req.Incarnation, req.Starts)
+	if err != nil || !confirmed {
+		return pb.HelloResponse_START_UNKNOWN, err
+	}
+	return pb.HelloResponse_START_CONFIRMED, nil
 }
 
 // Met are the addresses at which nodes of the cluster gossip, as far as they have said so to this process: newer than what it

@@ -47,6 +47,9 @@ type selfRecord struct {
 	// Starts are random numbers of this directory's starts: first the last that is known to be registered in meta, last the
 	// present one. A directory that does not know the one in meta is an old copy (invariant 7).
 	Starts []uint64 `json:"starts,omitempty"`
+	// History are the numbers of this directory's last starts, registered or not, the present one at the end: by them other
+	// nodes tell the directory from an old copy of it.
+	History []uint64 `json:"history,omitempty"`
 	// Outlive is an incarnation that was seen of this node and was none of this directory's: the next is a later one.
 	Outlive uint64 `json:"outlive,omitempty"`
 }
@@ -61,11 +64,12 @@ type Self struct {
 	mu       sync.Mutex
 	record   selfRecord
 	contacts *pb.JoinResponse // immutable
+	seen     map[uint64]seenStart
 }
 
 // OpenSelf reads the node's record and begins its next incarnation. In an empty store it makes up a node id.
 func OpenSelf(st *store.Store) (*Self, error) {
-	s := &Self{st: st, contacts: &pb.JoinResponse{}}
+	s := &Self{st: st, contacts: &pb.JoinResponse{}, seen: map[uint64]seenStart{}}
 	known, err := s.read()
 	if err != nil {
 		return nil, err
@@ -82,6 +86,10 @@ func OpenSelf(st *store.Store) (*Self, error) {
 	next := s.record
 	next.Incarnation = max(next.Incarnation, next.Outlive) + 1
 	next.Outlive = 0
+	if len(next.History) == 0 { // of a version that did not keep it
+		next.History = next.Starts
+	}
+	next.History = append(slices.Clone(next.History[max(0, len(next.History)-maxStarts+1):]), start)
 	next.Starts = append(slices.Clone(next.Starts), start)
 	if len(next.Starts) > maxStarts {
 		next.Starts = slices.Delete(next.Starts, 1, 2)
@@ -113,7 +121,10 @@ func (s *Self) read() (known bool, err error) {
 	if err == nil && ok {
 		err = proto.Unmarshal(data, s.contacts)
 	}
-	return true, wrapf(err, "cluster: read the node's contacts")
+	if err != nil {
+		return false, fmt.Errorf("cluster: read the node's contacts: %w", err)
+	}
+	return true, s.readSeen(snap)
 }
 
 func wrapf(err error, text string) error {
@@ -205,7 +216,9 @@ func (s *Self) found(bootstrap func(b *store.Batch, node uint64)) error {
 	if !s.record.Fresh() {
 		return errNotFresh
 	}
-	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity, Starts: s.record.Starts, Outlive: s.record.Outlive}
+	b, next := &store.Batch{}, selfRecord{
+		Identity: s.record.Identity, Starts: s.record.Starts, History: s.record.History, Outlive: s.record.Outlive,
+	}
 	next.ClusterID = uuid.NewString()
 	bootstrap(b, next.NodeID)
 	return s.write(next, b)
@@ -270,13 +283,19 @@ func (s *Self) Joined(r *pb.JoinResponse) error {
 	if err != nil {
 		return fmt.Errorf("cluster: encode the node's contacts: %w", err)
 	}
-	b, next := &store.Batch{}, selfRecord{Identity: s.record.Identity, Starts: s.record.Starts[last:], Outlive: s.record.Outlive}
+	b, next := &store.Batch{}, selfRecord{
+		Identity: s.record.Identity, Starts: s.record.Starts[last:], History: s.record.History, Outlive: s.record.Outlive,
+	}
 	next.ClusterID = r.ClusterId
 	b.Put(contactsKey, data)
+	seen, err := s.learnSeen(b, r.Nodes)
+	if err != nil {
+		return err
+	}
 	if err := s.write(next, b); err != nil {
 		return err
 	}
-	s.contacts = proto.CloneOf(r)
+	s.contacts, s.seen = proto.CloneOf(r), seen
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -50,11 +51,18 @@ func (d *Door) Enter(ctx context.Context) error {
 }
 
 func (d *Door) pause(ctx context.Context, wait time.Duration) error {
+	return d.pauseUnless(ctx, wait, nil)
+}
+
+// pauseUnless is a pause that ends early when something comes.
+func (d *Door) pauseUnless(ctx context.Context, wait time.Duration, something <-chan struct{}) error {
 	t := time.NewTimer(wait/2 + rand.N(wait))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-something:
+		return nil
 	case <-t.C:
 		return nil
 	}
@@ -107,6 +115,9 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 	defer cancel()
 	id := d.cfg.Self.Identity()
 	req := &pb.HelloRequest{NodeId: id.NodeID, Addresses: d.cfg.Addresses, Expect: uint32(max(d.cfg.Expect, 0)), ClusterId: id.ClusterID}
+	if !id.Fresh() {
+		req.Incarnation, req.Starts = id.Incarnation, d.cfg.Self.History()
+	}
 	out := make([]greeting, len(addrs))
 	var all sync.WaitGroup
 	for i, addr := range addrs {
@@ -124,6 +135,7 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 		if g.r == nil || g.r.ClusterId != "" {
 			if g.r != nil && g.r.ClusterId == id.ClusterID {
 				d.meet(g.r.NodeId, g.r.Addresses.GetGossip())
+				d.answers[g.r.NodeId] = g.r.Start
 			}
 			continue
 		}
@@ -189,20 +201,19 @@ func isRefusal(err error) bool {
 		errors.Is(err, ErrForgotten)
 }
 
-// maxAskedBack bounds how many known nodes a node that comes back asks.
+// maxAskedBack bounds how many known nodes a node that comes back asks of those that it does not vote with.
 const maxAskedBack = 32
 
-// comeBack registers the new incarnation with whoever answers, if anybody does.
+// comeBack registers the new incarnation with whoever answers. If nobody can do that, for all may be starting, the node goes
+// on as soon as its start is confirmed, and Upkeep registers it later.
 func (d *Door) comeBack(ctx context.Context) error {
 	began := time.Now()
-	for wait := d.cfg.Timing.ComeBack; ; {
+	for {
 		addrs := d.acquainted()
-		if len(addrs) == 0 {
-			return nil
-		}
-		asking, cancel := context.WithTimeout(ctx, wait)
+		asking, cancel := context.WithTimeout(ctx, d.cfg.Timing.ComeBack)
 		done, err := d.join(asking, d.ofCluster(d.greet(asking, addrs)))
 		cancel()
+		confirmed, missing := d.confirmed()
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("cluster: coming back: %w", context.Cause(ctx))
@@ -210,26 +221,39 @@ func (d *Door) comeBack(ctx context.Context) error {
 			return nil
 		case errors.Is(err, ErrDuplicateNode) && time.Since(began) < d.cfg.Timing.Duplicate:
 			d.say("waiting: the identity seems to be in use", "error", err)
+			err = d.pause(ctx, d.cfg.Timing.Round)
 		case isRefusal(err):
 			return err
-		default:
-			d.cfg.Logger.Info("no node has registered this one yet; it starts, for the others may be starting too", "asked", addrs)
+		case confirmed:
+			if len(addrs) > 0 {
+				d.cfg.Logger.Info("no node has registered this one yet; it starts, for the others may be starting too", "asked", addrs)
+			}
 			return nil
+		default:
+			err = d.hold(ctx, missing)
 		}
-		if err := d.pause(ctx, d.cfg.Timing.Round); err != nil {
+		if err != nil {
 			return fmt.Errorf("cluster: coming back: %w", err)
 		}
 	}
 }
 
-// acquainted are the addresses of nodes that this one was told of, or was in a cluster with.
+// acquainted are the addresses of nodes that this one was told of, or was in a cluster with: all of those that it votes with,
+// and some others.
 func (d *Door) acquainted() []string {
 	addrs := slices.Clone(d.cfg.Join)
+	others := 0
 	for _, n := range d.cfg.Self.Contacts().Nodes {
-		if n.Listen != d.cfg.Addresses.GetListen() && len(addrs) < maxAskedBack {
-			addrs = append(addrs, n.Listen)
+		if !slices.Contains(d.cfg.Voters, n.NodeId) {
+			if others++; others > maxAskedBack {
+				continue
+			}
 		}
+		addrs = append(addrs, n.Listen)
 	}
+	d.mu.Lock()
+	addrs = slices.AppendSeq(addrs, maps.Values(d.callers))
+	d.mu.Unlock()
 	slices.Sort(addrs)
 	return slices.DeleteFunc(slices.Compact(addrs), func(addr string) bool { return addr == d.cfg.Addresses.GetListen() })
 }
@@ -277,18 +301,18 @@ func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 		if err == nil {
 			err = d.noteContacts(ctx, r)
 		}
-		switch {
-		case err != nil && ctx.Err() == nil:
+		if err != nil && ctx.Err() == nil {
 			d.say("meta is not reached yet", "error", err)
 			wait = d.cfg.Timing.Round
-		case d.cfg.Expect > 1:
-			// One of those that were to found the cluster together may know nobody but itself, if the others' Join names it.
-			d.greet(ctx, d.cfg.Join)
+		} else {
+			// One that comes back and waits for others may know nobody: it asks back who calls. So may one of those that were to
+			// found the cluster together, if the others' Join names it.
+			d.greet(ctx, d.acquainted())
 			if len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect {
 				wait = 10 * d.cfg.Timing.Round
 			}
 		}
-		if d.pause(ctx, wait) != nil {
+		if d.pauseUnless(ctx, wait, d.again) != nil {
 			return nil
 		}
 	}

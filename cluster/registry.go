@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -37,19 +40,39 @@ func (r *MetaRegistry) Register(ctx context.Context, rec *wire.NodeRecord) error
 	return err
 }
 
-// Contacts implements Registry.
+// Contacts implements Registry. Where nodes are that are alive gossip knows best, also of those that are yet to register.
 func (r *MetaRegistry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	nodes, err := r.Meta.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
+	alive := map[uint64]Member{}
+	for _, m := range r.Members.Alive() {
+		alive[m.NodeID] = m
+	}
 	out := &pb.JoinResponse{Meta: r.Tablet()}
 	for _, n := range nodes {
-		if n.State != pb.NodeState_NODE_STATE_GONE {
-			out.Nodes = append(out.Nodes, &pb.Node{
-				NodeId: n.NodeId, Incarnation: n.Incarnation, Listen: n.Listen, Peer: n.Peer, Gossip: n.Gossip, Http: n.Http, Labels: n.Labels,
-			})
+		if m, ok := alive[n.NodeId]; ok && m.Incarnation <= n.Incarnation {
+			delete(alive, n.NodeId)
 		}
+		if n.State == pb.NodeState_NODE_STATE_GONE {
+			continue
+		}
+		known := &pb.Node{
+			NodeId: n.NodeId, Incarnation: n.Incarnation, Listen: n.Listen, Peer: n.Peer, Gossip: n.Gossip, Http: n.Http, Labels: n.Labels,
+		}
+		if last := len(n.Starts) - 1; last >= 0 {
+			known.Start = n.Starts[last]
+		}
+		out.Nodes = append(out.Nodes, known)
+	}
+	for _, m := range slices.SortedFunc(maps.Values(alive), func(a, b Member) int { return cmp.Compare(a.NodeID, b.NodeID) }) {
+		if m.Listen == "" {
+			continue
+		}
+		known := &pb.Node{NodeId: m.NodeID, Incarnation: m.Incarnation, Listen: m.Listen, Peer: m.Peer, Gossip: m.Gossip, Http: m.HTTP}
+		out.Nodes = slices.DeleteFunc(out.Nodes, func(n *pb.Node) bool { return n.NodeId == m.NodeID })
+		out.Nodes = append(out.Nodes, known)
 	}
 	return out, nil
 }

@@ -41,6 +41,7 @@ type house struct {
 	gossip string
 	join   []string
 	expect int
+	voters []uint64
 	st     *store.Store
 	ahead  time.Duration // of its clock
 
@@ -85,7 +86,7 @@ func (h *house) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	door := NewDoor(DoorConfig{
-		Self: self, Contact: h, Join: h.join, Expect: h.expect, Addresses: &pb.NodeAddresses{Listen: h.addr, Gossip: h.gossip},
+		Self: self, Contact: h, Join: h.join, Expect: h.expect, Voters: h.voters, Addresses: &pb.NodeAddresses{Listen: h.addr, Gossip: h.gossip},
 		Clock: func() time.Time { return time.Now().Add(h.ahead) }, MaxClockOff: 5 * time.Second,
 		Logger: slog.New(slog.NewTextHandler(h.s, &slog.HandlerOptions{Level: slog.LevelInfo})).With("at", h.addr),
 		Bootstrap: func(b *store.Batch, node uint64) {
@@ -202,7 +203,11 @@ func (s *street) Contacts(context.Context) (*pb.JoinResponse, error) {
 	defer s.mu.Unlock()
 	out := &pb.JoinResponse{Meta: FirstTablets(1)[0]}
 	for _, r := range s.records {
-		out.Nodes = append(out.Nodes, &pb.Node{NodeId: r.NodeId, Listen: r.Listen})
+		known := &pb.Node{NodeId: r.NodeId, Listen: r.Listen, Incarnation: r.Incarnation}
+		if len(r.Starts) > 0 {
+			known.Start = r.Starts[len(r.Starts)-1]
+		}
+		out.Nodes = append(out.Nodes, known)
 	}
 	return out, nil
 }

@@ -141,6 +141,7 @@ func (c *changes) look() {
 	c.members = now
 	if came {
 		c.rememberNodes()
+		c.n.entrance.door.LookAgain()
 	}
 	if came && !first {
 		ctx, cancel := context.WithTimeout(c.ctx, honourTimeout)

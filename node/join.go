@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +57,8 @@ type entranceParts struct {
 	clock func() time.Time
 	// http is what the HTTP listener has bound; empty: there is none.
 	http string
+	// waiting is told why the node has to wait until it may go on.
+	waiting func(why string)
 }
 
 // openEntrance binds the node's addresses and reads who it is; from then on the node tells others that, but lets nobody in.
@@ -69,8 +72,12 @@ func openEntrance(cfg Config, files *certs.Files, st *store.Store, bootstrap fun
 		return nil, errors.Join(err, e.close())
 	}
 	e.contact = cluster.NewGRPCContact(e.credentials())
+	voters, err := votersWith(st)
+	if err != nil {
+		return nil, errors.Join(err, e.close())
+	}
 	c := cluster.DoorConfig{
-		Self: e.self, Contact: e.contact, Join: cfg.JoinAddrs(), Expect: cfg.Expect, Addresses: e.at, Labels: cfg.Labels,
+		Voters: voters, Waiting: parts.waiting, Self: e.self, Contact: e.contact, Join: cfg.JoinAddrs(), Expect: cfg.Expect, Addresses: e.at, Labels: cfg.Labels,
 		Version: Version(), Bootstrap: bootstrap, Logger: cfg.Logger,
 		Clock: parts.clock, MaxClockOff: cfg.MaxClockAhead,
 	}
@@ -84,6 +91,23 @@ func openEntrance(cfg Config, files *certs.Files, st *store.Store, bootstrap fun
 	e.door = cluster.NewDoor(c)
 	e.serveEarly()
 	return e, nil
+}
+
+// votersWith are the nodes that vote in the Raft groups of which the store has a replica.
+func votersWith(st *store.Store) (nodes []uint64, err error) {
+	stored, err := tablet.StoredReplicas(st)
+	if err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	for _, s := range stored {
+		for _, r := range s.Descriptor.GetReplicas() {
+			if !r.Learner {
+				nodes = append(nodes, r.NodeId)
+			}
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes), nil
 }
 
 // openCerts loads the node's certificates, if it has any; before anything is made or bound.
@@ -117,6 +141,7 @@ func (n *Node) join(ctx context.Context) error {
 	var err error
 	n.entrance, err = openEntrance(n.cfg, n.files, n.store, bootstrap, entranceParts{
 		contact: n.parts.Contact, alone: n.parts.Members != nil, http: n.HTTPAddr(), clock: n.parts.Clock,
+		waiting: func(why string) { n.waiting.Store(&why) },
 	})
 	if err != nil {
 		return err

@@ -84,8 +84,9 @@ type Node struct {
 	honouring chan struct{} // holds a token while the dispatcher is told what the catalogue says
 
 	servers *servers
-	serving atomic.Bool // everything runs
-	failed  chan error  // has room for one: why this process must end
+	serving atomic.Bool            // everything runs
+	waiting atomic.Pointer[string] // why the node must not vote yet, by the last word of it; nil: there was none
+	failed  chan error             // has room for one: why this process must end
 
 	// What other nodes may ask before everything runs.
 	peersOpen   chan struct{} // closed when the node's carrier is there

@@ -117,6 +117,9 @@ func (n *Node) ready(ctx context.Context) error {
 		if n.closed {
 			return errStopping
 		}
+		if why := n.waiting.Load(); !n.serving.Load() && why != nil {
+			return fmt.Errorf("%w: %s", errStarting, *why)
+		}
 		if !n.serving.Load() {
 			return errStarting
 		}

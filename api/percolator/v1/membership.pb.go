@@ -21,6 +21,56 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What this node knows of the start of a node of its cluster that asks.
+type HelloResponse_Start int32
+
+const (
+	HelloResponse_START_UNSPECIFIED HelloResponse_Start = 0 // it is not of this cluster, or said nothing of its starts
+	HelloResponse_START_CONFIRMED   HelloResponse_Start = 1 // no later one is known, and this one is noted, durably
+	HelloResponse_START_UNKNOWN     HelloResponse_Start = 2 // the last one that is known is none of its directory's: that is an old copy
+)
+
+// Enum value maps for HelloResponse_Start.
+var (
+	HelloResponse_Start_name = map[int32]string{
+		0: "START_UNSPECIFIED",
+		1: "START_CONFIRMED",
+		2: "START_UNKNOWN",
+	}
+	HelloResponse_Start_value = map[string]int32{
+		"START_UNSPECIFIED": 0,
+		"START_CONFIRMED":   1,
+		"START_UNKNOWN":     2,
+	}
+)
+
+func (x HelloResponse_Start) Enum() *HelloResponse_Start {
+	p := new(HelloResponse_Start)
+	*p = x
+	return p
+}
+
+func (x HelloResponse_Start) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HelloResponse_Start) Descriptor() protoreflect.EnumDescriptor {
+	return file_percolator_v1_membership_proto_enumTypes[0].Descriptor()
+}
+
+func (HelloResponse_Start) Type() protoreflect.EnumType {
+	return &file_percolator_v1_membership_proto_enumTypes[0]
+}
+
+func (x HelloResponse_Start) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HelloResponse_Start.Descriptor instead.
+func (HelloResponse_Start) EnumDescriptor() ([]byte, []int) {
+	return file_percolator_v1_membership_proto_rawDescGZIP(), []int{2, 0}
+}
+
 type NodeAddresses struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Listen        string                 `protobuf:"bytes,1,opt,name=listen,proto3" json:"listen,omitempty"` // remote clients, and this service
@@ -90,11 +140,14 @@ func (x *NodeAddresses) GetHttp() string {
 }
 
 type HelloRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Addresses     *NodeAddresses         `protobuf:"bytes,2,opt,name=addresses,proto3" json:"addresses,omitempty"`
-	Expect        uint32                 `protobuf:"varint,3,opt,name=expect,proto3" json:"expect,omitempty"`
-	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	NodeId      uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Addresses   *NodeAddresses         `protobuf:"bytes,2,opt,name=addresses,proto3" json:"addresses,omitempty"`
+	Expect      uint32                 `protobuf:"varint,3,opt,name=expect,proto3" json:"expect,omitempty"`
+	ClusterId   string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh
+	Incarnation uint64                 `protobuf:"varint,20,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Of a node that comes back: random numbers of its directory's last starts, the present one at the end.
+	Starts        []uint64 `protobuf:"fixed64,21,rep,packed,name=starts,proto3" json:"starts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -157,6 +210,20 @@ func (x *HelloRequest) GetClusterId() string {
 	return ""
 }
 
+func (x *HelloRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *HelloRequest) GetStarts() []uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return nil
+}
+
 type HelloResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh, waiting to join or to found
@@ -167,6 +234,7 @@ type HelloResponse struct {
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	Fresh         []*Node                `protobuf:"bytes,7,rep,name=fresh,proto3" json:"fresh,omitempty"`                  // other fresh nodes that it has heard of, by address
 	UnixMs        int64                  `protobuf:"varint,8,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // the node's clock
+	Start         HelloResponse_Start    `protobuf:"varint,20,opt,name=start,proto3,enum=percolator.v1.HelloResponse_Start" json:"start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -255,6 +323,13 @@ func (x *HelloResponse) GetUnixMs() int64 {
 		return x.UnixMs
 	}
 	return 0
+}
+
+func (x *HelloResponse) GetStart() HelloResponse_Start {
+	if x != nil {
+		return x.Start
+	}
+	return HelloResponse_START_UNSPECIFIED
 }
 
 type JoinRequest struct {
@@ -547,13 +622,15 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\x06listen\x18\x01 \x01(\tR\x06listen\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x16\n" +
 	"\x06gossip\x18\x03 \x01(\tR\x06gossip\x12\x12\n" +
-	"\x04http\x18\x04 \x01(\tR\x04http\"\x9a\x01\n" +
+	"\x04http\x18\x04 \x01(\tR\x04http\"\xd4\x01\n" +
 	"\fHelloRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12:\n" +
 	"\taddresses\x18\x02 \x01(\v2\x1c.percolator.v1.NodeAddressesR\taddresses\x12\x16\n" +
 	"\x06expect\x18\x03 \x01(\rR\x06expect\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x04 \x01(\tR\tclusterId\"\x9b\x02\n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12 \n" +
+	"\vincarnation\x18\x14 \x01(\x04R\vincarnation\x12\x16\n" +
+	"\x06starts\x18\x15 \x03(\x06R\x06starts\"\x9d\x03\n" +
 	"\rHelloResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -563,7 +640,12 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\x06expect\x18\x05 \x01(\rR\x06expect\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12)\n" +
 	"\x05fresh\x18\a \x03(\v2\x13.percolator.v1.NodeR\x05fresh\x12\x17\n" +
-	"\aunix_ms\x18\b \x01(\x03R\x06unixMs\"\xd0\x02\n" +
+	"\aunix_ms\x18\b \x01(\x03R\x06unixMs\x128\n" +
+	"\x05start\x18\x14 \x01(\x0e2\".percolator.v1.HelloResponse.StartR\x05start\"F\n" +
+	"\x05Start\x12\x15\n" +
+	"\x11START_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fSTART_CONFIRMED\x10\x01\x12\x11\n" +
+	"\rSTART_UNKNOWN\x10\x02\"\xd0\x02\n" +
 	"\vJoinRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -608,38 +690,41 @@ func file_percolator_v1_membership_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_membership_proto_rawDescData
 }
 
+var file_percolator_v1_membership_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_percolator_v1_membership_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_percolator_v1_membership_proto_goTypes = []any{
-	(*NodeAddresses)(nil),    // 0: percolator.v1.NodeAddresses
-	(*HelloRequest)(nil),     // 1: percolator.v1.HelloRequest
-	(*HelloResponse)(nil),    // 2: percolator.v1.HelloResponse
-	(*JoinRequest)(nil),      // 3: percolator.v1.JoinRequest
-	(*JoinResponse)(nil),     // 4: percolator.v1.JoinResponse
-	(*FoundRequest)(nil),     // 5: percolator.v1.FoundRequest
-	(*FoundResponse)(nil),    // 6: percolator.v1.FoundResponse
-	nil,                      // 7: percolator.v1.JoinRequest.LabelsEntry
-	(*Node)(nil),             // 8: percolator.v1.Node
-	(*TabletDescriptor)(nil), // 9: percolator.v1.TabletDescriptor
+	(HelloResponse_Start)(0), // 0: percolator.v1.HelloResponse.Start
+	(*NodeAddresses)(nil),    // 1: percolator.v1.NodeAddresses
+	(*HelloRequest)(nil),     // 2: percolator.v1.HelloRequest
+	(*HelloResponse)(nil),    // 3: percolator.v1.HelloResponse
+	(*JoinRequest)(nil),      // 4: percolator.v1.JoinRequest
+	(*JoinResponse)(nil),     // 5: percolator.v1.JoinResponse
+	(*FoundRequest)(nil),     // 6: percolator.v1.FoundRequest
+	(*FoundResponse)(nil),    // 7: percolator.v1.FoundResponse
+	nil,                      // 8: percolator.v1.JoinRequest.LabelsEntry
+	(*Node)(nil),             // 9: percolator.v1.Node
+	(*TabletDescriptor)(nil), // 10: percolator.v1.TabletDescriptor
 }
 var file_percolator_v1_membership_proto_depIdxs = []int32{
-	0,  // 0: percolator.v1.HelloRequest.addresses:type_name -> percolator.v1.NodeAddresses
-	0,  // 1: percolator.v1.HelloResponse.addresses:type_name -> percolator.v1.NodeAddresses
-	8,  // 2: percolator.v1.HelloResponse.fresh:type_name -> percolator.v1.Node
-	0,  // 3: percolator.v1.JoinRequest.addresses:type_name -> percolator.v1.NodeAddresses
-	7,  // 4: percolator.v1.JoinRequest.labels:type_name -> percolator.v1.JoinRequest.LabelsEntry
-	8,  // 5: percolator.v1.JoinResponse.nodes:type_name -> percolator.v1.Node
-	9,  // 6: percolator.v1.JoinResponse.meta:type_name -> percolator.v1.TabletDescriptor
-	1,  // 7: percolator.v1.Membership.Hello:input_type -> percolator.v1.HelloRequest
-	3,  // 8: percolator.v1.Membership.Join:input_type -> percolator.v1.JoinRequest
-	5,  // 9: percolator.v1.Membership.Found:input_type -> percolator.v1.FoundRequest
-	2,  // 10: percolator.v1.Membership.Hello:output_type -> percolator.v1.HelloResponse
-	4,  // 11: percolator.v1.Membership.Join:output_type -> percolator.v1.JoinResponse
-	6,  // 12: percolator.v1.Membership.Found:output_type -> percolator.v1.FoundResponse
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	1,  // 0: percolator.v1.HelloRequest.addresses:type_name -> percolator.v1.NodeAddresses
+	1,  // 1: percolator.v1.HelloResponse.addresses:type_name -> percolator.v1.NodeAddresses
+	9,  // 2: percolator.v1.HelloResponse.fresh:type_name -> percolator.v1.Node
+	0,  // 3: percolator.v1.HelloResponse.start:type_name -> percolator.v1.HelloResponse.Start
+	1,  // 4: percolator.v1.JoinRequest.addresses:type_name -> percolator.v1.NodeAddresses
+	8,  // 5: percolator.v1.JoinRequest.labels:type_name -> percolator.v1.JoinRequest.LabelsEntry
+	9,  // 6: percolator.v1.JoinResponse.nodes:type_name -> percolator.v1.Node
+	10, // 7: percolator.v1.JoinResponse.meta:type_name -> percolator.v1.TabletDescriptor
+	2,  // 8: percolator.v1.Membership.Hello:input_type -> percolator.v1.HelloRequest
+	4,  // 9: percolator.v1.Membership.Join:input_type -> percolator.v1.JoinRequest
+	6,  // 10: percolator.v1.Membership.Found:input_type -> percolator.v1.FoundRequest
+	3,  // 11: percolator.v1.Membership.Hello:output_type -> percolator.v1.HelloResponse
+	5,  // 12: percolator.v1.Membership.Join:output_type -> percolator.v1.JoinResponse
+	7,  // 13: percolator.v1.Membership.Found:output_type -> percolator.v1.FoundResponse
+	11, // [11:14] is the sub-list for method output_type
+	8,  // [8:11] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_membership_proto_init() }
@@ -654,13 +739,14 @@ func file_percolator_v1_membership_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_membership_proto_rawDesc), len(file_percolator_v1_membership_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_percolator_v1_membership_proto_goTypes,
 		DependencyIndexes: file_percolator_v1_membership_proto_depIdxs,
+		EnumInfos:         file_percolator_v1_membership_proto_enumTypes,
 		MessageInfos:      file_percolator_v1_membership_proto_msgTypes,
 	}.Build()
 	File_percolator_v1_membership_proto = out.File

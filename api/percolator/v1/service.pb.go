@@ -2540,6 +2540,7 @@ type Node struct {
 	Version       string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
 	DiskFree      uint64                 `protobuf:"varint,16,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"` // bytes
 	Blocked       string                 `protobuf:"bytes,17,opt,name=blocked,proto3" json:"blocked,omitempty"`                    // draining: why it does not go on; empty: it does
+	Start         uint64                 `protobuf:"fixed64,40,opt,name=start,proto3" json:"start,omitempty"`                      // between nodes: the number of the start that has registered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2691,6 +2692,13 @@ func (x *Node) GetBlocked() string {
 		return x.Blocked
 	}
 	return ""
+}
+
+func (x *Node) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
 }
 
 type NodesRequest struct {
@@ -3725,7 +3733,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\rblocked_nodes\x18\t \x03(\v20.percolator.v1.PlacementStatus.BlockedNodesEntryR\fblockedNodes\x1a?\n" +
 	"\x11BlockedNodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xac\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc2\x04\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
@@ -3746,7 +3754,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x04load\x18\x0e \x01(\x04R\x04load\x12\x18\n" +
 	"\aversion\x18\x0f \x01(\tR\aversion\x12\x1b\n" +
 	"\tdisk_free\x18\x10 \x01(\x04R\bdiskFree\x12\x18\n" +
-	"\ablocked\x18\x11 \x01(\tR\ablocked\x1a9\n" +
+	"\ablocked\x18\x11 \x01(\tR\ablocked\x12\x14\n" +
+	"\x05start\x18( \x01(\x06R\x05start\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
