@@ -71,8 +71,9 @@
 //
 // A node that belongs to a cluster registers each incarnation in meta: with the help of any node that answers within seconds, or,
 // when all start at once, by itself as soon as meta has a leader. A process that is refused (its identity in use, or a later
-// incarnation registered) must end. Until meta is reached it asks the others, at the addresses where clients reach them, where
-// they gossip now: all of a cluster may come back with new addresses.
+// incarnation registered) must end. Before it is registered it opens no replica until a majority of those that it votes with
+// have confirmed that its directory is no old copy (confirm.go, docs/adr/0022). Until meta is reached it asks the others, at the
+// addresses where clients reach them, where they gossip now: all of a cluster may come back with new addresses.
 //
 // A crash loses nothing: all of it is in the meta tablet or the store. Called by: node.
 package cluster
