@@ -153,11 +153,16 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 		defer r.mu.Unlock()
 		r.taken = append(r.taken, d)
 		return nil
-	case attempt.Err() != nil, asServer(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET:
+	case attempt.Err() != nil, asServer(err, &refused) && passes(refused.Code):
 		r.note(d.TabletId, err)
 		return nil
 	}
 	return fmt.Errorf("cluster: give tablet %d the catalogue: %w", d.TabletId, err)
+}
+
+// passes reports whether a tablet that refuses the catalogue for this reason may take it later.
+func passes(code pb.Error_Code) bool {
+	return code == pb.Error_CODE_WRONG_TABLET || code == pb.Error_CODE_DISK_FULL
 }
 
 // note takes note of a tablet that did not take the catalogue; 0: it is not known which one there is.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -73,6 +74,34 @@ func TestUntoldTablets(t *testing.T) {
 		if err := again.Register(ctx, observers); err != nil || w.ops-ops > 3 {
 			t.Errorf("registered once more, in %d operations: %v", w.ops-ops, err)
 		}
+	})
+}
+
+// TestUntoldFullDisk: a tablet that has no room for the catalogue is told when it has, and keeps no
+// other from being told.
+func TestUntoldFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, m := newWorld(t)
+		table, err := m.CreateTable(t.Context(), "t", []string{"k", "p"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		full, tries := w.router.Locate(16, "m", 1)[0].TabletId, 0
+		m.send = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+			if to == full && tries < 3 {
+				tries++
+				return nil, &txn.ServerError{Code: pb.Error_CODE_DISK_FULL, Message: "test"}
+			}
+			return w.send(ctx, to, req)
+		}
+		observers := []*pb.ObserverInfo{{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")}}
+		if err := m.Register(t.Context(), observers); err != nil {
+			t.Fatal(err)
+		}
+		if tries != 3 {
+			t.Errorf("the tablet was asked %d times while it had no room", tries)
+		}
+		w.checkCatalogue(1)
 	})
 }
 
