@@ -27,8 +27,9 @@ func (l *leaderJobs) startBackfills() error {
 	return nil
 }
 
-// honour makes this node's observers do what the newest catalogue says of them, and reads the cluster's policy. Whoever learns of a newer version calls
-// it; calls are one after another, so that an older version never comes last.
+// honour makes this node's observers do what the newest catalogue says of them, and reads the
+// cluster's policy. Whoever learns of a newer version calls it; calls are one after another, so that
+// an older version never comes last.
 func (n *Node) honour(ctx context.Context) error {
 	if _, err := n.readPolicy(ctx); err != nil {
 		return err

@@ -27,9 +27,11 @@ const (
 	numMemtables     = 3
 	numCompactors    = 2
 
-	// What is dead is let go of when tables meet in a compaction: the sooner, the less of it there is. Level 0 is compacted
-	// at as much as Commit's reserve of the disk holds beside a memtable, so that there is room for it, and at eight tables, which
-	// a lookup has to ask one by one, at the latest: with the defaults at seven, 112 MiB. Writes wait at three times that. A store below half a gigabyte has one level below.
+	// What is dead is let go of when tables meet in a compaction: the sooner, the less of it there is.
+	// Level 0 is compacted at as much as Commit's reserve of the disk holds beside a memtable, so that
+	// there is room for it, and at the latest at eight tables, which a lookup has to ask one by one:
+	// with the defaults at seven, 112 MiB. Writes wait at three times that. A store below half a
+	// gigabyte has one level below.
 	levelZeroLeast  = 2
 	levelZeroMost   = 8
 	levelZeroStalls = 3

@@ -9,8 +9,9 @@
 //     confirmation serves the batch that it was asked for and no other, whatever panics or restarts come between. The only
 //     voter of the meta tablet is its own ReadIndex: it is looked at, by the actor, or by Now under the memory's lock.
 //  4. Time never goes back: physical time is max(mark, wall clock at take-over) plus monotonic time since.
-//  5. Where there are several voters nothing is given out, and no mark raised, in a term before Config.Judge has let this
-//     node's clock in; and again when there are more voters than it was compared with. The mark itself says nothing about clocks: it may be ahead because of another's.
+//  5. Where there are several voters nothing is given out, and no mark raised, in a term before Config.Judge
+//     has let this node's clock in; and again when there are more voters than it was compared with. The mark
+//     itself says nothing about clocks: it may be ahead because of another's.
 //  6. A timestamp is at most maxLead ahead of physical time, whatever is asked for: callers wait for the
 //     clock, in the order in which they came, for at most what maxWaiting allows, and then are refused.
 //

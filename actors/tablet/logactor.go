@@ -88,7 +88,9 @@ type logReceiver struct {
 	wake    func(m any) // sends the actor a message
 	syncing bool        // Raft logs, on a goroutine of its own
 	result  chan error  // of that sync
-	gate    []*write    // what has to wait for that sync to end, or for room on the disk, and all behind it, in order
+	// gate holds, in order, what has to wait for the end of that sync, or for room on the disk, and
+	// all that came after it.
+	gate []*write
 
 	retrying bool // a retry is on its way: the gate's first write waits for room
 	givenUp  bool // nothing waits for room any more
@@ -172,9 +174,10 @@ func (r *logReceiver) refusal(w *write) error {
 
 func (r *logReceiver) commit() { r.commitInOrder(r.batch.Take()) }
 
-// commitInOrder commits what is up to a fence at once, then what is behind it. While a sync is under way only what needs none
-// is committed; what does, and all behind it, waits for its end, and makes up the next. What there is no room for on the disk
-// waits likewise, until there is: Raft has taken it for written soon, and what is sent later rests on it.
+// commitInOrder commits what is up to a fence at once, then what is behind it. While a sync is under
+// way only what needs none is committed; what does, and all behind it, waits for its end, and makes up
+// the next. What the disk has no room for waits likewise: Raft does not hand it out again, and what is
+// sent later rests on it.
 func (r *logReceiver) commitInOrder(writes []*write) {
 	if len(r.gate) > 0 {
 		r.gate = append(r.gate, writes...)

@@ -159,10 +159,11 @@ func (t *Tablet) doze() {
 	t.sleep()
 }
 
-// idle reports whether this leader has nothing under way, and all replicas have all there is: those whose node is believed
-// dead are not waited for, they will say when they are back, as long as the others are a quorum. Without one the leader
-// stays awake, until raft finds that nobody answers and ends its leadership. whole are the others that have everything: only they may be told
-// that all is committed.
+// idle reports whether this leader has nothing under way, and all replicas have all there is: those
+// whose node is believed dead are not waited for, they will say when they are back, as long as the
+// others are a quorum. Without one the leader stays awake, until raft finds that nobody answers and
+// ends its leadership. whole are the others that have everything: only they may be told that all is
+// committed.
 func (t *Tablet) idle() (whole []uint64, idle bool) {
 	if !t.leading || t.failed != nil || t.visible != t.last || t.exclusive != nil || t.transfer != nil {
 		return nil, false
