@@ -9,7 +9,8 @@ import (
 
 // Defaults of ObserverSpec.
 const (
-	DefaultConcurrency = 16
+	// DefaultConcurrency leaves it to the node how many runs go on at once: more than that it never starts.
+	DefaultConcurrency = 1 << 16
 	DefaultDeadline    = 30 * time.Second
 	DefaultMaxAttempts = 10
 )
@@ -37,7 +38,7 @@ type ObserverSpec struct {
 	// Weak: the column is notify-only; runs acknowledge nothing and may happen more than once.
 	Weak        bool
 	Func        ObserverFunc
-	Concurrency int           // most runs at once in one process
+	Concurrency int           // most runs at once in one process, which its node's ObserverWorkers bound too
 	Deadline    time.Duration // of one run; its context ends then
 	MaxAttempts int           // failed runs before the notification is parked
 }
@@ -58,7 +59,8 @@ func NewRegistry() *Registry {
 // ObserverOption changes one field of an observer's registration.
 type ObserverOption func(*ObserverSpec)
 
-// Concurrency bounds how many runs of the observer go on at once in one process; default 16.
+// Concurrency bounds how many runs of the observer go on at once in one process. The default is as many as the node runs
+// of all its observers together (Config.ObserverWorkers).
 func Concurrency(n int) ObserverOption { return func(o *ObserverSpec) { o.Concurrency = n } }
 
 // Deadline bounds one run; default 30 s. It must stay below the history that the cluster keeps.

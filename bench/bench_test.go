@@ -12,7 +12,7 @@ func TestSmoke(t *testing.T) {
 		t.Skip("takes 5 s")
 	}
 	var out strings.Builder
-	o := options{duration: 50 * time.Millisecond, callers: []int{4, 64}, rounds: 1, changes: 10, dir: t.TempDir()}
+	o := options{duration: 50 * time.Millisecond, callers: []int{4, 64}, rounds: 1, changes: 10, dir: t.TempDir(), documents: 100, workers: []int{2, 4}}
 	if err := runAll(t.Context(), o, &out); err != nil {
 		t.Fatal(err)
 	}
@@ -29,5 +29,8 @@ func TestSmoke(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "observer's start") {
 		t.Error("no latency")
+	}
+	if !strings.Contains(out.String(), "4 workers") {
+		t.Error("no clustering")
 	}
 }

@@ -2,6 +2,8 @@
 // denominators, all in one run and on fresh stores, so that the ratios mean something on a shared machine.
 //
 //	go run ./bench                     the table, then how long a commit's observer takes to start
+//	go run ./bench -only clustering -documents 20000
+//	                                   the paper's document clustering, with more and more observer workers
 //	go run ./bench -sync-delay 2ms     the same under strace, with that much added to every sync (needs strace)
 package main
 
@@ -26,6 +28,8 @@ type options struct {
 	dir       string
 	profile   profiles
 	only      string
+	documents int
+	workers   []int
 }
 
 func main() {
@@ -37,6 +41,8 @@ func main() {
 
 func run(ctx context.Context) error {
 	o := options{}
+	flag.IntVar(&o.documents, "documents", 0, "documents to cluster (try 20000); 0: none")
+	workers := flag.String("workers", "16,64,128,256", "with -documents: numbers of observer workers, in turn; ratios are to the first")
 	callers := flag.String("callers", "1,64,512", "numbers of concurrent callers")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "of each measurement")
 	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each kind, in turn; the best counts, of ratios the median")
@@ -49,17 +55,29 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.profile.mutex, "mutexprofile", "", "write a profile of contended mutexes")
 	flag.StringVar(&o.only, "only", "", "only the kinds whose name contains this")
 	flag.Parse()
-	for _, s := range strings.Split(*callers, ",") {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			return fmt.Errorf("-callers %q: want numbers of at least 1", *callers)
-		}
-		o.callers = append(o.callers, n)
+	var err error
+	if o.callers, err = numbers("callers", *callers); err != nil {
+		return err
+	}
+	if o.workers, err = numbers("workers", *workers); err != nil {
+		return err
 	}
 	if o.syncDelay > 0 && os.Getenv(delayed) == "" {
 		return underStrace(o.syncDelay)
 	}
 	return runAll(ctx, o, os.Stdout)
+}
+
+// numbers reads a list.
+func numbers(name, list string) (out []int, err error) {
+	for _, s := range strings.Split(list, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("-%s %q: want numbers of at least 1", name, list)
+		}
+		out = append(out, n)
+	}
+	return out, nil
 }
 
 func runAll(ctx context.Context, o options, out io.Writer) error {
@@ -70,10 +88,15 @@ func runAll(ctx context.Context, o options, out io.Writer) error {
 	if err := report(out, o, r); err != nil {
 		return err
 	}
-	if o.changes == 0 || !strings.Contains(latency, o.only) {
+	if o.changes != 0 && strings.Contains(latency, o.only) {
+		if err := measureLatency(ctx, o, out); err != nil {
+			return err
+		}
+	}
+	if o.documents == 0 || !strings.Contains(clustering, o.only) {
 		return nil
 	}
-	return measureLatency(ctx, o, out)
+	return measureClustering(ctx, o, out)
 }
 
 // delayed marks the process that runs under strace.

@@ -68,7 +68,7 @@ func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) 
 	for _, o := range cfg.Observers {
 		l := &linked{spec: o.Spec, logger: cfg.Logger, limit: o.Spec.Concurrency}
 		l.table.Store(uint32(o.Table))
-		l.inForce.Store(int64(l.limit))
+		l.inForce.Store(int64(min(l.limit, cfg.Workers)))
 		a.order = append(a.order, l)
 	}
 	a.retarget()
@@ -138,7 +138,7 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 		return notify.Paused
 	case !d.Held:
 		return notify.Refused
-	case len(obs.queue)+len(obs.suspects) >= a.cfg.Queue, d.Notify == nil && len(obs.queue) >= max(hintsAhead, 4*obs.limit):
+	case len(obs.queue)+len(obs.suspects) >= a.cfg.Queue, d.Notify == nil && len(obs.queue) >= max(hintsAhead, 4*min(obs.limit, a.cfg.Workers)):
 		return notify.Full
 	}
 	e := &entry{obs: obs, cell: d.Cell, known: d.Notify, done: d.Done, backlog: d.Backlog}

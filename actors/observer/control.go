@@ -63,7 +63,7 @@ func (a *dispatcherActor) adjust(l *linked, info *pb.ObserverInfo) {
 	if n := int(info.GetLimit()); n > 0 {
 		l.limit = n
 	}
-	l.inForce.Store(int64(l.limit))
+	l.inForce.Store(int64(min(l.limit, a.cfg.Workers)))
 	held := info.GetPaused() || info.GetRetired()
 	l.retired.Store(info.GetRetired())
 	if l.held.Swap(held) == held {

@@ -62,7 +62,8 @@ type Config struct {
 	Batch Batch
 	// Scanners is how many goroutines look for dirty cells (§2.4); 0: none, the node runs no observer by scanning.
 	Scanners int
-	// ObserverWorkers is how many observers run at once on this node; 0: none.
+	// ObserverWorkers is how many observers run at once on this node; 0: none. Runs wait for reads and for the disk most of
+	// the time, so there are many more than processors: default DefaultObserverWorkers.
 	ObserverWorkers int
 	// Observers registers the observers that this program links; nil: none (§2.4).
 	Observers func(*percolator.Registry)
@@ -205,6 +206,9 @@ const (
 	DefaultPort = "7800"
 	// AutoPort puts a listener on Listen's host, some ports up: Peer 1, Gossip 2, HTTP 3; on a free port if Listen's is 0.
 	AutoPort = "auto"
+	// DefaultObserverWorkers is as many as gain throughput on two processors (`go run ./bench -only clustering`): runs share
+	// the waiting for each sync of the disk. More cost memory, and conflicts where runs write the same cells.
+	DefaultObserverWorkers = 128
 	// AutoHTTP is AutoPort.
 	AutoHTTP = AutoPort
 )
@@ -220,7 +224,7 @@ func DefaultConfig() Config {
 		HTTP:            AutoHTTP,
 		History:         10 * time.Minute,
 		Scanners:        2,
-		ObserverWorkers: 16,
+		ObserverWorkers: DefaultObserverWorkers,
 		Limits:          mvcc.DefaultLimits(),
 		LockTTL:         10 * time.Second,
 		DrainTimeout:    30 * time.Second,

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/node"
+)
+
+// This file measures the paper's document clustering (§3.1) with different numbers of observer workers: each new document has
+// three keys, and its observer reads a cell of each and writes those and the document's cluster.
+
+// clustering is the name of the section.
+const clustering = "clustering"
+
+const (
+	documentBytes = 1 << 10
+	documentKeys  = 3
+	// loadBatch documents are written in one transaction, by loadCallers at once: faster than they are clustered.
+	loadBatch   = 50
+	loadCallers = 4
+)
+
+var (
+	documents = percolator.Column{Table: "documents", Name: "text"}
+	clusterOf = percolator.Column{Table: "documents", Name: "cluster"}
+	clusters  = percolator.Column{Table: "clusters", Name: "document"}
+)
+
+// clustered is what came of one run.
+type clustered struct {
+	perSecond float64
+	cpu       time.Duration // of a document
+	p50       time.Duration // from the commit of a document to that of its cluster
+	memory    uint64        // of the Go runtime, from the system
+}
+
+// measureClustering measures every number of workers in turn, so many rounds, each on a fresh store.
+func measureClustering(ctx context.Context, o options, out io.Writer) error {
+	if _, err := fmt.Fprintf(out, "\n%s, %d documents of %d bytes\n", clustering, o.documents, documentBytes); err != nil {
+		return err
+	}
+	for range o.rounds {
+		var first float64
+		for i, workers := range o.workers {
+			c, err := clusterOnce(ctx, o, workers)
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				first = c.perSecond
+			}
+			if _, err := fmt.Fprintf(out, "  %4d workers: %6.0f documents/s (%.2f), %v CPU each, p50 %v, %d MiB from the system\n", workers, c.perSecond,
+				c.perSecond/first, c.cpu.Round(time.Microsecond), c.p50.Round(time.Millisecond), c.memory>>20); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// clusterOnce loads and clusters all documents.
+func clusterOnce(ctx context.Context, o options, workers int) (c clustered, err error) {
+	dir, err := os.MkdirTemp(o.dir, "percolator-bench-")
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	latencies := make(chan time.Duration, 2*o.documents)
+	cfg := node.DefaultConfig()
+	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.ObserverWorkers = dir, "127.0.0.1:0", "", true, workers
+	cfg.Observers = func(r *percolator.Registry) {
+		r.Strong(clustering, documents, func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+			if err := cluster(ctx, tx, n.Row); err != nil {
+				return err
+			}
+			select {
+			case latencies <- time.Since(n.TS.Time()):
+			default: // run again and again: not one that counts
+			}
+			return nil
+		})
+	}
+	n, err := node.Open(ctx, cfg)
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, n.Close(ctx)) }()
+	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: clusters.Table}); err != nil {
+		return c, err
+	}
+	runtime.GC()
+	began, used := time.Now(), cpuTime()
+	if err := loadDocuments(ctx, n.DB(), o.documents); err != nil {
+		return c, err
+	}
+	if err := n.DB().WaitIdle(ctx); err != nil {
+		return c, err
+	}
+	c.perSecond = float64(o.documents) / time.Since(began).Seconds()
+	c.cpu = (cpuTime() - used) / time.Duration(o.documents)
+	close(latencies)
+	var all []time.Duration
+	for l := range latencies {
+		all = append(all, l)
+	}
+	if len(all) < o.documents {
+		return c, fmt.Errorf("%d of %d documents were clustered", len(all), o.documents)
+	}
+	c.p50 = quantile(all, 0.5)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	c.memory = m.Sys - m.HeapReleased
+	return c, nil
+}
+
+// cluster is the observer: three reads, four writes.
+func cluster(ctx context.Context, tx *percolator.Tx, row string) error {
+	var keys [documentKeys]percolator.CellKey
+	for i := range keys {
+		h := fnv.New64a()
+		_, _ = fmt.Fprint(h, row, i) // a hash does not fail
+		keys[i] = percolator.CellKey{Row: string(binary.BigEndian.AppendUint64(nil, h.Sum64())), Column: clusters}
+	}
+	found, err := tx.GetMulti(ctx, keys[:]...)
+	if err != nil {
+		return err
+	}
+	of := []byte(row)
+	if len(found) > 0 {
+		of = found[0].Value
+	}
+	for _, k := range keys {
+		tx.Set(k.Row, k.Column, of)
+	}
+	tx.Set(row, clusterOf, of)
+	return nil
+}
+
+// loadDocuments writes documents in transactions of loadBatch.
+func loadDocuments(ctx context.Context, db *percolator.DB, count int) error {
+	text := make([]byte, documentBytes)
+	var group errgroup.Group
+	group.SetLimit(loadCallers)
+	for first := 0; first < count; first += loadBatch {
+		group.Go(func() error {
+			return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+				for i := first; i < min(first+loadBatch, count); i++ {
+					tx.Set(row(0, i), documents, text)
+				}
+				return nil
+			})
+		})
+	}
+	return group.Wait()
+}
