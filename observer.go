@@ -28,7 +28,9 @@ type Notification struct {
 // ObserverFunc runs after a change, in a transaction of its own: the framework acknowledges and commits when it
 // returns nil. On a conflict it runs again, so it must have no effects outside the transaction that may not be repeated.
 // Any error that it returns, and that is not one of tx's own, counts as a failed run, also a conflict of a transaction that
-// it has made by itself (DBFrom): to write the same cell in both makes every run conflict.
+// it has made by itself (DBFrom): to write the same cell in both makes every run conflict. To be run again later without
+// that, because something else has to come first, return an error that wraps ErrUnavailable; only each 64th of those in a
+// row counts.
 type ObserverFunc func(ctx context.Context, tx *Tx, n Notification) error
 
 // ObserverSpec is one registered observer.

@@ -98,7 +98,8 @@ func (x *Exporter) observe(ctx context.Context, tx *percolator.Tx, n percolator.
 	return x.Export(ctx, n.Row, n.TS, doc)
 }
 
-// document reads a page's document. A page that has moved on is a conflict: with a writer who is about to change doc.
+// document reads a page's document. A page that has moved on is tried again later: a writer is about to change doc. That is
+// no failure of the run, so the error wraps percolator.ErrUnavailable.
 func (x *Exporter) document(ctx context.Context, r percolator.Reader, url string, value []byte) (*Document, error) {
 	doc, err := schema.DecodeDocument(value)
 	if err != nil {
@@ -107,7 +108,7 @@ func (x *Exporter) document(ctx context.Context, r percolator.Reader, url string
 	d, err := read(ctx, r, url, doc)
 	if errors.Is(err, errMoved) {
 		x.moved.Add(1)
-		return nil, fmt.Errorf("%w: %w", percolator.ErrConflict, err)
+		return nil, fmt.Errorf("%w: %w", percolator.ErrUnavailable, err)
 	}
 	if err != nil {
 		return nil, err

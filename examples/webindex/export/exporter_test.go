@@ -338,3 +338,24 @@ func TestAcknowledgedIsDurable(t *testing.T) {
 		t.Errorf("assertion acknowledged-export-is-durable: the page is missing from the index (%v)", err)
 	}
 }
+
+// emptyPages is a repository whose pages have no content any more.
+type emptyPages struct{ percolator.Reader }
+
+func (emptyPages) GetMulti(context.Context, ...percolator.CellKey) ([]percolator.Cell, error) {
+	return nil, nil
+}
+
+// A page that is newer than its document is exported later, and its run has not failed: a writer is
+// about to change the document, however long that takes.
+func TestMovedPageComesLater(t *testing.T) {
+	x := New()
+	doc := schema.Document{Hash: "earlier"}
+	_, err := x.document(t.Context(), emptyPages{}, "http://h.example/a", doc.Encode())
+	if !errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, percolator.ErrConflict) {
+		t.Errorf("%v, want what the framework does not count", err)
+	}
+	if n := x.Stats().Moved; n != 1 {
+		t.Errorf("%d pages have moved, want 1", n)
+	}
+}
