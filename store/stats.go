@@ -133,8 +133,11 @@ func (s *Store) lookAtSpace() uint64 {
 		s.opts.Logger.Warn("store: cannot read free space", "error", err)
 	}
 	low := free < s.opts.MinFreeBytes
-	if s.blocked.Swap(low) != low {
-		s.opts.Logger.Warn("store: free space crossed the watermark", "free", free, "watermark", s.opts.MinFreeBytes)
+	switch was := s.blocked.Swap(low); {
+	case low && !was:
+		s.opts.Logger.Warn("store: too little free space: no writes are taken", "free", free, "watermark", s.opts.MinFreeBytes)
+	case was && !low:
+		s.opts.Logger.Info("store: enough free space again: writes are taken", "free", free, "watermark", s.opts.MinFreeBytes)
 	}
 	s.exhausted.Store(free < s.reserve()+s.reserve()/2)
 	return free

@@ -137,6 +137,8 @@ func (r *run) classify(err error) (code int, hint string) {
 		return ExitUnavailable, "what listens there takes plain text only: leave --certs out, or look whether --addr is a node's --listen address"
 	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "tls: "):
 		return ExitUnavailable, fmt.Sprintf("the node and this command do not accept each other's certificates: `%s cert show` looks at --certs", r.Name)
+	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "waiting to join a cluster"):
+		return ExitUnavailable, "the node runs and waits for other nodes of its cluster: start those; its log and /readyz name them"
 	case errors.Is(err, percolator.ErrDiskFull), refusedWith(err, pb.Error_CODE_DISK_FULL):
 		return ExitUnavailable, "free space on that node's disk, or grow it: writes are taken again by themselves; `" + r.Name + " status` shows how much is free"
 	case r.connected && (errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded)):

@@ -63,6 +63,10 @@ func TestAdviceOfRefusals(t *testing.T) {
 		{fmt.Errorf("commit: %w", percolator.ErrUnavailable), true, "the node runs, but not enough of the nodes"},
 		{context.DeadlineExceeded, true, "the node runs, but not enough of the nodes"},
 		{fmt.Errorf("dial: %w", percolator.ErrUnavailable), false, "start a node"},
+		{
+			fmt.Errorf("dial: %w: the node is starting, or waiting to join a cluster", percolator.ErrUnavailable),
+			false, "waits for other nodes",
+		},
 	} {
 		cluster := bankCluster()
 		app := &App{

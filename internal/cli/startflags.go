@@ -61,7 +61,7 @@ func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 	flags.Uint64Var(&s.MaxLoad, "split-load", s.MaxLoad, "split tablets with more operations a second; 0: 250000"+founds)
 	flags.IntVar(&s.MaxTablets, "split-max-tablets", s.MaxTablets, "the most tablets, however they are made; 0: 1024"+founds)
 	flags.DurationVar(&p.GoneAfter, "gone-after", p.GoneAfter, "how long a node may be away before its replicas are made anew; 0: 5m"+founds)
-	flags.DurationVar(&p.ForgetAfter, "forget-after", p.ForgetAfter, "how long a node without replicas may be away before it is forgotten; 0: 24h"+founds)
+	flags.DurationVar(&p.ForgetAfter, "forget-after", p.ForgetAfter, "how long a node without replicas may be away before it is forgotten; not given: 24h"+founds)
 	flags.Var((*byteSize)(&n.cfg.Snapshots.Rate), "snapshot-rate", "bytes a second of all tablets' states that are sent to replicas; 0: 64MiB")
 	flags.IntVar(&n.cfg.Snapshots.AtOnce, "snapshots-at-once", n.cfg.Snapshots.AtOnce, "how many such states are sent at once; 0: 2")
 	flags.BoolVar(&s.Off, "no-splits", s.Off, "split tablets on request only"+founds)
