@@ -9,14 +9,16 @@ import (
 
 // Defaults of LoaderConfig.
 const (
-	DefaultLoaderWorkers = 64
+	// DefaultLoaderWorkers is what gains throughput where each sync takes some milliseconds; where it takes
+	// none it costs nothing that can be measured (docs/operating.md).
+	DefaultLoaderWorkers = 128
 	DefaultLoaderBacklog = 10_000
 	maxLoaderErrors      = 100
 )
 
 // LoaderConfig tunes a Loader. Zero fields take the defaults.
 type LoaderConfig struct {
-	Workers int // transactions at once; default 64
+	Workers int // transactions at once; default 128
 	Queue   int // functions that wait for a worker; default twice Workers
 	// Backlog is the most notifications that may wait for observers before Load blocks, so that observers that are slower
 	// than the loaders do not leave ever longer queues behind; default 10,000, negative: no bound. Only what can run counts:
