@@ -49,7 +49,7 @@ type Options struct {
 	SeparateLog bool   // Raft logs and state in two Badger databases instead of one: see docs/adr/0002
 	Logger      *slog.Logger
 
-	Memory       uint64 // bytes that the process may take: the store's sizes follow from it (SizesFor); 0: it is no matter
+	Memory       uint64 // bytes that the process may use; the store's sizes follow from it (SizesFor). 0: no limit
 	MemTableSize int64  // bytes; what follows from Memory, at least 2 MiB
 	MinFreeBytes uint64 // bytes; DefaultMinFreeBytes. Below it WriteBlocked refuses; below a quarter of it, Commit.
 

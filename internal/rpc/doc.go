@@ -16,7 +16,8 @@
 //     connections are not read, so that flow control holds their clients back; connections that do not go on with a message
 //     while others wait are closed. Whole messages of at most 16 KiB are bounded by the windows of their streams alone.
 //     Single calls are bounded in number and by what their requests, and then their answers take (calls); one too many is
-//     refused, to be made again. One that asks for timestamps gets maxTimestamps at most. While much is held, package heap bounds the garbage beside it.
+//     refused, to be made again. One that asks for timestamps gets maxTimestamps
+//     at most. While much is held, package heap bounds the garbage beside it.
 //  3. Nothing that arrives on the port ends the process: handlers recover, sizes are limited, and a remote client can
 //     change users' columns of user tables only, in transactions: no acknowledgment, no raw cell, nothing of the nodes' own.
 //  4. Operations of many callers share messages by natural batching: whatever waits when the sender comes round.
