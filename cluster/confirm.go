@@ -26,11 +26,9 @@ type seenStart struct {
 	Start       uint64 `json:"start"`
 }
 
-var seenKey = []byte("node starts")
-
 // readSeen reads what is known of others' starts. The Self is not shared yet.
 func (s *Self) readSeen(snap *store.Snap) error {
-	data, ok, err := snap.Get(seenKey)
+	data, ok, err := snap.Record(startsRecord)
 	if err == nil && ok {
 		err = json.Unmarshal(data, &s.seen)
 	}
@@ -53,7 +51,7 @@ func (s *Self) learnSeen(b *store.Batch, nodes []*pb.Node) (map[uint64]seenStart
 	if err != nil {
 		return nil, fmt.Errorf("cluster: encode the starts of other nodes: %w", err)
 	}
-	b.Put(seenKey, data)
+	b.PutRecord(startsRecord, data)
 	return seen, nil
 }
 

@@ -28,10 +28,11 @@ type Identity struct {
 // Fresh reports that the node belongs to no cluster yet.
 func (i Identity) Fresh() bool { return i.ClusterID == "" }
 
-// Keys of the store that no codec makes.
-var (
-	identityKey = []byte("node identity")
-	contactsKey = []byte("node contacts")
+// Names of the node's records in its store.
+const (
+	identityRecord = "identity"
+	contactsRecord = "contacts"
+	startsRecord   = "starts"
 )
 
 // selfRecord is what is stored of a node.
@@ -110,14 +111,14 @@ func randomID() (uint64, error) {
 func (s *Self) read() (known bool, err error) {
 	snap := s.st.Snap()
 	defer snap.Close()
-	data, known, err := snap.Get(identityKey)
+	data, known, err := snap.Record(identityRecord)
 	if err != nil || !known {
 		return false, wrapf(err, "cluster: read the node's identity")
 	}
 	if err := json.Unmarshal(data, &s.record); err != nil || s.record.NodeID == 0 {
 		return false, fmt.Errorf("cluster: the node's identity is damaged: %w", err)
 	}
-	data, ok, err := snap.Get(contactsKey)
+	data, ok, err := snap.Record(contactsRecord)
 	if err == nil && ok {
 		err = proto.Unmarshal(data, s.contacts)
 	}
@@ -140,7 +141,7 @@ func (s *Self) write(next selfRecord, b *store.Batch) error {
 	if err != nil {
 		return fmt.Errorf("cluster: encode the node's identity: %w", err)
 	}
-	b.Put(identityKey, data)
+	b.PutRecord(identityRecord, data)
 	if err := s.st.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		return fmt.Errorf("cluster: write the node's identity: %w", err)
 	}
@@ -287,7 +288,7 @@ func (s *Self) Joined(r *pb.JoinResponse) error {
 		Identity: s.record.Identity, Starts: s.record.Starts[last:], History: s.record.History, Outlive: s.record.Outlive,
 	}
 	next.ClusterID = r.ClusterId
-	b.Put(contactsKey, data)
+	b.PutRecord(contactsRecord, data)
 	seen, err := s.learnSeen(b, r.Nodes)
 	if err != nil {
 		return err

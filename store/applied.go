@@ -24,11 +24,7 @@ type Applied struct {
 	Rough bool   // Bytes is a guess: of a side of a split, or of a store from before it was counted
 }
 
-// Of the lengths of Applied records, the shorter one is from before bytes were counted.
-const (
-	appliedLen    = 1 + 5*8
-	appliedLenOld = 1 + 3*8
-)
+const appliedLen = 1 + 5*8
 
 func appendAppliedKey(dst []byte, tablet uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, appliedPrefix), tablet)
@@ -38,31 +34,39 @@ func appendAppliedKey(dst []byte, tablet uint64) []byte {
 func (b *Batch) PutApplied(tablet uint64, a Applied) {
 	const size = 1 + 8 + appliedLen
 	key := appendAppliedKey(b.room(size), tablet)
-	all := key
-	all = append(all, plainTag)
+	all := a.append(key)
+	b.keep(all)
+	b.Put(all[:len(key):len(key)], all[len(key):])
+	b.applied = append(b.applied, tabletApplied{tablet, a})
+}
+
+// append encodes the record behind b.
+func (a Applied) append(b []byte) []byte {
 	rough := uint64(0)
 	if a.Rough {
 		rough = 1
 	}
+	b = append(b, plainTag)
 	for _, n := range [...]uint64{a.Index, a.Term, a.Epoch, a.Bytes, rough} {
-		all = binary.BigEndian.AppendUint64(all, n)
+		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	b.keep(all)
-	b.Put(all[:len(key):len(key)], all[len(key):])
+	return b
+}
+
+func decodeApplied(b []byte) (a Applied, err error) {
+	if len(b) != appliedLen || b[0] != plainTag {
+		return a, fmt.Errorf("%w: applied record of %d bytes", ErrBadValue, len(b))
+	}
+	n := func(i int) uint64 { return binary.BigEndian.Uint64(b[1+8*i:]) }
+	return Applied{Index: n(0), Term: n(1), Epoch: n(2), Bytes: n(3), Rough: n(4) != 0}, nil
 }
 
 // Applied reads the tablet's Applied record.
 func (s *Snap) Applied(tablet uint64) (a Applied, ok bool, err error) {
 	s.key = appendAppliedKey(s.key[:0], tablet)
-	ok, err = s.read(s.key, func(b []byte) error {
-		if len(b) != appliedLen && len(b) != appliedLenOld || b[0] != plainTag {
-			return fmt.Errorf("%w: applied record of %d bytes", ErrBadValue, len(b))
-		}
-		a = Applied{Index: binary.BigEndian.Uint64(b[1:]), Term: binary.BigEndian.Uint64(b[9:]), Epoch: binary.BigEndian.Uint64(b[17:])}
-		if a.Rough = true; len(b) == appliedLen {
-			a.Bytes, a.Rough = binary.BigEndian.Uint64(b[25:]), binary.BigEndian.Uint64(b[33:]) != 0
-		}
-		return nil
+	ok, err = s.read(s.key, func(b []byte) (err error) {
+		a, err = decodeApplied(b)
+		return err
 	})
 	return a, ok, err
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store/raftlog"
 )
 
 // entryOverhead is what Badger adds to an entry's key and value when it counts: two bytes of meta, ten for the version.
@@ -18,15 +19,46 @@ const (
 	maxArenaBytes = 64 << 10
 )
 
-// Batch is a list of puts and deletes that become durable and visible together or not at all. Later ones win. It
-// belongs to one goroutine at a time and must not change between Commit's call and return. The zero Batch is empty.
+// Batch is a list of puts and deletes that become visible together or not at all. Later ones win. It belongs to one
+// goroutine at a time and must not change between Commit's call and return. The zero Batch is empty.
 type Batch struct {
 	ops     []op
 	size    int
 	entries int // in Badger: a long value takes several
-	lazy    bool
 	arena   []byte
+
+	states  []tabletState // what is said of tablets, for the next checkpoint
+	applied []tabletApplied
+	log     []logChange // what becomes durable in the log when the batch is committed ...
+	barrier bool        // ... and everything that was committed before
 }
+
+type tabletState struct {
+	tablet uint64
+	state  []byte
+}
+
+type tabletApplied struct {
+	tablet  uint64
+	applied Applied
+}
+
+// logChange is something that the log is told with a batch.
+type logChange struct {
+	kind   logChangeKind
+	tablet uint64
+	at     raftlog.Position // of a logBegin
+	key    string           // of a logNote
+	note   []byte
+}
+
+type logChangeKind int
+
+const (
+	logBegin logChangeKind = iota
+	logDestroy
+	logNote
+)
 
 type op struct {
 	key, value []byte
@@ -85,6 +117,23 @@ func (b *Batch) PutTabletState(id uint64, state []byte) {
 	all := append(append(key, plainTag), state...)
 	b.keep(all)
 	b.Put(all[:len(key):len(key)], all[len(key):])
+	b.states = append(b.states, tabletState{id, all[len(key)+1:]})
+}
+
+// PutRecord sets a small value that must not be lost: it is durable when Commit returns. Empty: there is none.
+// Snap.Record reads it. It keeps record.
+func (b *Batch) PutRecord(name string, record []byte) {
+	b.putRecord(append([]byte{recordPrefix}, name...), record)
+}
+
+// putRecord puts a key that is a note in the log as well.
+func (b *Batch) putRecord(key, record []byte) {
+	if len(record) == 0 {
+		b.Delete(key)
+	} else {
+		b.Put(key, record)
+	}
+	b.log = append(b.log, logChange{kind: logNote, key: string(key), note: record})
 }
 
 // DeleteTabletState removes a tablet's state.
@@ -100,19 +149,10 @@ func (b *Batch) Size() int { return b.size }
 // Len is what the batch counts against Store.MaxBatchLen: puts and deletes, long values several times.
 func (b *Batch) Len() int { return b.entries }
 
-// SetLazy says that the batch needs no sync of its own: its effects can be had again from what is synced, as those of an
-// applied Raft entry can. It becomes visible at once and durable with the next batch that is not lazy, never before an
-// earlier batch (Writer.Commit).
-func (b *Batch) SetLazy() { b.lazy = true }
-
-// Lazy reports whether SetLazy was called. Who has both kinds waiting may commit the lazy ones first, in a Commit of
-// their own: they are answered without waiting for the others' sync.
-func (b *Batch) Lazy() bool { return b.lazy }
-
 // Reset empties the batch for reuse and drops all references that it holds.
 func (b *Batch) Reset() {
 	clear(b.ops)
-	b.ops, b.size, b.entries, b.lazy, b.arena = b.ops[:0], 0, 0, false, b.arena[:0]
+	*b = Batch{ops: b.ops[:0], arena: b.arena[:0]}
 }
 
 // room returns an empty slice of the arena with at least n bytes of capacity. Appending past them moves it to memory of

@@ -112,19 +112,17 @@ func (d chunkDrops) find(txn transaction, key []byte, from int) error {
 	}
 }
 
-// add deletes the chunks in txn, as many as fit, and returns the number and the bytes that this took. The others stay.
-func (d chunkDrops) add(txn *badger.Txn) (entries, bytes int, err error) {
+// add deletes the chunks in txn, as many as fit. The others stay.
+func (d chunkDrops) add(txn *badger.Txn) error {
 	for chunk := range d {
 		err := txn.Delete([]byte(chunk))
 		if errors.Is(err, badger.ErrTxnTooBig) {
-			break
+			return nil
 		}
 		if err != nil {
-			return 0, 0, err
+			return err
 		}
 		delete(d, chunk)
-		entries++
-		bytes += len(chunk)
 	}
-	return entries, bytes, nil
+	return nil
 }

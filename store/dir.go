@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,25 +27,47 @@ const (
 	fileMode = 0o600
 )
 
-// prepareDir takes the directory's lock and checks, or begins, its contents. The lock is the returned file's and ends
-// with it, also when the process dies.
-func prepareDir(o Options) (lock *os.File, err error) {
+// directory is what prepareDir has found.
+type directory struct {
+	locks []*os.File // end with the files, also when the process dies
+	log   [16]byte   // the id of the log that belongs to it
+	fresh bool       // it was empty, or never finished
+}
+
+// prepareDir takes the locks of the directory and of the log's, and checks, or begins, the contents.
+func prepareDir(o Options) (d directory, err error) {
 	if o.Dir == "" {
-		return nil, errors.New("store: no directory given")
+		return d, errors.New("store: no directory given")
 	}
 	if err := os.MkdirAll(o.Dir, dirMode); err != nil {
-		return nil, fmt.Errorf("store: make directory: %w", err)
+		return d, fmt.Errorf("store: make directory: %w", err)
 	}
 	if err := checkOurs(o.Dir); err != nil { // before a LOCK file is left in somebody else's directory
-		return nil, err
+		return d, err
 	}
-	if lock, err = lockDir(o.Dir); err != nil {
-		return nil, err
+	defer func() {
+		for _, lock := range d.locks {
+			if err != nil {
+				err = errors.Join(err, lock.Close())
+			}
+		}
+	}()
+	dirs := []string{o.Dir}
+	if o.LogDir != "" {
+		if err := os.MkdirAll(o.LogDir, dirMode); err != nil {
+			return d, fmt.Errorf("store: make the log's directory: %w", err)
+		}
+		dirs = append(dirs, o.LogDir)
 	}
-	if err := checkContents(o); err != nil {
-		return nil, errors.Join(err, lock.Close())
+	for _, dir := range dirs {
+		lock, err := lockDir(dir)
+		if err != nil {
+			return d, err
+		}
+		d.locks = append(d.locks, lock)
 	}
-	return lock, nil
+	d.log, d.fresh, err = checkContents(o)
+	return d, err
 }
 
 // lockDir takes an exclusive flock, which also keeps out a second Store of this process.
@@ -84,41 +108,46 @@ func checkOurs(dir string) error {
 }
 
 // checkContents checks an existing store, or begins a new one, under the lock.
-func checkContents(o Options) error {
+func checkContents(o Options) (log [16]byte, fresh bool, err error) {
 	have, err := os.ReadFile(filepath.Join(o.Dir, versionFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return beginDir(o)
+		log, err = beginDir(o)
+		return log, true, err
 	case err != nil:
-		return fmt.Errorf("store: read version: %w", err)
+		return log, false, fmt.Errorf("store: read version: %w", err)
 	}
-	if err := checkVersion(o, string(have)); err != nil {
-		return err
+	if log, err = checkVersion(o, string(have)); err != nil {
+		return log, false, err
 	}
-	for _, name := range databaseDirs(o) {
-		if _, err := os.Stat(filepath.Join(o.Dir, name, manifestFile)); err != nil {
-			return fmt.Errorf("%w: %w", ErrDamaged, err)
-		}
+	if _, err := os.Stat(filepath.Join(o.Dir, stateDirName, manifestFile)); err != nil {
+		return log, false, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	return nil
+	return log, false, nil
 }
 
-// beginDir makes an empty store, or what is left of an unfinished Open, ready to be filled.
-func beginDir(o Options) error {
-	for _, name := range []string{sharedDir, stateDir, logDir} {
-		if err := os.RemoveAll(filepath.Join(o.Dir, name)); err != nil {
-			return fmt.Errorf("store: remove an unfinished database: %w", err)
-		}
+// beginDir makes an empty store, or what is left of an unfinished Open, ready to be filled. The log's id is known before
+// there is a log: one that an unfinished Open has made is recognized, wherever it is.
+func beginDir(o Options) (log [16]byte, err error) {
+	unfinished, err := os.ReadFile(filepath.Join(o.Dir, newVersionFile))
+	if err == nil {
+		log, err = checkVersion(o, string(unfinished))
+	}
+	if err != nil {
+		log = uuid.New()
+	}
+	if err := os.RemoveAll(filepath.Join(o.Dir, stateDirName)); err != nil {
+		return log, fmt.Errorf("store: remove an unfinished database: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(o.Dir, newVersionFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, fileMode)
 	if err != nil {
-		return fmt.Errorf("store: write version: %w", err)
+		return log, fmt.Errorf("store: write version: %w", err)
 	}
-	_, err = f.WriteString(versionText(o))
+	_, err = f.WriteString(versionText(log))
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("store: write version: %w", err)
+		return log, fmt.Errorf("store: write version: %w", err)
 	}
-	return syncDir(o.Dir)
+	return log, syncDir(o.Dir)
 }
 
 // finishDir makes a new store permanent, once its databases have been opened. For an old one it does nothing.
@@ -147,40 +176,33 @@ func syncDir(dir string) error {
 	return nil
 }
 
-func databaseDirs(o Options) []string {
-	if o.SeparateLog {
-		return []string{stateDir, logDir}
-	}
-	return []string{sharedDir}
+const (
+	formatLine = "format "
+	logLine    = "log "
+)
+
+func versionText(log [16]byte) string {
+	return fmt.Sprintf("%s\n%s%d\n%s%x\n", versionMagic, formatLine, DiskFormat, logLine, log)
 }
 
-func layout(o Options) string {
-	if o.SeparateLog {
-		return "separate log"
-	}
-	return "shared log"
-}
-
-func versionText(o Options) string {
-	return fmt.Sprintf("%s\nformat %d\n%s\n", versionMagic, DiskFormat, layout(o))
-}
-
-// checkVersion compares the VERSION file's three lines with what o wants.
-func checkVersion(o Options, have string) error {
+// checkVersion reads the VERSION file's three lines: what the directory is, its format, and the id of its log.
+func checkVersion(o Options, have string) (log [16]byte, err error) {
 	lines := strings.Split(strings.TrimSuffix(have, "\n"), "\n")
 	if len(lines) != 3 || lines[0] != versionMagic {
 		if len(lines) > 0 && strings.HasPrefix(versionMagic, lines[0]) {
-			return fmt.Errorf("%w: %s in %s is cut short", ErrDamaged, versionFile, o.Dir)
+			return log, fmt.Errorf("%w: %s in %s is cut short", ErrDamaged, versionFile, o.Dir)
 		}
-		return fmt.Errorf("%w: %s has another program's %s", ErrForeign, o.Dir, versionFile)
+		return log, fmt.Errorf("%w: %s has another program's %s", ErrForeign, o.Dir, versionFile)
 	}
-	if want := "format " + strconv.Itoa(DiskFormat); lines[1] != want {
-		return &VersionError{Dir: o.Dir, Have: lines[1], Want: want}
+	if want := formatLine + strconv.Itoa(DiskFormat); lines[1] != want {
+		return log, &VersionError{Dir: o.Dir, Have: lines[1], Want: want}
 	}
-	if want := layout(o); lines[2] != want {
-		return &VersionError{Dir: o.Dir, Have: lines[2], Want: want}
+	id, ok := strings.CutPrefix(lines[2], logLine)
+	b, err := hex.DecodeString(id)
+	if !ok || err != nil || len(b) != len(log) {
+		return log, fmt.Errorf("%w: %s in %s names no log", ErrDamaged, versionFile, o.Dir)
 	}
-	return nil
+	return [16]byte(b), nil
 }
 
 // removeLeftovers deletes log files of no bytes: a killed process made them and never wrote to them.

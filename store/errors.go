@@ -30,14 +30,14 @@ var (
 	ErrBatchTooLarge = errors.New("store: batch is too large for one Badger transaction")
 	// ErrCorrupt: what was read back is not what was written. Permanent.
 	ErrCorrupt = errors.New("store: stored data is corrupt")
-	// ErrNoLog: there is no Raft log of that tablet: InitialLog was never committed, or DeleteLog was.
+	// ErrNoLog: there is no Raft log of that tablet: InitialLog was never committed, or DeleteReplica was.
 	ErrNoLog = errors.New("store: no raft log of this tablet")
 )
 
-// VersionError says that the directory was written by another disk format, or with another layout.
+// VersionError says that the directory was written by another disk format.
 type VersionError struct {
 	Dir        string
-	Have, Want string // "format 7", "shared log"
+	Have, Want string // "format 7"
 }
 
 // Error implements error.

@@ -21,14 +21,12 @@ var ErrBadKey = errors.New("store: malformed key")
 //	N        group | table | class | esc(column) | esc(row)
 //	I        …                                              | start_ts
 //	tablet   'T' | tablet id
-//	log      'r' | tablet id | part [| index]               (log.go)
-//	others   'a' applied.go, 'c' chunk.go, 'i', 's', 'x' replica.go, 'u' large.go
+//	others   'a' applied.go, 'c' chunk.go, 'i', 'n', 's', 'x' replica.go
 //
 // Numbers are big-endian. esc(s) replaces 0x00 by 0x00 0xff and ends with 0x00 0x01, so that the order of keys is the
 // order of (row, class, column) as byte strings, and no key is a prefix of another cell's.
 const (
 	tabletPrefix = 'T'
-	logPrefix    = 'r'
 
 	escByte = 0x00
 	escZero = 0xff

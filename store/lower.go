@@ -28,10 +28,8 @@ func fitMemTables(o Options) error {
 	if had > o.MemTableSize {
 		larger := o
 		larger.MemTableSize = had
-		for _, name := range databaseDirs(o) {
-			if err := writeOut(larger, filepath.Join(o.Dir, name)); err != nil {
-				return err
-			}
+		if err := writeOut(larger, filepath.Join(o.Dir, stateDirName)); err != nil {
+			return err
 		}
 	}
 	if had == o.MemTableSize {
@@ -43,11 +41,11 @@ func fitMemTables(o Options) error {
 // writeOut opens a database and closes it, for its memtables to become tables. Without a log file
 // there is nothing to do.
 func writeOut(o Options, dir string) error {
-	fids, err := logFiles(dir)
-	if err != nil || len(fids) == 0 {
+	paths, err := memTableFiles(dir)
+	if err != nil || len(paths) == 0 {
 		return err
 	}
-	db, err := openBadger(o.badgerOptions(dir, badgerLog{o.Logger}), o.NoSync)
+	db, err := openBadger(o.badgerOptions(dir, badgerLog{o.Logger}))
 	if err != nil {
 		return err
 	}
@@ -55,6 +53,15 @@ func writeOut(o Options, dir string) error {
 		return fmt.Errorf("store: write out memtables of %d bytes: %w", o.MemTableSize, err)
 	}
 	return nil
+}
+
+// memTableFiles are the log files of Badger's memtables; none where there is no directory.
+func memTableFiles(dir string) ([]string, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.mem"))
+	if err != nil {
+		return nil, fmt.Errorf("store: look for log files: %w", err)
+	}
+	return paths, nil
 }
 
 // memTablesHad is the size on record, or, of a store from before there was one, a size that is
@@ -72,18 +79,16 @@ func memTablesHad(o Options) (int64, error) {
 		return 0, fmt.Errorf("store: read memtables' size: %w", err)
 	}
 	var most int64
-	for _, name := range databaseDirs(o) {
-		paths, err := filesOf(filepath.Join(o.Dir, name), logExt)
+	paths, err := memTableFiles(filepath.Join(o.Dir, stateDirName))
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range paths {
+		info, err := os.Stat(path)
 		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("store: look at log file: %w", err)
 		}
-		for _, path := range paths {
-			info, err := os.Stat(path)
-			if err != nil {
-				return 0, fmt.Errorf("store: look at log file: %w", err)
-			}
-			most = max(most, info.Size(), minMemTableSize)
-		}
+		most = max(most, info.Size(), minMemTableSize)
 	}
 	return most, nil
 }

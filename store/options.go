@@ -9,7 +9,7 @@ import (
 )
 
 // DiskFormat is the version of keys, values and directory layout that this package writes, kept in the VERSION file.
-const DiskFormat = 1
+const DiskFormat = 2
 
 // Defaults of Options, in bytes unless said otherwise.
 const (
@@ -44,10 +44,10 @@ const (
 
 // Options configure a Store. The zero value of every field but Dir is a sensible default.
 type Options struct {
-	Dir         string // the store's own directory, made if missing; VERSION, LOCK and Badger's directories live there
-	InMemory    bool   // nothing on disk, Dir must be empty. For tests.
-	SeparateLog bool   // Raft logs and state in two Badger databases instead of one: see docs/adr/0002
-	Logger      *slog.Logger
+	Dir      string // the store's own directory, made if missing; VERSION, LOCK and Badger's directory live there
+	LogDir   string // the Raft log's directory, made if missing, such as one on a device of its own; "": inside of Dir
+	InMemory bool   // nothing on disk, Dir and LogDir must be empty. For tests.
+	Logger   *slog.Logger
 
 	Memory       uint64 // bytes that the process may use; the store's sizes follow from it (SizesFor). 0: no limit
 	MemTableSize int64  // bytes; what follows from Memory, at least 2 MiB
@@ -99,7 +99,7 @@ func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b := badger.DefaultOptions(dir)
 	b.Logger = log
 	b.InMemory = o.InMemory
-	b.SyncWrites = false // durable.go syncs
+	b.SyncWrites = false // checkpoints do
 	b.MemTableSize = o.MemTableSize
 	b.NumMemtables = numMemtables
 	b.NumCompactors = numCompactors

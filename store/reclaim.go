@@ -3,15 +3,18 @@ package store
 import (
 	"bytes"
 	"fmt"
-	"os"
+	"slices"
 	"time"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/y"
 )
 
 // Badger gives space back by compaction only, and compacts what is written, not what is deleted: a tombstone is some bytes,
 // hides a value of any size, and moves down to it only as other writes push it. While the store is written to that is soon
 // enough. What is left when the writes end is taken back here: see docs/adr/0005.
 
-// spaceInterval is how often the free space is looked at while the store is awake (rest.go).
+// spaceInterval is how often the worker looks at the free space and at the log.
 const spaceInterval = time.Second
 
 // When Reclaim compacts: there are at least so many dead bytes, and as many as a part of the tables; less than a memtable
@@ -23,11 +26,11 @@ const (
 	compactLimit  = 8 << 30
 )
 
-// work watches the free space, lets Badger rest, and gives space back, until the store closes. It is the store's only background
+// work watches the free space, makes checkpoints, and gives space back, until the store closes. It is the store's only background
 // goroutine besides Badger's own.
 func (s *Store) work() {
-	space := time.NewTicker(spaceInterval)
-	defer space.Stop()
+	look := time.NewTicker(spaceInterval)
+	defer look.Stop()
 	var collect <-chan time.Time
 	if s.opts.ReclaimInterval > 0 && !s.opts.InMemory {
 		t := time.NewTicker(s.opts.ReclaimInterval)
@@ -40,15 +43,9 @@ func (s *Store) work() {
 			return
 		case <-collect:
 			s.Reclaim()
-			continue
-		case <-s.wake:
-		case <-space.C:
-		}
-		s.lookAtSpace()
-		if s.look() && !s.blocked.Load() { // else room is noticed soon
-			space.Reset(restInterval)
-		} else {
-			space.Reset(spaceInterval)
+		case <-look.C:
+			s.lookAtSpace()
+			s.lookAtLog()
 		}
 	}
 }
@@ -62,12 +59,10 @@ func (s *Store) Reclaim() {
 	if s.closed.Load() {
 		return
 	}
-	for _, d := range s.databases() {
-		d.discard()
-		if s.worthwhile(d) {
-			if err := s.compact(d); err != nil {
-				s.opts.Logger.Warn("store: compaction", "error", err)
-			}
+	s.state.discard()
+	if s.worthwhile(s.state) {
+		if err := s.compact(s.state); err != nil {
+			s.opts.Logger.Warn("store: compaction", "error", err)
 		}
 	}
 }
@@ -79,13 +74,8 @@ func (s *Store) Compact() error {
 	if s.closed.Load() {
 		return ErrClosed
 	}
-	for _, d := range s.databases() {
-		d.discard()
-		if err := s.compact(d); err != nil {
-			return err
-		}
-	}
-	return nil
+	s.state.discard()
+	return s.compact(s.state)
 }
 
 func (d *database) discard() {
@@ -121,7 +111,6 @@ func (s *Store) compact(d *database) error {
 	if s.closed.Load() {
 		return ErrClosed
 	}
-	d.rouse() // Flatten starts the compactors again when it is done
 	dead := d.dead.Load()
 	if !s.opts.InMemory {
 		if err := s.flushMemtable(d); err != nil {
@@ -133,7 +122,7 @@ func (s *Store) compact(d *database) error {
 		return fmt.Errorf("store: compact: %w", err)
 	}
 	d.dead.Add(-dead)
-	return d.durable.shrink()
+	return nil
 }
 
 // The keys that pad memtables lie below and above all others: a table with both in it overlaps every other, so that compacting
@@ -146,45 +135,34 @@ const (
 // flushMemtable fills the active memtable, so that Badger writes it out, which nothing else makes it do while it is open, and
 // waits for that. Padding is the same two keys over and over: a compaction leaves one chunk of it.
 func (s *Store) flushMemtable(d *database) error {
-	d.writer.mu.Lock()
-	fid := d.durable.fid
-	d.writer.mu.Unlock()
 	pad := &Batch{}
-	pad.SetLazy()
 	pad.Put([]byte{padLow}, nil)
 	pad.Put([]byte{padHigh}, bytes.Repeat([]byte{0}, chunkBytes))
-	for left := 2 * s.opts.MemTableSize; left > 0; left -= chunkBytes {
+	began := d.seq.current()
+	for left := 2 * s.opts.MemTableSize; left > 0 && !d.padded(began); left -= chunkBytes {
 		if err := d.writer.Commit([]*Batch{pad}); err != nil {
 			return err
 		}
-		d.writer.mu.Lock()
-		flushing := d.durable.off || d.durable.fid > fid
-		d.writer.mu.Unlock()
-		if flushing {
-			break
-		}
 	}
-	return s.awaitFlush(d, fid)
-}
-
-// awaitFlush waits until the log file of a memtable is gone: its entries are in a table.
-func (s *Store) awaitFlush(d *database, fid int) error {
 	const look = 10 * time.Millisecond
-	if d.durable.off {
-		return nil // a store that never syncs does not know its log files
-	}
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	for {
-		if _, err := os.Stat(logFileName(d.durable.dir, fid)); os.IsNotExist(err) {
-			return nil
-		}
+	for !d.padded(began) {
 		select {
 		case <-s.stop:
 			return ErrClosed
 		case <-tick.C:
 		}
 	}
+	return nil
+}
+
+// padded reports whether there is a table with padding of a later number than seq: then so is all in tables that was
+// committed up to there.
+func (d *database) padded(seq uint64) bool {
+	return slices.ContainsFunc(d.db.Tables(), func(t badger.TableInfo) bool {
+		return bytes.Equal(y.ParseKey(t.Left), []byte{padLow}) && y.ParseTs(t.Left) > seq
+	})
 }
 
 // deadBy estimates how many bytes of tables an operation makes superfluous, now or soon: it is only to tell when a compaction
@@ -193,7 +171,7 @@ func deadBy(txn transaction, o *op) int64 {
 	size := int64(len(o.key) + len(o.value) + entryOverhead)
 	if !o.del {
 		switch o.key[0] {
-		case logPrefix, 'L', 'H', appliedPrefix, tabletPrefix, stagedPrefix:
+		case 'L', 'H', appliedPrefix, tabletPrefix, stagedPrefix:
 			return size // goes soon; or, of H, is the copy of a superseded W
 		}
 		return 0

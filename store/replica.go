@@ -6,6 +6,8 @@ import (
 	"iter"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/percolator-go/percolator/store/raftlog"
 )
 
 // What the store remembers of replicas beside their state and logs, by tablet:
@@ -17,6 +19,7 @@ const (
 	tombstonePrefix  = 'x'
 	installingPrefix = 'i'
 	stagedPrefix     = 's'
+	recordPrefix     = 'n' // of Batch.PutRecord's
 
 	ownKeyBytes = 1 + 8
 )
@@ -25,23 +28,32 @@ func appendOwnKey(dst []byte, prefix byte, tablet uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, prefix), tablet)
 }
 
-// putOwn puts an opaque record, which is copied.
-func (b *Batch) putOwn(prefix byte, tablet uint64, record []byte) {
-	b.Put(appendOwnKey(nil, prefix, tablet), append([]byte{plainTag}, record...))
-}
-
 // PutTombstone sets the opaque record of the tablet's replicas that were removed here. It is never deleted.
-func (b *Batch) PutTombstone(tablet uint64, record []byte) { b.putOwn(tombstonePrefix, tablet, record) }
+func (b *Batch) PutTombstone(tablet uint64, record []byte) {
+	b.putRecord(appendOwnKey(nil, tombstonePrefix, tablet), append([]byte{plainTag}, record...))
+	b.barrier = true
+}
 
 // PutInstalling sets the opaque marker of a tablet whose range is being filled or cleared. Whoever finds it after a crash
 // must bring that to its end before any replica of this tablet is opened.
 func (b *Batch) PutInstalling(tablet uint64, record []byte) {
-	b.putOwn(installingPrefix, tablet, record)
+	b.putRecord(appendOwnKey(nil, installingPrefix, tablet), append([]byte{plainTag}, record...))
+	b.barrier = true // what is staged is durable with it
 }
 
 // DeleteInstalling removes the marker.
 func (b *Batch) DeleteInstalling(tablet uint64) {
-	b.Delete(appendOwnKey(nil, installingPrefix, tablet))
+	b.putRecord(appendOwnKey(nil, installingPrefix, tablet), nil)
+	b.barrier = true // what was filled or cleared is durable with it
+}
+
+// InitialLog adds a log that begins after (index, term), with everything up to index committed: a new replica's, or one's that
+// a snapshot has brought there. The batch puts the tablet's state and Applied record as of there. Entries that there are go; a
+// HardState that is there stays, and is raised to the position, for what was voted must not be forgotten.
+func (b *Batch) InitialLog(tablet, index, term uint64) {
+	at := raftlog.Position{Index: index, Term: term}
+	b.log = append(b.log, logChange{kind: logBegin, tablet: tablet, at: at})
+	b.barrier = true
 }
 
 // Stage keeps an entry of a snapshot for the tablet, out of everybody's sight. It keeps value.
@@ -57,13 +69,13 @@ func StageCost(e Entry) (size, entries int) {
 	return size + entries*ownKeyBytes, entries
 }
 
-// DeleteReplica removes the tablet's state, its Applied record, HardState and place of the log: no replica of it is left
-// here. The log's entries and its rows are cleared apart, before or after; a marker must stand until they are.
+// DeleteReplica removes the tablet's state, its Applied record and its log: no replica of it is left here. Its rows are
+// cleared afterwards; a marker must stand until they are.
 func (b *Batch) DeleteReplica(tablet uint64) {
 	b.DeleteTabletState(tablet)
 	b.Delete(appendAppliedKey(nil, tablet))
-	b.Delete(appendLogKey(nil, tablet, logTruncatedPart))
-	b.Delete(appendLogKey(nil, tablet, logHardStatePart))
+	b.log = append(b.log, logChange{kind: logDestroy, tablet: tablet})
+	b.barrier = true
 }
 
 // Tombstone returns what PutTombstone last set.
@@ -72,6 +84,11 @@ func (s *Snap) Tombstone(tablet uint64) ([]byte, bool, error) { return s.own(tom
 // Installing returns the tablet's marker, if it has one.
 func (s *Snap) Installing(tablet uint64) ([]byte, bool, error) {
 	return s.own(installingPrefix, tablet)
+}
+
+// Record returns a copy of what PutRecord last set.
+func (s *Snap) Record(name string) (record []byte, ok bool, err error) {
+	return s.Get(append([]byte{recordPrefix}, name...))
 }
 
 func (s *Snap) own(prefix byte, tablet uint64) (v []byte, ok bool, err error) {
@@ -95,11 +112,6 @@ func (s *Snap) Tombstones() iter.Seq2[TabletStateEntry, error] { return s.ownRec
 // Staged begins a walk over the tablet's staged entries, with the keys that they will have.
 func (s *Snap) Staged(tablet uint64) *Cursor {
 	return &Cursor{snap: s, prefix: appendOwnKey(nil, stagedPrefix, tablet)}
-}
-
-// LogEntries begins a walk over the entries of the tablet's Raft log, to delete them.
-func (s *Snap) LogEntries(tablet uint64) *Cursor {
-	return &Cursor{snap: s, prefix: appendLogKey(nil, tablet, logEntryPart)}
 }
 
 // StagedTablets are the tablets that have staged entries.

@@ -91,8 +91,11 @@ func (c *Cursor) Delete(b *Batch) (n int, err error) {
 	return n, err
 }
 
-// clearBytes bounds the keys of one step of clearing, well below the limits of a Txn.
-const clearBytes = 128 << 10
+// One step of clearing deletes so many keys, of so many bytes: well below the limits of a Txn.
+const (
+	deletesPerCall = 4096
+	clearBytes     = 128 << 10
+)
 
 // strip is how many bytes of the keys belong to the prefix under which they are kept.
 func (c *Cursor) strip() int {

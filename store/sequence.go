@@ -39,6 +39,13 @@ func (s *sequence) finish(seq uint64) {
 	s.visible = seq
 }
 
+// current returns the highest number that was given to a Txn.
+func (s *sequence) current() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.assigned
+}
+
 // pin returns the number to read at and keeps its versions until unpin.
 func (s *sequence) pin() uint64 {
 	s.mu.Lock()

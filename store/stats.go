@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/percolator-go/percolator/store/raftlog"
 )
 
 // spaceCheckBytes: Commit looks at the free space again after so many bytes.
@@ -15,7 +17,7 @@ const spaceCheckBytes = 4 << 20
 
 // counters count what one writer did since Open.
 type counters struct {
-	txns, batches, bytes, syncs atomic.Uint64
+	txns, batches, bytes atomic.Uint64
 }
 
 func (c *counters) add(batches, bytes int) {
@@ -26,10 +28,11 @@ func (c *counters) add(batches, bytes int) {
 
 // Stats are figures of a Store since Open. Sizes are in bytes.
 type Stats struct {
-	Txns    uint64 // Badger transactions, of logs and state together
+	Txns    uint64 // Badger transactions
 	Batches uint64 // batches in them: Batches/Txns is what group commit gains
 	Bytes   uint64 // keys, values and overhead as counted by Batch.Size
-	Syncs   uint64 // of log files; in memory there are none
+
+	Log raftlog.Stats
 
 	Snaps       int    // open now
 	Sequence    uint64 // of the state: the newest that Snaps read at
@@ -40,13 +43,10 @@ type Stats struct {
 // Stats returns figures for metrics. It walks the directory: not for hot paths.
 func (s *Store) Stats() Stats {
 	var st Stats
-	for _, d := range s.databases() {
-		st.Txns += d.count.txns.Load()
-		st.Batches += d.count.batches.Load()
-		st.Bytes += d.count.bytes.Load()
-		st.Syncs += d.count.syncs.Load()
-		st.MemoryBytes += d.memory()
-	}
+	count := &s.state.count
+	st.Txns, st.Batches, st.Bytes = count.txns.Load(), count.batches.Load(), count.bytes.Load()
+	st.MemoryBytes = s.state.memory()
+	st.Log = s.log.Stats()
 	st.Snaps = s.state.seq.pinned()
 	s.state.seq.mu.Lock()
 	st.Sequence = s.state.seq.visible
@@ -70,28 +70,37 @@ func (s *Store) diskBytes() uint64 {
 		return 0
 	}
 	var n uint64
-	_ = filepath.WalkDir(s.opts.Dir, func(path string, e fs.DirEntry, err error) error {
-		var st unix.Stat_t
-		if err == nil && !e.IsDir() && unix.Stat(path, &st) == nil {
-			n += uint64(st.Blocks) * 512
-		}
-		return nil
-	})
+	dirs := []string{s.opts.Dir}
+	if s.opts.LogDir != "" {
+		dirs = append(dirs, s.opts.LogDir)
+	}
+	for _, dir := range dirs {
+		_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			var st unix.Stat_t
+			if err == nil && !e.IsDir() && unix.Stat(path, &st) == nil {
+				n += uint64(st.Blocks) * 512
+			}
+			return nil
+		})
+	}
 	return n
 }
 
 // FreeBytes returns the space that the store's file system has left for this process, in bytes. In memory there is no
 // limit.
-func (s *Store) FreeBytes() (uint64, error) {
-	if s.opts.FreeBytes != nil {
-		return s.opts.FreeBytes()
+func (s *Store) FreeBytes() (uint64, error) { return s.opts.freeBytes(s.opts.Dir) }
+
+// freeBytes is the space that the file system of one of the store's directories has left.
+func (o Options) freeBytes(dir string) (uint64, error) {
+	if o.FreeBytes != nil {
+		return o.FreeBytes()
 	}
-	if s.opts.InMemory {
+	if o.InMemory {
 		return math.MaxUint64, nil
 	}
 	var st unix.Statfs_t
-	if err := unix.Statfs(s.opts.Dir, &st); err != nil {
-		return 0, fmt.Errorf("store: free space of %s: %w", s.opts.Dir, err)
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("store: free space of %s: %w", dir, err)
 	}
 	return st.Bavail * uint64(st.Bsize), nil
 }

@@ -7,69 +7,73 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// Store is one node's storage: the Raft logs and the state of all its tablets. Its methods may be used concurrently,
-// except that each Writer belongs to one goroutine at a time.
+// Store is one node's storage: the state of all its tablets in Badger, and their Raft logs in a write-ahead log. Its methods
+// may be used concurrently.
 type Store struct {
 	opts  Options
-	lock  *os.File // holds the flock on the directory; nil in memory
+	locks []*os.File // hold the flocks on the directories; none in memory
 	state *database
-	log   *database // the same as state unless Options.SeparateLog
+	log   *raftlog.Log
+
+	checkpoints checkpoints
 
 	closed  atomic.Bool
 	stop    chan struct{}
 	workers sync.WaitGroup
 
-	blocked    atomic.Bool   // below MinFreeBytes when last looked at
-	exhausted  atomic.Bool   // see Exhausted
-	reclaiming sync.Mutex    // held while Reclaim or Compact works, and while Badger's compactors are started or stopped
-	wake       chan struct{} // of the worker: much was written to a database that rests
+	blocked    atomic.Bool // below MinFreeBytes when last looked at
+	exhausted  atomic.Bool // see Exhausted
+	reclaiming sync.Mutex  // held while Reclaim or Compact works
 }
 
-// database is one Badger database with its sequence and its writer.
+// database is Badger with its sequence and its writer.
 type database struct {
-	db      *badger.DB
-	seq     sequence
-	hot     *hotCells
-	durable *durable
-	writer  *Writer
-	count   counters
-	dead    atomic.Int64 // bytes, about, that have become superfluous since the last compaction
-	rest    rest
-	looked  uint64 // bytes written when Reclaim last looked; guarded by reclaiming
+	db     *badger.DB
+	dir    string
+	seq    sequence
+	hot    *hotCells
+	writer *Writer
+	count  counters
+	dead   atomic.Int64 // bytes, about, that have become superfluous since the last compaction
+	looked uint64       // bytes written when Reclaim last looked; guarded by reclaiming
 }
 
 // Names inside Options.Dir.
 const (
-	sharedDir = "db"
-	stateDir  = "state"
-	logDir    = "log"
+	stateDirName = "db"
+	logDirName   = "log"
 )
 
 // Open opens the store in o.Dir, creating it if the directory is missing or empty. It returns ErrInUse, ErrForeign,
 // ErrDamaged or *VersionError, wrapped with the path, when the directory is not one that it may use.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
-	s := &Store{opts: o, stop: make(chan struct{}), wake: make(chan struct{}, 1)}
+	s := &Store{opts: o, stop: make(chan struct{})}
+	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
 	if o.InMemory {
-		if o.Dir != "" {
+		if o.Dir != "" || o.LogDir != "" {
 			return nil, errors.New("store: a store in memory has no directory")
 		}
-		return s, s.openDatabases()
+		return s, s.openParts([16]byte{}, true)
 	}
-	lock, err := prepareDir(o)
+	d, err := prepareDir(o)
 	if err != nil {
 		return nil, err
 	}
-	s.lock = lock
-	if err := fitMemTables(o); err != nil {
-		return nil, errors.Join(err, lock.Close())
+	s.locks = d.locks
+	err = fitMemTables(o)
+	if err == nil {
+		err = s.openParts(d.log, d.fresh)
 	}
-	if err := s.openDatabases(); err != nil {
-		return nil, errors.Join(err, lock.Close())
+	if err != nil {
+		return nil, errors.Join(err, s.unlock())
 	}
 	if err := finishDir(o); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -77,64 +81,47 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// openDatabases opens the one or two databases and starts the worker. On an error nothing is left open.
-func (s *Store) openDatabases() (err error) {
-	name := sharedDir
-	if s.opts.SeparateLog {
-		name = stateDir
-	}
-	if s.state, err = s.openDatabase(name); err != nil {
+// openParts opens the log and the database, brings them together, and starts the worker. On an error nothing is left open.
+func (s *Store) openParts(log [16]byte, fresh bool) (err error) {
+	if err := s.openLog(log, fresh); err != nil {
 		return err
 	}
-	s.log = s.state
-	if s.opts.SeparateLog {
-		if s.log, err = s.openDatabase(logDir); err != nil {
-			return errors.Join(err, s.state.db.Close(), s.state.durable.close())
-		}
+	if s.state, err = s.openDatabase(); err != nil {
+		return errors.Join(err, s.log.Close())
+	}
+	if err := s.restore(); err != nil {
+		return errors.Join(fmt.Errorf("store: restore what the log says of the state: %w", err), s.state.db.Close(), s.log.Close())
 	}
 	s.lookAtSpace()
 	s.workers.Go(s.work)
 	return nil
 }
 
-func (s *Store) openDatabase(name string) (*database, error) {
+func (s *Store) openDatabase() (*database, error) {
 	dir := ""
 	if !s.opts.InMemory {
-		dir = filepath.Join(s.opts.Dir, name)
+		dir = filepath.Join(s.opts.Dir, stateDirName)
 	}
-	options := s.opts.badgerOptions(dir, badgerLog{s.opts.Logger})
-	db, err := openBadger(options, s.opts.NoSync)
+	db, err := openBadger(s.opts.badgerOptions(dir, badgerLog{s.opts.Logger}))
 	if err != nil {
 		return nil, err
 	}
-	d := &database{db: db, hot: newHotCells(hotSlots)}
-	d.rest.until.Store(never)
-	if d.durable, err = openDurable(options, s.opts.NoSync || s.opts.InMemory); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
+	d := &database{db: db, dir: dir, hot: newHotCells(hotSlots)}
 	d.seq.assigned = db.MaxVersion()
 	d.seq.visible = d.seq.assigned
 	d.writer = &Writer{store: s, d: d, drops: chunkDrops{}}
-	if err := d.writer.rollBack(); err != nil {
-		return nil, errors.Join(fmt.Errorf("store: undo a batch that was cut short: %w", err), db.Close(), d.durable.close())
-	}
 	d.writer.chunks = hasChunks(db, d.seq.visible)
 	return d, nil
 }
 
 // openBadger opens a database, once more if leftovers of a killed process were in the way: between making a log file
 // and sizing it, a crash leaves an empty file that Badger refuses ("Create a new file", its issue 2207).
-func openBadger(b badger.Options, noSync bool) (*badger.DB, error) {
+func openBadger(b badger.Options) (*badger.DB, error) {
 	const attempts = 2
 	var err error
 	for range attempts {
 		if !b.InMemory {
 			if err = errors.Join(removeLeftovers(b.Dir), checkTables(b)); err != nil {
-				return nil, err
-			}
-		}
-		if !b.InMemory {
-			if err = mendLogs(b.Dir, noSync); err != nil {
 				return nil, err
 			}
 		}
@@ -152,14 +139,12 @@ func (s *Store) MaxBatchBytes() int { return maxBatchBytes }
 // MaxBatchLen is the greatest Batch.Len that Commit takes.
 func (s *Store) MaxBatchLen() int { return maxBatchLen }
 
-// LogWriter returns the writer of the Raft logs.
-func (s *Store) LogWriter() *Writer { return s.log.writer }
-
-// StateWriter returns the writer of the state: the same as LogWriter unless Options.SeparateLog.
+// StateWriter returns the writer of the state.
 func (s *Store) StateWriter() *Writer { return s.state.writer }
 
-// Close ends the background work, waits for it and closes the databases. Every Snap and Log must be done with before,
-// and no Commit may be under way. Close again returns ErrClosed.
+// Close makes a last checkpoint, so that the next Open has nothing to apply again, ends the background work, waits for it and
+// closes the database and the log. Every Snap and Log must be done with before, and no Commit or Append may be under way.
+// Close again returns ErrClosed.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed
@@ -172,21 +157,20 @@ func (s *Store) Close() error {
 	if n := s.state.seq.pinned(); n > 0 {
 		errs = append(errs, fmt.Errorf("store: closed with %d snaps open", n))
 	}
-	for _, d := range s.databases() {
-		if err := errors.Join(d.writer.stop(), d.db.Close(), d.durable.close()); err != nil {
-			errs = append(errs, fmt.Errorf("store: close: %w", err))
-		}
+	if s.state.writer.stop() == nil {
+		errs = append(errs, s.Checkpoint())
 	}
-	if s.lock != nil {
-		errs = append(errs, s.lock.Close())
+	errs = append(errs, s.state.db.Close(), s.log.Close(), s.unlock())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("store: close: %w", err)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
-// databases returns the one or two databases.
-func (s *Store) databases() []*database {
-	if s.log == s.state {
-		return []*database{s.state}
+func (s *Store) unlock() error {
+	var errs []error
+	for _, lock := range s.locks {
+		errs = append(errs, lock.Close())
 	}
-	return []*database{s.state, s.log}
+	return errors.Join(errs...)
 }

@@ -1,9 +1,10 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
-	"time"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -14,7 +15,7 @@ const (
 	txnOverhead = 64
 )
 
-// Writer commits batches to one database. The log actor uses it, and the reclaim worker when it fills a memtable.
+// Writer commits batches to the state. The state actor uses it, and the reclaim worker when it fills a memtable.
 type Writer struct {
 	store *Store
 	d     *database
@@ -27,22 +28,15 @@ type Writer struct {
 	unmet   int            // bytes written since the free space was last looked at
 }
 
-// Commit makes the batches visible, in their order, and durable unless all of them are lazy, and returns when they are:
-// one Badger Txn for all of them, or as few as Badger's limit on a Txn allows, and one sync. A Batch that is larger than
-// a Txn goes in several (large.go), and is one all the same. What survives a power loss is a prefix of the batches that were
-// ever committed, never less than up to the last sync.
+// Commit makes the batches visible, in their order, and returns when they are: one Badger Txn for all of them, or as few as
+// Badger's limit on a Txn allows. A Batch that is larger than a Txn goes in several (large.go). They are durable with the next
+// checkpoint; what a crash takes before is applied again from the Raft log, so a batch with effects must come from an entry of
+// it that is durable. Records, and what begins or ends a replica, are durable when Commit returns.
 //
-// On an error none, or only the first batches, may have been committed: ErrBatchTooLarge and ErrDiskFull come before
-// anything is written; after any other the writer fails for good with ErrFailed, because a later commit would bring what
-// is left of this one to light.
-func (w *Writer) Commit(batches []*Batch) error { return w.commitAll(batches, true) }
-
-// CommitUnsynced is Commit without the sync: who needs the batches to be durable calls Sync, which may be on another goroutine
-// while the writer goes on. They are visible before they are durable, so nobody may act on what he reads of them: Raft logs,
-// of which Raft itself believes only what it was told is durable.
-func (w *Writer) CommitUnsynced(batches []*Batch) error { return w.commitAll(batches, false) }
-
-func (w *Writer) commitAll(batches []*Batch, synced bool) error {
+// On an error none, or only the first batches, may have been committed: ErrBatchTooLarge and ErrDiskFull mean that the same
+// batches may be committed again; after any other the writer fails for good with ErrFailed, because a later commit would bring
+// what is left of this one to light.
+func (w *Writer) Commit(batches []*Batch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.failed != nil {
@@ -51,46 +45,28 @@ func (w *Writer) commitAll(batches []*Batch, synced bool) error {
 	if err := w.admit(batches); err != nil {
 		return err
 	}
-	if err := w.write(batches, synced); err != nil {
+	if err := w.write(batches); err != nil {
 		w.failed = fmt.Errorf("%w: %w", ErrFailed, err)
 		return w.failed
 	}
 	w.d.discard()
-	return nil
-}
-
-// Sync makes everything durable that was committed before it was called.
-func (w *Writer) Sync() error {
-	err := w.sync()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err != nil && w.failed == nil {
+	w.store.checkpoints.note(batches)
+	if !slices.ContainsFunc(batches, func(b *Batch) bool { return len(b.log) > 0 }) {
+		return nil
+	}
+	err := w.store.checkpoint(batches)
+	if err != nil && !errors.Is(err, ErrDiskFull) {
 		w.failed = fmt.Errorf("%w: %w", ErrFailed, err)
+		return w.failed
 	}
-	return w.failed
+	return err
 }
 
-func (w *Writer) sync() error {
-	synced, err := w.d.durable.sync()
-	if err != nil || !synced {
-		return err
-	}
-	w.d.count.syncs.Add(1)
-	if w.store.opts.SyncDelay > 0 {
-		time.Sleep(w.store.opts.SyncDelay)
-	}
-	return nil
-}
-
-// write commits the batches in as few Txns as they take, and then makes them visible: after the sync, so that nobody
-// reads what could still be lost, except what is lazy.
-func (w *Writer) write(batches []*Batch, synced bool) error {
-	lazy, last := !w.store.opts.SeparateLog, uint64(0)
+// write commits the batches in as few Txns as they take, and then makes them visible.
+func (w *Writer) write(batches []*Batch) error {
+	last := uint64(0)
 	for len(batches) > 0 {
 		n, ops, size := w.group(batches)
-		for _, b := range batches[:n] {
-			lazy = lazy && (b.lazy || b.Len() == 0)
-		}
 		if ops > 0 {
 			seq, err := w.commit(batches[:n], ops)
 			if err != nil {
@@ -101,14 +77,8 @@ func (w *Writer) write(batches []*Batch, synced bool) error {
 		}
 		batches = batches[n:]
 	}
-	if synced && !lazy {
-		if err := w.sync(); err != nil {
-			return err
-		}
-	}
 	if last > 0 {
 		w.d.seq.finish(last)
-		w.store.wrote(w.d)
 	}
 	return nil
 }
@@ -202,18 +172,15 @@ func (w *Writer) reserve(entries int) {
 func (w *Writer) commitTxn(batches []*Batch, entries int) (seq uint64, err error) {
 	w.reserve(entries)
 	defer func() { clear(w.entries) }()
-	seq, err = w.transact(func(txn *badger.Txn) (int, int, error) {
-		bytes := 0
+	seq, err = w.transact(func(txn *badger.Txn) error {
 		for _, b := range batches {
 			for i := range b.ops {
 				if err := w.add(txn, &b.ops[i]); err != nil {
-					return 0, 0, err
+					return err
 				}
 			}
-			bytes += b.size
 		}
-		n, m, err := w.drops.add(txn)
-		return entries + n, bytes + m, err
+		return w.drops.add(txn)
 	})
 	if err == nil {
 		w.heat(batches, seq)
@@ -232,21 +199,20 @@ func (w *Writer) heat(batches []*Batch, seq uint64) {
 	}
 }
 
-// transact runs one Txn at the next number. fill adds its entries and returns their number and bytes.
-func (w *Writer) transact(fill func(txn *badger.Txn) (entries, bytes int, err error)) (uint64, error) {
+// transact runs one Txn at the next number. fill adds its entries.
+func (w *Writer) transact(fill func(txn *badger.Txn) error) (uint64, error) {
 	seq, txn, err := w.begin()
 	if err != nil {
 		return 0, err
 	}
 	defer txn.Discard()
-	entries, bytes, err := fill(txn)
-	if err != nil {
+	if err := fill(txn); err != nil {
 		return 0, fmt.Errorf("add to transaction %d: %w", seq, err)
 	}
 	if err := txn.CommitAt(seq, nil); err != nil {
 		return 0, fmt.Errorf("commit transaction %d: %w", seq, err)
 	}
-	return seq, w.d.durable.after(usage(entries, bytes))
+	return seq, nil
 }
 
 // begin opens a Txn at the next number.
@@ -255,9 +221,6 @@ func (w *Writer) begin() (uint64, *badger.Txn, error) {
 		if err := w.store.opts.beforeTxn(); err != nil {
 			return 0, nil, err
 		}
-	}
-	if err := w.d.durable.before(); err != nil {
-		return 0, nil, err
 	}
 	seq := w.d.seq.begin()
 	return seq, w.d.db.NewTransactionAt(seq, true), nil
@@ -300,14 +263,10 @@ func (w *Writer) set(txn transaction, key, value []byte, meta byte) error {
 	return txn.SetEntry(&w.entries[len(w.entries)-1])
 }
 
-// stop makes every later Commit return ErrClosed.
-func (w *Writer) stop() error {
+// stop makes every later Commit return ErrClosed. failed is the error that has stopped it already.
+func (w *Writer) stop() (failed error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	failed := w.failed
-	w.failed = ErrClosed
-	if failed != nil {
-		return nil
-	}
-	return w.sync()
+	failed, w.failed = w.failed, ErrClosed
+	return failed
 }

@@ -71,15 +71,14 @@ func (b *Batch) Checkpoint(replica, index uint64, figures []byte) {
 	b.add(item{kind: itemCheckpoint, replica: replica, at: Position{Index: index}, note: figures})
 }
 
-// Destroy removes the replica: its entries, its HardState and its place. Its note stays.
+// Destroy removes the replica: its entries, its HardState and its place. Notes stay.
 func (b *Batch) Destroy(replica uint64) { b.add(item{kind: itemDestroy, replica: replica}) }
 
-// Note sets what Log.Notes returns for an id, with or without a replica: small things
-// that must be durable in order with the log, such as that a range is being filled or
-// that a replica was removed. It is written anew into every segment. Empty: there is
-// none. It keeps note.
-func (b *Batch) Note(id uint64, note []byte) {
-	b.add(item{kind: itemNote, replica: id, note: note})
+// Note sets what Log.Notes returns for a key: small things that must be durable in order
+// with the log, such as that a range is being filled or that a replica was removed. It is
+// written anew into every segment. Empty: there is none. It keeps note.
+func (b *Batch) Note(key string, note []byte) {
+	b.add(item{kind: itemNote, key: key, note: note})
 }
 
 // housekeeping reports whether the batch adds no entries: what lets go of segments may

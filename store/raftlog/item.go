@@ -33,6 +33,7 @@ type item struct {
 	at      Position // of an entry, where a log begins, up to where it goes, or of a checkpoint
 	head    head     // itemState: all of it; itemHard: the HardState
 	entry   *raftpb.Entry
+	key     string // of an itemNote
 	note    []byte // itemNote; the figures of itemBegin and itemCheckpoint
 	offset  uint32 // of an entry: where the item is, from the payload's begin
 	length  uint32
@@ -58,7 +59,7 @@ func (it *item) append(b []byte) []byte {
 		b = binary.AppendUvarint(b, it.head.last)
 		b = appendBytes(b, it.head.figures)
 	case itemNote:
-		b = appendBytes(b, it.note)
+		b = appendBytes(appendBytes(b, it.key), it.note)
 	case itemEntry, itemMoved:
 		b = it.at.append(b)
 		b = append(b, byte(it.entry.GetType()))
@@ -87,7 +88,7 @@ func (it *item) size() int64 {
 	if it.entry != nil {
 		return fixed + int64(len(it.entry.Data))
 	}
-	return fixed + int64(len(it.note))
+	return fixed + int64(len(it.key)+len(it.note))
 }
 
 func (p Position) append(b []byte) []byte {
@@ -119,6 +120,7 @@ func decodeItem(b []byte) (it item, n int, err error) {
 		it.head.last = r.uvarint()
 		it.head.figures = string(r.bytes(r.uvarint()))
 	case itemNote:
+		it.key = string(r.bytes(r.uvarint()))
 		it.note = r.bytes(r.uvarint())
 	case itemEntry, itemMoved:
 		it.at = r.position()

@@ -45,8 +45,14 @@ type Options struct {
 	CacheBytes   int64 // of the newest entries that are held in memory, of all replicas together
 	Spares       int   // files that are kept for new segments; < 0: none
 
+	ID        [16]byte      // of the log to be opened, or made: another one is ErrForeign. Zero: any, or random
+	InMemory  bool          // nothing on disk. For tests.
 	NoSync    bool          // never sync. Loses acknowledged writes; for the tests of the tests.
 	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
+
+	// Room says whether a new file of so many bytes may be made: ErrDiskFull, wrapped, if
+	// not. nil: as long as the file system has room.
+	Room func(bytes int64) error
 
 	fs fileSystem // of tests
 }
@@ -65,14 +71,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Log is the write-ahead log of all replicas of a node. Append, Rewrite and Close are
-// called by one goroutine at a time; everything else may be called by any, also
-// meanwhile.
+// Log is the write-ahead log of all replicas of a node. Its methods may be used
+// concurrently; Append, Rewrite and Close take turns.
 type Log struct {
 	opts Options
 	dir  string
 	fs   fileSystem
 	id   logID
+
+	writing sync.Mutex // held by Append, Rewrite and Close, and taken before mu
 
 	mu       sync.RWMutex // state, segments and counts; never held during I/O
 	state    *state
@@ -85,7 +92,7 @@ type Log struct {
 	// again. It is acquired while mu is held, never the other way round.
 	reading sync.RWMutex
 
-	// The rest is Append's.
+	// The rest is guarded by writing.
 	next   uint64 // sequence number of the next segment
 	spares []string
 	failed error
@@ -100,6 +107,9 @@ type counts struct{ batches, bytes, syncs uint64 }
 func Open(dir string, o Options) (*Log, error) {
 	o = o.withDefaults()
 	l := &Log{opts: o, dir: dir, fs: o.fs, state: newState(o.CacheBytes), next: 1}
+	if l.fs == nil && o.InMemory {
+		l.fs = newMemory()
+	}
 	if l.fs == nil {
 		if err := os.MkdirAll(dir, dirMode); err != nil {
 			return nil, fmt.Errorf("raftlog: make directory: %w", err)
@@ -133,8 +143,10 @@ func (l *Log) open() error {
 		if !l.opts.Create {
 			return fmt.Errorf("%w: %s", ErrNoLog, l.dir)
 		}
-		if _, err := rand.Read(l.id[:]); err != nil {
-			return fmt.Errorf("raftlog: %w", err)
+		if l.id = l.opts.ID; l.id == (logID{}) {
+			if _, err := rand.Read(l.id[:]); err != nil {
+				return fmt.Errorf("raftlog: %w", err)
+			}
 		}
 	} else if err := l.replay(); err != nil {
 		return err
@@ -157,6 +169,13 @@ func (l *Log) open() error {
 // index has moved, are added to a later one by the caller: nothing is ever written behind
 // what is not synced.
 func (l *Log) Append(b *Batch) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	return l.appendBatch(b)
+}
+
+// appendBatch is Append with writing held.
+func (l *Log) appendBatch(b *Batch) error {
 	if l.failed != nil {
 		return l.failed
 	}
@@ -169,7 +188,7 @@ func (l *Log) Append(b *Batch) error {
 	if b.size > MaxBatchBytes {
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrBatchTooLarge, b.size, MaxBatchBytes)
 	}
-	err := l.append(b)
+	err := l.write(b)
 	if err == nil || errors.Is(err, ErrDiskFull) {
 		return err
 	}
@@ -177,7 +196,7 @@ func (l *Log) Append(b *Batch) error {
 	return l.failed
 }
 
-func (l *Log) append(b *Batch) error {
+func (l *Log) write(b *Batch) error {
 	var head [frameHead]byte // sealFrame fills it in
 	l.buffer = append(l.buffer[:0], head[:]...)
 	buf := l.buffer
@@ -249,6 +268,8 @@ func (l *Log) sync(s *segment) error {
 // Close writes a last, empty frame, so that damage to any other is told from an end that
 // was cut short, and closes the files. No reader may be under way.
 func (l *Log) Close() error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
 	if errors.Is(l.failed, ErrClosed) {
 		return ErrClosed
 	}
@@ -269,8 +290,8 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// Notes returns all notes by id.
-func (l *Log) Notes() map[uint64][]byte {
+// Notes returns all notes by key. They must not be changed.
+func (l *Log) Notes() map[string][]byte {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return maps.Clone(l.state.notes)

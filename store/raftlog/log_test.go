@@ -120,7 +120,7 @@ func TestInvalid(t *testing.T) {
 		"destroyed, appended": func(b *Batch) { b.Destroy(1); b.Append(1, nil, hardOf(3, 0, 0)) },
 	} {
 		b := new(Batch)
-		b.Note(9, []byte("never"))
+		b.Note("nine", []byte("never"))
 		fill(b)
 		if err := l.Append(b); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
@@ -130,7 +130,7 @@ func TestInvalid(t *testing.T) {
 		t.Errorf("something was written: %+v", st)
 	}
 	b := &Batch{size: MaxBatchBytes + 1}
-	b.Note(9, nil)
+	b.Note("nine", nil)
 	if err := l.Append(b); !errors.Is(err, ErrBatchTooLarge) {
 		t.Errorf("%v, want ErrBatchTooLarge", err)
 	}
@@ -184,7 +184,7 @@ func TestHardStateStays(t *testing.T) {
 		b.Begin(1, Position{}, nil)
 		b.Begin(2, Position{}, nil)
 		b.Append(2, nil, hardOf(8, 3, 0))
-		b.Note(5, []byte("gone"))
+		b.Note("five", []byte("gone"))
 	})
 	run(t, l, 1, 1, 1000, 2000)
 	mustAppend(t, l, func(b *Batch) { b.Truncate(1, 999); b.Checkpoint(1, 999, nil) })
@@ -196,7 +196,7 @@ func TestHardStateStays(t *testing.T) {
 	if err != nil || hs.GetTerm() != 8 || hs.GetVote() != 3 {
 		t.Errorf("FORGOTTEN: the vote for 3 in term 8 is %v, %v", hs, err)
 	}
-	if string(l.Notes()[5]) != "gone" {
+	if string(l.Notes()["five"]) != "gone" {
 		t.Errorf("notes %v", l.Notes())
 	}
 }

@@ -40,7 +40,7 @@ func random(t *testing.T) *rand.Rand {
 // model is what a log should hold.
 type model struct {
 	replicas map[uint64]*modelReplica
-	notes    map[uint64]string
+	notes    map[string]string
 }
 
 type modelReplica struct {
@@ -49,7 +49,7 @@ type modelReplica struct {
 }
 
 func newModel() *model {
-	return &model{replicas: map[uint64]*modelReplica{}, notes: map[uint64]string{}}
+	return &model{replicas: map[uint64]*modelReplica{}, notes: map[string]string{}}
 }
 
 func (m *model) clone() *model {
@@ -105,10 +105,11 @@ func (m *model) step(rng *rand.Rand, b *Batch) {
 		b.Destroy(id)
 	case k == 37:
 		note := fmt.Sprint("note ", rng.Uint64())[:rng.IntN(10)]
-		if delete(m.notes, id); note != "" {
-			m.notes[id] = note
+		key := fmt.Sprint("key ", id)
+		if delete(m.notes, key); note != "" {
+			m.notes[key] = note
 		}
-		b.Note(id, []byte(note))
+		b.Note(key, []byte(note))
 	}
 	r.drop()
 }
@@ -186,9 +187,9 @@ func (m *model) check(l *Log) error {
 	if got := l.Replicas(); !slices.Equal(got, want) {
 		return fmt.Errorf("replicas are\n%+v, want\n%+v", got, want)
 	}
-	notes := map[uint64]string{}
-	for id, note := range l.Notes() {
-		notes[id] = string(note)
+	notes := map[string]string{}
+	for key, note := range l.Notes() {
+		notes[key] = string(note)
 	}
 	if !maps.Equal(notes, m.notes) {
 		return fmt.Errorf("notes are %v, want %v", notes, m.notes)

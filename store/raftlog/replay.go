@@ -146,7 +146,7 @@ func (l *Log) readHeader(i int) error {
 		return l.damage(s, 0, "%v", err)
 	case h.sequence != s.sequence:
 		return l.damage(s, 0, "it is segment %016x by its header", h.sequence)
-	case i > 0 && h.id != l.id:
+	case i > 0 && h.id != l.id, l.opts.ID != logID{} && h.id != l.opts.ID:
 		return fmt.Errorf("%w: %s", ErrForeign, filepath.Join(l.dir, s.name))
 	case i > 0 && l.segments[i-1].sequence+1 != h.sequence:
 		return l.damage(s, 0, "the segment before, %s, is missing", segmentName(h.sequence-1))
@@ -249,8 +249,8 @@ func (l *Log) readState(it *item, s *segment) error {
 	first := s == l.segments[0]
 	switch {
 	case it.kind == itemNote:
-		if !first && string(l.state.notes[it.replica]) != string(it.note) {
-			return fmt.Errorf("note %d: %w", it.replica, errState)
+		if !first && string(l.state.notes[it.key]) != string(it.note) {
+			return fmt.Errorf("note %q: %w", it.key, errState)
 		}
 		return l.state.apply(it, s, 0, nil)
 	case it.kind != itemState:

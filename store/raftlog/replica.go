@@ -16,6 +16,7 @@ type Replica struct {
 	log      *Log
 	id       uint64
 	conf     *raftpb.ConfState
+	applied  uint64
 	snapshot func() (*raftpb.Snapshot, error) // nil: there are none
 }
 
@@ -30,6 +31,10 @@ func (l *Log) Replica(id uint64) *Replica {
 // SetConfState sets what InitialState returns beside the HardState: it is kept with the
 // state.
 func (r *Replica) SetConfState(cs *raftpb.ConfState) { r.conf = cs }
+
+// SetApplied says that all up to index was applied, and so is committed, whatever the
+// HardState says: a commit index that moves alone need not be appended.
+func (r *Replica) SetApplied(index uint64) { r.applied = index }
 
 // SetSnapshot sets what Snapshot returns.
 func (r *Replica) SetSnapshot(snapshot func() (*raftpb.Snapshot, error)) { r.snapshot = snapshot }
@@ -49,10 +54,18 @@ func (r *Replica) view(f func(*replica) error) error {
 func (r *Replica) InitialState() (hs *raftpb.HardState, cs *raftpb.ConfState, err error) {
 	err = r.view(func(s *replica) error {
 		h := s.hard
+		h.commit = max(h.commit, r.applied)
 		hs = &raftpb.HardState{Term: &h.term, Vote: &h.vote, Commit: &h.commit}
 		return nil
 	})
 	return hs, r.conf, err
+}
+
+// Checkpoint is the index up to which the replica's state is durable. Up to there the log
+// may be truncated.
+func (r *Replica) Checkpoint() (index uint64, err error) {
+	err = r.view(func(s *replica) error { index = s.checkpoint; return nil })
+	return index, err
 }
 
 // FirstIndex implements raft.Storage.

@@ -70,6 +70,8 @@ const rewriteBytes = 1 << 20
 // their own bytes, not all that was written since. The caller does it while Stats.Bytes
 // is above what it allows, and Stats.LiveBytes well below.
 func (l *Log) Rewrite() (moved int64, err error) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
 	if l.failed != nil {
 		return 0, l.failed
 	}
@@ -82,7 +84,7 @@ func (l *Log) Rewrite() (moved int64, err error) {
 		if err != nil {
 			return moved, err
 		}
-		if err := l.Append(b); err != nil {
+		if err := l.appendBatch(b); err != nil {
 			return moved, err
 		}
 		moved += b.Size()

@@ -63,6 +63,11 @@ func (l *Log) take(size int64) (f file, bytes, placed int64, err error) {
 		l.setSpares(l.spares[:n-1])
 		return f, size, size, nil
 	}
+	if l.opts.Room != nil {
+		if err := l.opts.Room(size); err != nil {
+			return nil, 0, 0, err
+		}
+	}
 	if f, err = l.fs.create(newName); err != nil {
 		if full(err) {
 			return nil, 0, 0, fmt.Errorf("%w: %w", ErrDiskFull, err)

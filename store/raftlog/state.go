@@ -143,14 +143,14 @@ type replica struct {
 // state is everything that the log knows. It is guarded by Log.mu.
 type state struct {
 	replicas map[uint64]*replica
-	notes    map[uint64][]byte
+	notes    map[string][]byte
 	recent   recent
 }
 
 func newState(cacheBytes int64) *state {
 	return &state{
 		replicas: map[uint64]*replica{},
-		notes:    map[uint64][]byte{},
+		notes:    map[string][]byte{},
 		recent:   recent{limit: cacheBytes},
 	}
 }
@@ -206,8 +206,8 @@ func (s *state) fillTerm(it *item) error {
 // is what to keep in memory of it, or nil.
 func (s *state) apply(it *item, seg *segment, payload int64, entry *raftpb.Entry) error {
 	if it.kind == itemNote {
-		if delete(s.notes, it.replica); len(it.note) > 0 {
-			s.notes[it.replica] = slices.Clone(it.note)
+		if delete(s.notes, it.key); len(it.note) > 0 {
+			s.notes[it.key] = slices.Clone(it.note)
 		}
 		return nil
 	}
@@ -320,8 +320,8 @@ func (s *state) items() []item {
 	for _, id := range slices.Sorted(maps.Keys(s.replicas)) {
 		items = append(items, item{kind: itemState, replica: id, head: s.replicas[id].head})
 	}
-	for _, id := range slices.Sorted(maps.Keys(s.notes)) {
-		items = append(items, item{kind: itemNote, replica: id, note: s.notes[id]})
+	for _, key := range slices.Sorted(maps.Keys(s.notes)) {
+		items = append(items, item{kind: itemNote, key: key, note: s.notes[key]})
 	}
 	return items
 }

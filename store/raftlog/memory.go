@@ -1,0 +1,119 @@
+package raftlog
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// memory is a directory in memory, of a log that is on no disk. All that is written is
+// there as long as the process lives, so nothing needs a sync.
+type memory struct {
+	mu    sync.RWMutex
+	files map[string]*memoryFile
+}
+
+func newMemory() *memory { return &memory{files: map[string]*memoryFile{}} }
+
+func (m *memory) list() ([]string, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return slices.Sorted(maps.Keys(m.files)), nil
+}
+
+func (m *memory) create(name string) (file, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.files[name] != nil {
+		return nil, fmt.Errorf("%s: %w", name, fs.ErrExist)
+	}
+	f := &memoryFile{}
+	m.files[name] = f
+	return f, nil
+}
+
+func (m *memory) open(name string) (file, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if f := m.files[name]; f != nil {
+		return f, nil
+	}
+	return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+}
+
+func (m *memory) rename(from, to string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.files[from] == nil {
+		return fmt.Errorf("%s: %w", from, fs.ErrNotExist)
+	}
+	m.files[to] = m.files[from]
+	delete(m.files, from)
+	return nil
+}
+
+func (m *memory) remove(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.files, name)
+	return nil
+}
+
+func (m *memory) sync() error { return nil }
+
+// memoryFile takes memory for what is written to it; behind that are zeros.
+type memoryFile struct {
+	mu    sync.RWMutex
+	data  []byte
+	bytes int64
+}
+
+func (f *memoryFile) ReadAt(b []byte, at int64) (n int, err error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if at < f.bytes {
+		n = int(min(int64(len(b)), f.bytes-at))
+		clear(b[:n])
+		copy(b[:n], f.data[min(at, int64(len(f.data))):])
+	}
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f *memoryFile) WriteAt(b []byte, at int64) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if end := at + int64(len(b)); end > int64(len(f.data)) {
+		f.data = append(f.data, make([]byte, end-int64(len(f.data)))...)
+	}
+	f.bytes = max(f.bytes, int64(len(f.data)))
+	return copy(f.data[at:], b), nil
+}
+
+func (f *memoryFile) size() (int64, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.bytes, nil
+}
+
+func (f *memoryFile) reserve(size int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bytes = max(f.bytes, size)
+	return nil
+}
+
+func (f *memoryFile) truncate(size int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.data, f.bytes = f.data[:min(size, int64(len(f.data)))], size
+	return nil
+}
+
+func (f *memoryFile) sync() error  { return nil }
+func (f *memoryFile) close() error { return nil }
