@@ -50,7 +50,7 @@ type Node struct {
 	entrance *entrance
 	identity cluster.Identity
 	system   *actor.ActorSystem
-	logs     *tablet.LogActor
+	logs     *tablet.Writers
 	readers  *tablet.ReadPool
 	sums     *tablet.Checksums
 	snapshot *tablet.SnapshotSender
@@ -145,7 +145,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	}
 	n.system = actorkit.NewSystem(n.cfg.Logger)
 	n.turns = actorkit.NewDispatcher(keptGoroutines())
-	n.logs = tablet.SpawnLog(n.system, n.store.LogWriter(), n.cfg.Batch.Log, n.cfg.Logger, actorkit.On(n.turns))
+	n.logs = tablet.SpawnWriters(n.system, n.store, n.cfg.Batch.Log, n.cfg.Logger, actorkit.On(n.turns))
 	n.readers = tablet.NewReadPool(readWorkers())
 	n.sums = tablet.NewChecksums(n.store, n.cfg.Logger)
 	n.snapshot = tablet.NewSnapshotSender(n.sendChunk, tablet.SnapshotConfig{

@@ -45,7 +45,7 @@ type replicaOwner interface {
 type replicas struct {
 	owner  replicaOwner
 	store  *store.Store
-	logs   *tablet.LogActor
+	logs   *tablet.Writers
 	node   uint64
 	logger *slog.Logger
 
@@ -89,7 +89,7 @@ const (
 	maxRefused      = 4096
 )
 
-func newReplicas(owner replicaOwner, st *store.Store, logs *tablet.LogActor, node uint64, logger *slog.Logger) *replicas {
+func newReplicas(owner replicaOwner, st *store.Store, logs *tablet.Writers, node uint64, logger *slog.Logger) *replicas {
 	r := &replicas{
 		owner: owner, store: st, logs: logs, node: node, logger: logger,
 		reserved: map[uint64]*pb.TabletDescriptor{}, held: map[uint64]*replica{}, refused: map[replicaName]time.Time{},

@@ -130,7 +130,7 @@ func newStoppedRig(t *testing.T, options store.Options, held ...*pb.TabletDescri
 		t.Fatal(err)
 	}
 	system := actorkit.NewSystem(quiet)
-	logs := tablet.SpawnLog(system, st.LogWriter(), actorkit.BatchConfig{}, quiet)
+	logs := tablet.SpawnWriters(system, st, actorkit.BatchConfig{}, quiet)
 	b := &store.Batch{}
 	for _, d := range held {
 		tablet.Bootstrap(b, d, 1)

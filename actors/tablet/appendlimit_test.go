@@ -25,7 +25,7 @@ func TestFullAppendWithTruncation(t *testing.T) {
 	}
 	last := retainEntries(t, st, retained)
 	system := actorkit.NewSystem(logger)
-	logs := SpawnLog(system, st.LogWriter(), actorkit.BatchConfig{}, logger)
+	logs := SpawnWriters(system, st, actorkit.BatchConfig{}, logger)
 	readers := NewReadPool(1)
 	done := make(chan *appended, 1)
 	tablet := newTablet(system, st, logs, readers, groupTablet, nil, Config{Logger: logger})

@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// applied comes back from the log actor: the effects of an entry are visible.
+// applied comes back from the state actor: the effects of an entry are visible.
 type applied struct {
 	index, term uint64
 	proposal    *proposal // nil: not one of this leadership's
@@ -25,19 +25,13 @@ type applied struct {
 	err         error
 }
 
-// apply hands committed entries to the log actor one by one: each fits the store alone, several together may not, and
-// the log actor puts as many into one Txn as do.
+// apply hands committed entries to the state actor one by one: each fits the store alone, several together may not, and the
+// actor puts as many into one Txn as do.
 func (t *Tablet) apply(m *raftpb.Message) {
 	for i, e := range m.Entries {
-		a, written := t.through.take(e.GetIndex())
-		if !written {
-			a = &applied{index: e.GetIndex(), term: e.GetTerm()}
-		}
+		a := &applied{index: e.GetIndex(), term: e.GetTerm()}
 		if i == len(m.Entries)-1 {
 			a.responses = m.Responses
-		}
-		if written {
-			continue
 		}
 		if err := t.applyEntry(a, e); err != nil {
 			t.fail(err)
@@ -46,11 +40,10 @@ func (t *Tablet) apply(m *raftpb.Message) {
 	}
 }
 
-// applyEntry writes the effects of one entry, and the applied index with them, in one Txn. It needs no sync of its own:
-// what a power loss takes of it is applied again from the log, which is synced.
+// applyEntry writes the effects of one entry, and the applied index with them, in one Txn. It needs no sync: what a crash
+// takes of it is applied again from the log, which is synced.
 func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	batch := &store.Batch{}
-	batch.SetLazy()
 	var err error
 	switch {
 	case e.GetType() != raftpb.EntryNormal:
@@ -79,17 +72,17 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	if broken.SplitAppliedIndex {
 		first := &store.Batch{}
 		first.PutApplied(t.id, record)
-		t.logs.send(&write{batch: first, stream: t.writes, done: func(error) {
-			t.logs.send(&write{batch: batch, stream: t.writes, done: done})
+		t.logs.apply(&write{batch: first, stream: t.writes, done: func(error) {
+			t.logs.apply(&write{batch: batch, stream: t.writes, done: done})
 		}})
 		return nil
 	}
 	batch.PutApplied(t.id, record)
 	w := &write{batch: batch, stream: t.writes, done: done}
-	if a.checksum != 0 {
+	if a.checksum != 0 && a.index > t.replayed {
 		t.fenceChecksum(w, a)
 	}
-	t.logs.send(w)
+	t.logs.apply(w)
 	return nil
 }
 

@@ -36,8 +36,6 @@ type Config struct {
 	// Checksums computes what replicas are compared by; nil: nothing is computed.
 	Checksums *Checksums
 	Logger    *slog.Logger
-
-	apart bool // entries are written before what they do in a group of one voter too: for tests of what others do
 }
 
 // DefaultPipeline is the default of Config.Pipeline.

@@ -40,7 +40,7 @@ type member struct {
 	id      uint64
 	system  *actor.ActorSystem
 	store   *store.Store
-	logs    *LogActor
+	logs    *Writers
 	readers *ReadPool
 	ticker  *Ticker
 	spawns  sync.WaitGroup
@@ -97,7 +97,7 @@ func (g *group) newMember(id uint64, tick time.Duration) *member {
 		g.tb.Fatal(err)
 	}
 	m.store = st
-	m.logs = SpawnLog(m.system, st.LogWriter(), actorkit.BatchConfig{}, logger)
+	m.logs = SpawnWriters(m.system, st, actorkit.BatchConfig{}, logger)
 	m.readers = NewReadPool(1)
 	m.ticker = NewTicker(m.system, tick)
 	return m

@@ -26,7 +26,7 @@ type rig struct {
 	tb       testing.TB
 	system   *actor.ActorSystem
 	store    *store.Store
-	logs     *LogActor
+	logs     *Writers
 	readers  *ReadPool
 	sums     *Checksums
 	board    Board
@@ -145,7 +145,7 @@ func newPipelinedRig(tb testing.TB, o store.Options, pipeline int) *rig {
 		tb.Fatal(err)
 	}
 	r := &rig{tb: tb, pipeline: pipeline, system: actorkit.NewSystem(o.Logger), store: st, ports: map[uint64]*Port{}, leading: make(chan *pb.TabletDescriptor, 64)}
-	r.logs = SpawnLog(r.system, st.LogWriter(), actorkit.BatchConfig{}, o.Logger)
+	r.logs = SpawnWriters(r.system, st, actorkit.BatchConfig{}, o.Logger)
 	r.readers = NewReadPool(2)
 	r.sums = NewChecksums(st, o.Logger)
 	for id := uint64(1); id <= 2; id++ {

@@ -16,7 +16,7 @@ import (
 
 // slowSync is a log actor whose syncs begin when they are let go on, and what it has told so far.
 type slowSync struct {
-	*LogActor
+	*Writers
 	tb      testing.TB
 	store   *store.Store
 	begun   chan struct{} // a sync has begun

@@ -25,7 +25,6 @@ type proposal struct {
 	entries int // in the store: a long value takes several
 
 	collects bool                 // a step of collection
-	through  bool                 // written with its entry
 	conf     *raftpb.ConfChangeV2 // a change of the replicas: the command is its context
 }
 
@@ -180,16 +179,23 @@ func (t *Tablet) hand(p *proposal, data []byte) error {
 
 // pipelineFree reports whether another batch of mutations may be evaluated. A proposal that is being applied leaves its place
 // in the pipeline to the next, which is evaluated and written to the log meanwhile; but no more than as many again may be
-// under way. One that is written with its entry keeps its place until Raft has committed it. A step of collection alone holds
-// nobody up.
+// under way. A step of collection alone holds nobody up.
 func (t *Tablet) pipelineFree() bool {
 	n := 0
 	for i, p := range t.inflight {
-		if !p.collects && (i >= t.matched || p.through) {
+		if !p.collects && i >= t.matched {
 			n++
 		}
 	}
 	return n < t.cfg.Pipeline && len(t.inflight) < 2*t.cfg.Pipeline
+}
+
+// early reports whether what has gathered may be evaluated while the entry before it is being written: once it is as many as
+// went into that, for then the log actor would only wait for it. What is fewer gathers on, so that batches do not get smaller
+// and syncs more.
+func (t *Tablet) early() bool {
+	n := len(t.inflight)
+	return t.single && n == t.cfg.Pipeline && t.matched < n && len(t.held) >= t.taken
 }
 
 // takeHeld takes on what has gathered, if there is room for it by now.
@@ -268,4 +274,10 @@ func (t *Tablet) stepDown(cause error) {
 	t.restore()
 	t.collection = newCollection()
 	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false // its next piece would not be asked for
+}
+
+// effectsOnly reports whether the command changes nothing but rows.
+func effectsOnly(c *wire.Command) bool {
+	return c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 && c.Safepoint == 0 &&
+		c.Replicas == nil && c.Checksum == 0 && c.Sized == nil
 }

@@ -7,15 +7,11 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/percolator-go/percolator/internal/broken"
-	"github.com/percolator-go/percolator/store"
 )
 
 // appended comes back from the log actor: the entries and the HardState are synced.
 type appended struct {
-	entries   []*raftpb.Entry
-	hard      *raftpb.HardState
 	responses []*raftpb.Message
-	truncated uint64
 	err       error
 }
 
@@ -41,7 +37,6 @@ func (t *Tablet) ready() {
 				t.transmit(m)
 			}
 		}
-		t.countCommitted()
 	}
 }
 
@@ -75,48 +70,46 @@ func (t *Tablet) onState(rd *raft.Ready) {
 	}
 }
 
-// append sends a MsgStorageAppend to the log actor, and with it a truncation that has become due. What is more than one
-// Badger Txn takes goes in several, in order.
+// append sends a MsgStorageAppend to the log actor, and with it a truncation that has become due. A commit index that moves
+// alone is not written: it can be learnt again, and is in the next append.
 func (t *Tablet) append(m *raftpb.Message) {
-	through, index := t.goesThrough(m.Entries), t.index
-	if through {
-		index = m.Entries[len(m.Entries)-1].GetIndex()
+	hard := t.hardState(m)
+	if len(m.Entries) == 0 && len(m.Responses) == 0 && !t.votes(hard) {
+		return
 	}
-	a := &appended{entries: m.Entries, hard: t.hardState(m, index), responses: m.Responses}
-	if len(a.entries) == 0 && len(a.responses) == 0 && a.hard == nil {
-		return // the commit index that was written with its entry
+	if hard != nil {
+		t.hard = hard
 	}
-	for _, e := range a.entries {
+	for _, e := range m.Entries {
 		t.logSizes.append(e.GetIndex(), len(e.Data))
 		t.last = e.GetIndex()
 	}
-	batches := t.log.AppendSplit(a.entries, a.hard, t.store.MaxBatchBytes()-entryReserve)
-	last := batches[len(batches)-1]
-	if through {
-		a.err = t.writeThrough(last, a.entries)
-	}
-	if last.Size() > t.store.MaxBatchBytes()-store.TruncateBytes { // no room for the deletes as well
-		last = &store.Batch{}
-		batches = append(batches, last)
-	}
-	if a.err == nil {
-		a.truncated, a.err = t.truncate(last)
-	}
-	if a.err != nil {
-		t.fail(a.err)
+	to, err := t.truncateTo()
+	if err != nil {
+		t.fail(err)
 		return
 	}
-	if len(a.entries) == 0 && len(a.responses) == 0 {
-		last.SetLazy() // a commit index alone: nobody waits for it, and it can be learnt again
-	}
-	for _, b := range batches[:len(batches)-1] {
-		// The last brings the same error.
-		t.logs.send(&write{batch: b, stream: t.writes, log: true, done: func(error) {}})
-	}
-	t.logs.send(&write{batch: last, stream: t.writes, log: !through || broken.EarlyThrough, done: func(err error) {
+	a := &appended{responses: m.Responses}
+	w := &write{append: &logAppend{tablet: t.id, entries: m.Entries, hard: hard, truncate: to}, stream: t.writes}
+	w.done = func(err error) {
 		a.err = err
 		t.root.Send(t.self, a)
-	}})
+	}
+	t.logs.append(w)
+}
+
+// hardState is the HardState in a MsgStorageAppend; nil: there is none.
+func (t *Tablet) hardState(m *raftpb.Message) *raftpb.HardState {
+	if m.Term == nil && m.Vote == nil && m.Commit == nil {
+		return nil
+	}
+	term, vote, commit := m.GetTerm(), m.GetVote(), m.GetCommit()
+	return &raftpb.HardState{Term: &term, Vote: &vote, Commit: &commit}
+}
+
+// votes reports whether the HardState says more than a commit index.
+func (t *Tablet) votes(hard *raftpb.HardState) bool {
+	return hard != nil && (hard.GetTerm() != t.hard.GetTerm() || hard.GetVote() != t.hard.GetVote())
 }
 
 func (t *Tablet) onAppended(m *appended) {
@@ -124,14 +117,10 @@ func (t *Tablet) onAppended(m *appended) {
 		t.fail(m.err)
 		return
 	}
-	t.log.Appended(m.entries, m.hard)
 	if broken.EarlyAck {
 		for _, p := range t.inflight {
 			p.deliver()
 		}
-	}
-	if m.truncated > 0 {
-		t.log.Truncated(m.truncated)
 	}
 	t.step(m.responses)
 	t.ready()

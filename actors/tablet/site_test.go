@@ -25,7 +25,7 @@ type site struct {
 	dir    string
 	store  *store.Store
 	system *actor.ActorSystem
-	logs   *LogActor
+	logs   *Writers
 	free   uint64 // the store's watermark; 0: a low one
 }
 
@@ -45,7 +45,7 @@ func (s *site) open() {
 		s.t.Fatal(err)
 	}
 	s.system = actorkit.NewSystem(slog.New(slog.DiscardHandler))
-	s.logs = SpawnLog(s.system, s.store.LogWriter(), actorkit.BatchConfig{}, slog.New(slog.DiscardHandler))
+	s.logs = SpawnWriters(s.system, s.store, actorkit.BatchConfig{}, slog.New(slog.DiscardHandler))
 }
 
 func (s *site) close() {

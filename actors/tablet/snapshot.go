@@ -122,7 +122,7 @@ func (c *captured) message(m *raftpb.Message) *raftpb.Message {
 
 // snapshotMetadata is what raft needs to decide on a snapshot: one of what is visible now. What is sent may be later.
 func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
-	if t.cfg.Snapshots == nil || t.failed != nil {
+	if t.cfg.Snapshots == nil || t.failed != nil || t.visible < t.replayed {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
 	c, err := captureSnapshot(t.store, t.id)

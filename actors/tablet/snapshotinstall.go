@@ -16,7 +16,7 @@ import (
 // else reads or writes its range, state or log. The whole snapshot is staged in the store before; then
 //
 //  1. a durable marker says that the range is being filled, and with what state;
-//  2. range and log are cleared, and the staged entries copied into the range, in as many batches as it takes;
+//  2. the range is cleared, and the staged entries copied into the range, in as many batches as it takes;
 //  3. one batch brings the state, the Applied record and the log's new place into force, and takes the marker away;
 //  4. the staged entries are deleted.
 //
@@ -31,7 +31,7 @@ import (
 // installer carries out the steps; tests cut them short.
 type installer struct {
 	store *store.Store
-	logs  *LogActor
+	logs  *Writers
 	cut   func(step string) error // called before each write; nil: goes on
 }
 
@@ -88,9 +88,6 @@ func (i *installer) finish(marker *wire.Installing) error {
 	if err := i.clear("clear", snap.Cursor(rowsOf(marker.Tablet))); err != nil {
 		return err
 	}
-	if err := i.clear("log", snap.LogEntries(id)); err != nil {
-		return err
-	}
 	b := &store.Batch{}
 	if marker.ReplicaId != 0 {
 		if err := i.fill(snap.Staged(id)); err != nil {
@@ -105,7 +102,7 @@ func (i *installer) finish(marker *wire.Installing) error {
 			Index: marker.Index, Term: marker.Term, Epoch: state.GetTablet().GetEpoch(),
 			Bytes: state.GetSized().GetBytes(), Rough: state.GetSized() == nil,
 		})
-		store.InitialLog(b, id, marker.Index, marker.Term)
+		b.InitialLog(id, marker.Index, marker.Term)
 	}
 	b.DeleteInstalling(id)
 	if err := i.write("flip", b); err != nil {
@@ -118,7 +115,6 @@ func (i *installer) finish(marker *wire.Installing) error {
 func (i *installer) clear(step string, c *store.Cursor) error {
 	for {
 		b := &store.Batch{}
-		b.SetLazy()
 		n, err := c.Delete(b)
 		if n == 0 || err != nil {
 			return err
@@ -150,7 +146,7 @@ func (i *installer) fill(staged *store.Cursor) error {
 
 // Recover brings to its end what a crash has cut short, and drops what was staged for nothing. Call it before any replica
 // is opened, and again after an Install that failed.
-func Recover(st *store.Store, logs *LogActor) error {
+func Recover(st *store.Store, logs *Writers) error {
 	return (&installer{store: st, logs: logs}).recoverAll()
 }
 
@@ -190,7 +186,7 @@ func (i *installer) recoverRange(record []byte) error {
 // FinishInstalling does for one tablet what Recover does for all, and nothing if there is no marker: an installation may
 // have failed for want of space, and a split that made a tablet whose replica here had been removed before leaves a marker
 // under which its rows are cleared. The tablet must not be open.
-func FinishInstalling(st *store.Store, logs *LogActor, tablet uint64) error {
+func FinishInstalling(st *store.Store, logs *Writers, tablet uint64) error {
 	return (&installer{store: st, logs: logs}).finishOne(tablet)
 }
 
@@ -209,7 +205,7 @@ func (i *installer) finishOne(tablet uint64) error {
 var ErrUnfinished = errors.New("tablet: an installation is not finished")
 
 // Unstage drops what is staged for a tablet; ErrUnfinished while that is needed.
-func Unstage(st *store.Store, logs *LogActor, tablet uint64) error {
+func Unstage(st *store.Store, logs *Writers, tablet uint64) error {
 	snap := st.Snap()
 	defer snap.Close()
 	if _, marked, err := snap.Installing(tablet); marked || err != nil {

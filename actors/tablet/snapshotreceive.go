@@ -16,7 +16,7 @@ import (
 // goroutine uses it at a time.
 type Arrival struct {
 	store  *store.Store
-	logs   *LogActor
+	logs   *Writers
 	writes *writeStream
 	id     string
 	marker *wire.Installing
@@ -29,7 +29,7 @@ type Arrival struct {
 
 // NewArrival checks the header in a snapshot's first piece, for the replica that is on the node. Errors are permanent for
 // this snapshot. The tablet must have nothing staged.
-func NewArrival(st *store.Store, logs *LogActor, node uint64, first *wire.SnapshotChunk) (*Arrival, error) {
+func NewArrival(st *store.Store, logs *Writers, node uint64, first *wire.SnapshotChunk) (*Arrival, error) {
 	marker, err := readHeader(node, first)
 	if err != nil {
 		return nil, err
@@ -123,9 +123,9 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	a.next++
 	a.whole = c.Last
 	for _, b := range batches[:len(batches)-1] {
-		a.logs.send(&write{batch: b, stream: a.writes, done: func(error) {}}) // the last brings the same error
+		a.logs.apply(&write{batch: b, stream: a.writes, done: func(error) {}}) // the last brings the same error
 	}
-	a.logs.send(&write{batch: batches[len(batches)-1], stream: a.writes, done: then})
+	a.logs.apply(&write{batch: batches[len(batches)-1], stream: a.writes, done: then})
 	return nil
 }
 
@@ -147,7 +147,7 @@ func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
 	return all.list, nil
 }
 
-// batches are lazy ones within the store's limits; there is always one.
+// batches are within the store's limits; there is always one.
 type batches struct {
 	store *store.Store
 	list  []*store.Batch
@@ -161,7 +161,6 @@ func newBatches(st *store.Store) *batches {
 
 func (b *batches) open() *store.Batch {
 	next := &store.Batch{}
-	next.SetLazy()
 	b.list = append(b.list, next)
 	return next
 }

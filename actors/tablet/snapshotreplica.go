@@ -85,12 +85,12 @@ func CreateReplica(b *store.Batch, tablet, replica uint64) error {
 	}
 	b.PutTabletState(tablet, state)
 	b.PutApplied(tablet, store.Applied{Rough: true})
-	store.InitialLog(b, tablet, 0, 0)
+	b.InitialLog(tablet, 0, 0)
 	return nil
 }
 
 // Create makes such a replica, durably. There must be none of the tablet, and no marker.
-func Create(logs *LogActor, tablet, replica uint64) error {
+func Create(logs *Writers, tablet, replica uint64) error {
 	b := &store.Batch{}
 	if err := CreateReplica(b, tablet, replica); err != nil {
 		return err
@@ -113,7 +113,7 @@ func NextReplica(snap *store.Snap, tablet uint64) (uint64, error) {
 
 // Destroy removes the tablet's replica, with all that it holds, and sees to it that none below next is ever made here
 // again. Its actor must have stopped, and its writes be done. It waits for the disk.
-func Destroy(st *store.Store, logs *LogActor, tablet, next uint64) error {
+func Destroy(st *store.Store, logs *Writers, tablet, next uint64) error {
 	return (&installer{store: st, logs: logs}).destroy(tablet, next)
 }
 

@@ -71,7 +71,7 @@ func (t *Tablet) applySplit(b *store.Batch, s *wire.Split) error {
 	}
 	child.put(b, s.Right.TabletId)
 	b.PutApplied(s.Right.TabletId, store.Applied{Index: child.index, Term: child.entryTerm, Epoch: s.Right.Epoch, Bytes: t.bytes, Rough: t.rough})
-	store.InitialLog(b, s.Right.TabletId, child.index, child.entryTerm) // a vote that was given already stays
+	b.InitialLog(s.Right.TabletId, child.index, child.entryTerm) // a vote that was given already stays
 	return nil
 }
 

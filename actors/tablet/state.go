@@ -73,7 +73,7 @@ func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
 	}
 	s.put(b, d.TabletId)
 	b.PutApplied(d.TabletId, store.Applied{Index: store.InitialIndex, Term: store.InitialTerm, Epoch: d.Epoch})
-	store.InitialLog(b, d.TabletId, store.InitialIndex, store.InitialTerm)
+	b.InitialLog(d.TabletId, store.InitialIndex, store.InitialTerm)
 }
 
 // open reads the replica's state and makes its RawNode.
@@ -86,6 +86,7 @@ func (t *Tablet) open() error {
 		return err
 	}
 	log.SetConfState(t.conf)
+	log.SetApplied(t.index)
 	log.SetSnapshot(t.snapshotMetadata)
 	t.log = log
 	first, err := log.FirstIndex()
@@ -96,6 +97,7 @@ func (t *Tablet) open() error {
 	if t.last, err = log.LastIndex(); err != nil {
 		return err
 	}
+	t.replayed = t.last
 	hard, _, err := log.InitialState()
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
+	"github.com/percolator-go/percolator/store/raftlog"
 )
 
 // Call is an operation on a tablet in its envelope.
@@ -54,14 +55,14 @@ type Tablet struct {
 	cfg    Config
 	host   Host
 	store  *store.Store
-	logs   *LogActor
+	logs   *Writers
 	writes *writeStream // all that this replica sends to logs
 	self   *actor.PID
 	root   *actor.RootContext
 
 	id   uint64
 	node *raft.RawNode
-	log  *store.Log
+	log  *raftlog.Replica
 
 	// Replicated figures, as of the last entry handed to the log actor for applying.
 	state
@@ -69,7 +70,9 @@ type Tablet struct {
 	visible, visibleTerm uint64
 	last                 uint64            // of raft's log, as handed to the log actor
 	hard                 *raftpb.HardState // likewise
-	through              through
+	// replayed is the last entry that was in the log when the replica was opened. Until it is visible, the store may show
+	// effects of entries that are being applied once more.
+	replayed uint64
 
 	// The group.
 	nodes  map[uint64]uint64 // by replica, as of the descriptor
@@ -135,11 +138,11 @@ type Tablet struct {
 }
 
 // Spawn starts the replica of the tablet that the store holds state for, and returns the port to it.
-func Spawn(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *ReadPool, id uint64, host Host, cfg Config) (*Port, error) {
+func Spawn(system *actor.ActorSystem, st *store.Store, logs *Writers, readers *ReadPool, id uint64, host Host, cfg Config) (*Port, error) {
 	return newTablet(system, st, logs, readers, id, host, cfg).spawn(system)
 }
 
-func newTablet(system *actor.ActorSystem, st *store.Store, logs *LogActor, readers *ReadPool, id uint64, host Host, cfg Config) *Tablet {
+func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, readers *ReadPool, id uint64, host Host, cfg Config) *Tablet {
 	cfg = cfg.withDefaults()
 	return &Tablet{
 		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id, root: system.Root,

@@ -3,8 +3,6 @@ package tablet
 import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
-
-	"github.com/percolator-go/percolator/store"
 )
 
 // keptEntries is how many applied entries stay in the log, and keptBytes how many bytes of them; they are dropped in lots of
@@ -25,9 +23,9 @@ const (
 	sendingBytes   = 96 << 20
 )
 
-// truncate adds the deletion of entries that are applied. Their effects were committed before it, so no power loss takes
-// the effects and leaves the deletion (store.Writer: what survives is a prefix). It returns the new first index less one, or 0.
-func (t *Tablet) truncate(b *store.Batch) (uint64, error) {
+// truncateTo is the entry up to which the log is to be truncated with the next append: one whose effects are durable by a
+// checkpoint. 0: there is nothing to do.
+func (t *Tablet) truncateTo() (uint64, error) {
 	if t.visible < t.truncated+keptEntries+truncateEvery && t.logSizes.total < truncateBytes {
 		return 0, nil
 	}
@@ -35,14 +33,17 @@ func (t *Tablet) truncate(b *store.Batch) (uint64, error) {
 	if t.visible <= t.truncated+keep {
 		return 0, nil
 	}
-	to := min(t.visible-keep, t.neededFrom())
+	checkpoint, err := t.log.Checkpoint()
+	if err != nil {
+		return 0, err
+	}
+	to := min(t.visible-keep, t.neededFrom(), checkpoint)
 	if to <= t.truncated {
 		return 0, nil
 	}
-	upTo, err := t.log.Truncate(b, to)
-	t.truncated = max(t.truncated, upTo)
-	t.logSizes.truncate(t.truncated)
-	return upTo, err
+	t.truncated = to
+	t.logSizes.truncate(to)
+	return to, nil
 }
 
 // neededFrom is the last entry that no other replica and no snapshot under way needs any more, as far as they may keep the

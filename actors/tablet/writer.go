@@ -1,0 +1,163 @@
+package tablet
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/store"
+	"github.com/percolator-go/percolator/store/raftlog"
+)
+
+// writer is the log actor or the state actor (logactor.go); they differ in what commit does.
+type writer struct {
+	commit func([]*write) error // all of them, or none of them and an error
+	batch  *actorkit.Batcher[*write]
+	failed error // the first error but those of single writes and of a full disk: nothing is written after it
+	stats  *writerStats
+	logger *slog.Logger
+
+	wake     func(m any) // sends the actor a message
+	waiting  []*write    // for room on the disk, in order
+	retrying bool        // a retry is on its way
+	givenUp  bool        // nothing waits for room any more
+}
+
+// retry has the actor look whether there is room for what waits for it.
+type retry struct{}
+
+// giveUp: see Writers.GiveUp.
+type giveUp struct{}
+
+// retryInterval is how often an actor looks for room on the disk while writes wait for it.
+const retryInterval = 200 * time.Millisecond
+
+// Receive coalesces writes.
+func (r *writer) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *write:
+		if r.batch.Add(c, m, m.size()) {
+			r.flush()
+		}
+	case *actorkit.Flush:
+		if r.batch.Due(m) {
+			r.flush()
+		}
+	case *retry:
+		r.retrying = false
+		r.flush()
+	case *giveUp:
+		r.givenUp = true
+		r.flush()
+	case *actor.Started:
+		self, root := c.Self(), c.ActorSystem().Root
+		r.wake = func(m any) { root.Send(self, m) }
+	case *actor.Stopping:
+		r.givenUp = true
+		r.flush()
+	}
+}
+
+// flush writes what waits for room and then what has gathered. What the disk has no room for waits
+// on, and all behind it: Raft does not hand it out again, and what is sent later rests on it.
+func (r *writer) flush() {
+	writes := r.batch.Take()
+	if len(r.waiting) > 0 {
+		if writes = append(r.waiting, writes...); r.retrying && !r.givenUp {
+			r.waiting = writes
+			return
+		}
+		r.waiting = nil
+	}
+	for len(writes) > 0 {
+		n := slices.IndexFunc(writes, func(w *write) bool { return w.fence }) + 1
+		if n == 0 {
+			n = len(writes)
+		}
+		if rest, err := r.write(writes[:n]); err != nil {
+			r.awaitRoom(append(rest, writes[n:]...), err)
+			return
+		}
+		writes = writes[n:]
+	}
+	if r.stats.full.Swap(false) {
+		r.logger.Info("there is room on the disk again: what waited for it is written")
+	}
+}
+
+// write commits the writes at once and tells each of them. If the disk is full it returns the error,
+// and those that were not committed.
+func (r *writer) write(writes []*write) (rest []*write, err error) {
+	if writes = r.dropRefused(writes); len(writes) == 0 {
+		return nil, nil
+	}
+	if err = r.failed; err == nil {
+		err = r.commit(writes)
+	}
+	switch {
+	case errors.Is(err, store.ErrDiskFull) && !broken.FullDiskAck:
+		return writes, err
+	case !refused(err):
+		if err != nil && r.failed == nil {
+			r.failed = err
+			r.logger.Error("the store refused a write; this node's tablets stop", "error", err)
+		}
+		r.stats.batches.Add(1)
+		r.stats.requests.Add(uint64(len(writes)))
+		for _, w := range writes {
+			w.done(r.failed)
+		}
+		return nil, nil
+	case len(writes) == 1:
+		r.logger.Error("a write was refused; its tablet stops on this node", "error", err)
+		writes[0].stream.refuse(err)
+		writes[0].done(err)
+		return nil, nil
+	}
+	half := len(writes) / 2 // one of them is to blame
+	if rest, err = r.write(writes[:half]); err != nil {
+		return append(rest, writes[half:]...), err
+	}
+	return r.write(writes[half:])
+}
+
+// refused reports whether the error is a single write's, which no try would make better.
+func refused(err error) bool {
+	return errors.Is(err, store.ErrBatchTooLarge) || errors.Is(err, raftlog.ErrBatchTooLarge) || errors.Is(err, raftlog.ErrInvalid)
+}
+
+// dropRefused answers the writes of streams of which one was refused, and returns the others.
+func (r *writer) dropRefused(writes []*write) []*write {
+	return slices.DeleteFunc(writes, func(w *write) bool {
+		err := w.stream.err()
+		if err != nil {
+			w.done(err)
+		}
+		return err != nil
+	})
+}
+
+// awaitRoom keeps writes that the disk has no room for, and tries again after a while.
+func (r *writer) awaitRoom(writes []*write, err error) {
+	if r.givenUp {
+		for _, w := range writes {
+			w.stream.refuse(err)
+			w.done(err)
+		}
+		return
+	}
+	r.waiting = writes
+	if !r.stats.full.Swap(true) {
+		r.logger.Error("the disk is full: this node writes nothing until there is room", "error", err)
+	}
+	if !r.retrying {
+		r.retrying = true
+		wake := r.wake
+		time.AfterFunc(retryInterval, func() { wake(&retry{}) })
+	}
+}

@@ -1,0 +1,177 @@
+package tablet
+
+import (
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.etcd.io/raft/v3/raftpb"
+
+
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/store"
+	"github.com/percolator-go/percolator/store/raftlog"
+)
+
+// Writers are the two actors through which all tablets of a node write to its store: the log
+// actor appends to the Raft logs, and the state actor applies. Each drains what waits in its
+// mailbox into one write and then tells each who asked (group commit across tablets, design
+// section 3). Neither waits for the other: what Raft has committed is applied while the next
+// appends are being synced.
+type Writers struct {
+	system     *actor.ActorSystem
+	log, state *actor.PID
+	stats      [2]writerStats // of the log and of the state
+}
+
+// writerStats is what others may see of an actor.
+type writerStats struct {
+	batches, requests atomic.Uint64
+	full              atomic.Bool // writes wait for room on the disk
+}
+
+// write is one request. Requests to one actor are carried out in the order of their arrival. done
+// is called on the actor's goroutine with the outcome; it must not block.
+type write struct {
+	append *logAppend   // to the log actor ...
+	batch  *store.Batch // ... or to the state actor
+	done   func(error)
+	stream *writeStream // nil: it depends on no other
+	fence  bool         // nothing that was sent later is visible when done is called
+}
+
+// logAppend is what the log actor adds to one replica's log.
+type logAppend struct {
+	tablet   uint64
+	entries  []*raftpb.Entry
+	hard     *raftpb.HardState // nil: unchanged
+	truncate uint64            // entries up to here go; 0: none
+}
+
+func (a *logAppend) addTo(b *raftlog.Batch) {
+	b.Append(a.tablet, a.entries, a.hard)
+	if a.truncate > 0 {
+		b.Truncate(a.tablet, a.truncate)
+	}
+}
+
+func (w *write) size() (n int) {
+	if w.append == nil {
+		return w.batch.Size()
+	}
+	for _, e := range w.append.entries {
+		n += len(e.Data)
+	}
+	return n
+}
+
+// writeStream is what one replica writes, each write on top of those before. After one that was
+// refused for good none is carried out: the replica's log would have a gap. Other replicas' writes
+// go on.
+type writeStream struct{ refused atomic.Pointer[error] }
+
+func (s *writeStream) refuse(err error) {
+	if s != nil {
+		s.refused.Store(&err)
+	}
+}
+
+// err is why nothing more of the stream is carried out; nil: it is.
+func (s *writeStream) err() error {
+	if s == nil {
+		return nil
+	}
+	if err := s.refused.Load(); err != nil && !broken.LogGap {
+		return *err
+	}
+	return nil
+}
+
+// SpawnWriters starts the two actors over the store. Their queues are unbounded: admission is
+// bounded at the tablets.
+func SpawnWriters(system *actor.ActorSystem, st *store.Store, cfg actorkit.BatchConfig, logger *slog.Logger, opts ...actor.PropsOption) *Writers {
+	w := &Writers{system: system}
+	spawn := func(stats *writerStats, commit func([]*write) error) *actor.PID {
+		return system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
+			return &writer{commit: commit, batch: actorkit.NewBatcher[*write](cfg), stats: stats, logger: logger}
+		}, opts...))
+	}
+	w.log = spawn(&w.stats[0], func(writes []*write) error { return appendAll(st, writes) })
+	w.state = spawn(&w.stats[1], func(writes []*write) error { return applyAll(st, writes) })
+	return w
+}
+
+// appendAll appends everything in one frame of the log.
+func appendAll(st *store.Store, writes []*write) error {
+	b := &raftlog.Batch{}
+	for _, w := range writes {
+		if w.append != nil {
+			w.append.addTo(b)
+		}
+	}
+	if broken.EarlyDurable {
+		for _, w := range writes {
+			w.done(nil)
+			w.done = func(error) {}
+		}
+	}
+	return st.Append(b)
+}
+
+// applyAll makes everything visible.
+func applyAll(st *store.Store, writes []*write) error {
+	batches := make([]*store.Batch, len(writes))
+	for i, w := range writes {
+		batches[i] = w.batch
+	}
+	return st.StateWriter().Commit(batches)
+}
+
+// append asks the log actor.
+func (w *Writers) append(r *write) { w.system.Root.Send(w.log, r) }
+
+// apply asks the state actor.
+func (w *Writers) apply(r *write) { w.system.Root.Send(w.state, r) }
+
+// commit has the state actor apply a batch in its turn and waits for it. Not for actors.
+func (w *Writers) commit(b *store.Batch) error {
+	done := make(chan error, 1)
+	w.apply(&write{batch: b, done: func(err error) { done <- err }})
+	return <-done
+}
+
+// Barrier returns when all that was sent before it is written, with the error that stopped one of
+// the actors, if any.
+func (w *Writers) Barrier() error {
+	done := make(chan error, 1)
+	w.append(&write{append: &logAppend{}, done: func(err error) { done <- err }})
+	if err := <-done; err != nil {
+		return err
+	}
+	return w.commit(&store.Batch{})
+}
+
+// Full reports whether writes wait for room on the disk: nothing should be sent that need not be.
+func (w *Writers) Full() bool { return w.stats[0].full.Load() || w.stats[1].full.Load() }
+
+// GiveUp makes writes that wait for room on the disk fail, now and from now on. A node that stops
+// calls it, so that nobody waits for what may never come.
+func (w *Writers) GiveUp() {
+	w.system.Root.Send(w.log, &giveUp{})
+	w.system.Root.Send(w.state, &giveUp{})
+}
+
+// Stop ends the actors after they have written what was sent to them before.
+func (w *Writers) Stop() error {
+	err := w.system.Root.PoisonFuture(w.log).Wait()
+	if stopped := w.system.Root.PoisonFuture(w.state).Wait(); err == nil {
+		err = stopped
+	}
+	return err
+}
+
+// Stats are the writes to the log so far and the requests that they held.
+func (w *Writers) Stats() (commits, requests uint64) {
+	return w.stats[0].batches.Load(), w.stats[0].requests.Load()
+}
