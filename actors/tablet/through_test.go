@@ -31,7 +31,7 @@ func raw(t *testing.T, s *store.Store, row string) string {
 }
 
 // TestThroughIsDurable: what is written with its entry is seen only when both are synced, and whatever is seen is of a log
-// that a tablet can be opened with: it commits what is applied. Catches broken_early_through.
+// that a tablet can be opened with: it commits what is applied. Catches BROKEN=early_through.
 func TestThroughIsDurable(t *testing.T) {
 	r := newRig(t, store.Options{Dir: t.TempDir()})
 	syncs := func() uint64 { return r.store.Stats().Syncs }

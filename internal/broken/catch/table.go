@@ -6,8 +6,11 @@ const histories = "^TestHistories$"
 // few keeps it short.
 var few = []string{"HISTORIES=5000"}
 
-// properties names for every constant of package broken the test that notices its loss, and at which assertion.
+// properties names for every constant of package broken the test that notices its loss, and at which
+// assertion. The first ones take longest, so that the others are tried beside them.
 var properties = []property{
+	{tag: "sweep_own_targets", pkg: "node", test: "^TestSweptWithoutItsObserver$/^not_linked$", assertion: "UNSWEPT: .*"},
+	{tag: "no_sync", pkg: "test/crash", test: "^TestPowerLossLosesNothingAcknowledged$", assertion: "acknowledged cells of [0-9]+ transactions are gone|no such table|node did not come up|bank: the accounts hold"},
 	{tag: "skip_conflict", pkg: "internal/mvcc", test: histories, env: few, assertion: "assertion no-lost-update"},
 	{tag: "ignore_locks", pkg: "internal/mvcc", test: histories, env: few, assertion: "assertion reads-equal-the-snapshot"},
 	{tag: "no_rollback_record", pkg: "internal/mvcc", test: histories, env: few, assertion: "assertion outcome-of-a-prewrite-is-known"},
@@ -59,7 +62,6 @@ var properties = []property{
 	{tag: "install_without_marker", pkg: "actors/tablet", test: "^TestInstallCutShort$", assertion: "HALF-INSTALLED: .*"},
 	{tag: "ack_outside", pkg: "actors/observer", test: "^TestTwoWorkersOneChange$", assertion: "was committed [0-9]+ times, want once"},
 	{tag: "forget_attempts", pkg: "actors/observer", test: "^TestAttemptsSurviveTheProcess$", assertion: "first run of the second process has attempt 0, want 1"},
-	{tag: "sweep_own_targets", pkg: "node", test: "^TestSweptWithoutItsObserver$/^not_linked$", assertion: "UNSWEPT: .*"},
 	{tag: "charge_after", pkg: "actors/observer", test: "^TestRowThatKillsIsParked$", assertion: "UNCHARGED: .*"},
 	{tag: "trust_survey", pkg: "actors/scanner", test: "^TestSurveyHidesNothing$", assertion: "SURVEY-HIDES: .*"},
 	{tag: "early_collect", pkg: "actors/collector", test: "^TestNothingCollectedBeforeConfirmation$", assertion: "EARLY-COLLECT: .*"},
@@ -78,5 +80,4 @@ var properties = []property{
 	{tag: "any_token", pkg: "cluster", test: "^TestLeaseIsItsHolders$", assertion: "ANY-TOKEN: .*"},
 	{tag: "unshared_leases", pkg: "cluster", test: "^TestLeasesAreShared$", assertion: "UNSHARED-LEASES: .*"},
 	{tag: "lost_not_sent", pkg: "cluster/peer", test: "^TestFailureSaysHowFar$", assertion: "LOST-NOT-SENT: .*"},
-	{tag: "no_sync", pkg: "test/crash", test: "^TestPowerLossLosesNothingAcknowledged$", assertion: "acknowledged cells of [0-9]+ transactions are gone|no such table|node did not come up|bank: the accounts hold"},
 }
