@@ -23,7 +23,7 @@ RACE_LONG ?= ./node/... ./internal/simtest/...
 RACE_SKIP ?= ^Test(BackfillIsPaced|BackfillResumes|BadObserversHarmNobody|BankWhileALeaderIsCutOff|DeadWorkersWork|ExactCounting|GrowsAndShrinks|OneDirtyRowAmongMany|ReplicaFallsBehind|Workloads)$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long modules memory
+.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long modules memory device
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -127,6 +127,10 @@ idle: ## what TABLETS=1000 idle tablets on NODES=3 processes take of a core, ove
 
 memory: ## 32 callers write 10 KB values into a node in a cgroup of MEMORY=1073741824 bytes ("none": no limit), over DURATION=60s; needs root
 	MEMORY=$(or $(MEMORY),1073741824) $(GO) test -count=1 -timeout 1h -run '^TestLimit$$' -v ./test/memory $(ARGS)
+
+device: build ## bytes that reach the block device, for each transaction and for the web index; ARGS='-build base,bin' compares builds; needs root
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/webindex ./examples/webindex
+	$(GO) run ./test/device -build $(BIN) $(ARGS)
 
 history: ## overwrite 1 MiB COUNT times with ten seconds of history, and look at what the directory takes
 	HISTORY=$(or $(COUNT),10000) $(GO) test -count=1 -timeout 2h -run '^TestHistorySpace$$' -v ./actors/tablet

@@ -67,7 +67,7 @@ func verdict(j *clockJudge) (took time.Duration, err error) {
 }
 
 // TestClockAheadDeclines: a node whose clock is ahead of the others' gives the leadership to one whose clock is not; any other
-// serves. Catches broken_ahead_clock.
+// serves. Catches BROKEN=ahead_clock.
 func TestClockAheadDeclines(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	of := func(ahead ...time.Duration) map[uint64]time.Duration {

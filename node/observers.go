@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/backfill"
+	"github.com/percolator-go/percolator/actors/observer"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -54,10 +56,27 @@ func (n *Node) honourNow(ctx context.Context) error {
 		return nil
 	}
 	c, failed := n.relink(ctx, x, c)
-	if err := x.dispatcher.Control(ctx, c.GetObservers()); err != nil {
+	if err := x.dispatcher.Control(ctx, append(c.GetObservers(), forgotten(c, x.dispatcher.Registered())...)); err != nil {
 		return errors.Join(failed, err)
 	}
 	return errors.Join(failed, n.rescan(ctx, x))
+}
+
+// forgotten are those of the observers that have no entry in the catalogue although their table is still there: they were
+// retired, and what they left was removed before this node read that they were. One that start could not enter in time
+// counts as forgotten too, until it is entered: no tablet notifies anybody of its column before that.
+func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.ObserverInfo {
+	var out []*pb.ObserverInfo
+	for _, o := range registered {
+		entered := slices.ContainsFunc(c.GetObservers(), func(i *pb.ObserverInfo) bool { return i.Name == o.Spec.Name })
+		if o.Table == 0 || entered || cluster.IsDropped(c, uint32(o.Table)) {
+			continue
+		}
+		info := infoOf(o.Spec, o.Table)
+		info.Retired = true
+		out = append(out, info)
+	}
+	return out
 }
 
 // honourEverywhere has every node that is alive honour the newest catalogue. A node that dies meanwhile, or is not there

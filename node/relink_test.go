@@ -65,6 +65,30 @@ func TestTableMadeAnewIsObserved(t *testing.T) {
 	}
 }
 
+// TestForgottenObserverStaysRetired: an observer whose entry is gone before the node that runs it reads that it was retired
+// is retired there too, and does not come back with a table that is made anew.
+func TestForgottenObserverStaysRetired(t *testing.T) {
+	n := open(t, "", func(c *node.Config) {
+		c.Observers = func(r *percolator.Registry) {
+			r.Strong("counter", input, counts)
+			r.Weak("poker", poked, counts)
+		}
+	})
+	if err := n.RetireUnheard(within(t, time.Minute), "poker"); err != nil {
+		t.Fatal(err)
+	}
+	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Limit: proto.Uint32(1)}) // the node reads the catalogue
+	for range 2 {
+		remake(t, n.DB(), input.Table)
+		if s := stateOf(t, n, "poker"); s != nil {
+			t.Errorf("a retired observer is back: %v", s)
+		}
+		if s := stateOf(t, n, "counter"); s == nil || !s.Linked {
+			t.Errorf("beside a retired one: %v", s)
+		}
+	}
+}
+
 // TestTableMadeAnewIsObservedByAll: the node that makes the table anew has no observers; another has, and is asked.
 func TestTableMadeAnewIsObservedByAll(t *testing.T) {
 	ctx := within(t, time.Minute)

@@ -33,7 +33,7 @@ func raw(t testing.TB, snap *store.Snap, c mvcc.Cell) string {
 	return string(v)
 }
 
-// What an old Snap finds on disk is not kept for newer ones, which an overwriting has passed. Catches broken_stale_hot.
+// What an old Snap finds on disk is not kept for newer ones, which an overwriting has passed. Catches BROKEN=stale_hot.
 func TestOldSnapLeavesNothingBehind(t *testing.T) {
 	s := open(t, "")
 	c := cell("r", "c")

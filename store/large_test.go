@@ -65,7 +65,7 @@ func wantWhole(t *testing.T, s *store.Store, when string) int {
 }
 
 // A Batch larger than a Txn is all there or not at all when the process ends between any two of its Txns, and again when
-// it ends between any two of those that undo it; and nobody reads a part of it before. Catches broken_unmarked_batch.
+// it ends between any two of those that undo it; and nobody reads a part of it before. Catches BROKEN=unmarked_batch.
 func TestLargeBatchCutShort(t *testing.T) {
 	state, done := 0, false
 	for cut := 1; !done; cut++ {

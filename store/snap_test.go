@@ -44,7 +44,7 @@ func readRound(s *store.Snap, n int) (number uint64, err error) {
 }
 
 // A Snap shows whole batches only, and all that had been acknowledged when it was opened (invariant 3). This is the
-// assertion that catches the build broken_torn_seq.
+// assertion that catches the build BROKEN=torn_seq.
 func TestSnapNeverTorn(t *testing.T) {
 	const keys, readers = 100, 2
 	s := open(t, "")

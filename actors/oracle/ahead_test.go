@@ -33,7 +33,7 @@ func inVirtualTime(t *testing.T, test func(t *testing.T, o *Oracle)) {
 
 // TestNobodyPushesTimeAhead: callers who ask for as many timestamps as one request gets, again and
 // again, do not get ahead of physical time, and another one's wait is bounded. Catches
-// broken_unbounded_lead.
+// BROKEN=unbounded_lead.
 func TestNobodyPushesTimeAhead(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, o *Oracle) {
 		check := func(last mvcc.Timestamp) {

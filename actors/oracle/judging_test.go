@@ -7,7 +7,7 @@ import (
 )
 
 // TestJudgedAsVotersJoin: the only voter's clock is nobody's to judge. When others vote, in the same term, it
-// is judged before any more is given out; and once more when still others do. Catches broken_lone_judged.
+// is judged before any more is given out; and once more when still others do. Catches BROKEN=lone_judged.
 func TestJudgedAsVotersJoin(t *testing.T) {
 	meta := &fakeMeta{term: 1, alone: true}
 	var voters, judgements atomic.Int64

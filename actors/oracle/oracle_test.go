@@ -92,7 +92,7 @@ func TestOnlyVoterConfirmsAtOnce(t *testing.T) {
 	}
 }
 
-// TestNowOnlyConfirmed: memory alone gives nothing out at once. Catches broken_unconfirmed.
+// TestNowOnlyConfirmed: memory alone gives nothing out at once. Catches BROKEN=unconfirmed.
 func TestNowOnlyConfirmed(t *testing.T) {
 	meta := &fakeMeta{term: 1, alone: true}
 	o := start(t, meta, at(2026))
@@ -238,7 +238,7 @@ func ask(o *Oracle, n uint32) (mvcc.Timestamp, error) {
 }
 
 // TestFailOver: two nodes' oracles over one meta tablet, of which one leads at a time; one clock is a minute ahead of the
-// other's. What is given out grows from leader to leader. Catches broken_reuse_timestamps.
+// other's. What is given out grows from leader to leader. Catches BROKEN=reuse_timestamps.
 func TestFailOver(t *testing.T) {
 	ahead, behind := &fakeMeta{term: 1}, &fakeMeta{err: errors.New("not the leader")}
 	clockA, clockB := at(2026), at(2026)
@@ -265,7 +265,7 @@ func TestFailOver(t *testing.T) {
 }
 
 // TestMemoryGoesWithTheTerm: an oracle loses the leadership and has it again; what another gave out meanwhile it knows from
-// the mark alone. Catches broken_keep_memory.
+// the mark alone. Catches BROKEN=keep_memory.
 func TestMemoryGoesWithTheTerm(t *testing.T) {
 	meta := &fakeMeta{term: 1}
 	c := at(2026)

@@ -47,7 +47,7 @@ func spawn(t *testing.T, meta Meta, cfg Config) *Oracle {
 
 // TestConfirmationServesItsBatch: the oracle panics while the meta tablet is asked for a batch. The answer comes when a later
 // batch waits, and must not serve it: another node may have led, and given timestamps out, before that was asked for.
-// Catches broken_late_confirmation.
+// Catches BROKEN=late_confirmation.
 func TestConfirmationServesItsBatch(t *testing.T) {
 	meta := &heldMeta{asked: make(chan func(uint64, uint64, error), 8)}
 	o := spawn(t, meta, Config{Clock: at(2026).Now})

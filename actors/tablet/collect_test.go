@@ -147,7 +147,7 @@ func TestBoundSurvives(t *testing.T) {
 }
 
 // TestConfirmWaitsForReservations: a one-phase commit that began below the bound, and waits for its commit timestamp, is in
-// memory only; it will still write. Catches broken_confirm_reserved.
+// memory only; it will still write. Catches BROKEN=confirm_reserved.
 func TestConfirmWaitsForReservations(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := make(chan func(mvcc.Timestamp, error), 1)

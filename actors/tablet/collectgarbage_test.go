@@ -15,7 +15,7 @@ type blockJob struct{ gate chan struct{} }
 func (j *blockJob) run() { <-j.gate }
 
 // TestReadOvertakenBySafepoint: a read that waits for a worker while the safepoint passes it, and its history is collected,
-// is refused, not answered with what is left. Catches broken_stale_bound.
+// is refused, not answered with what is left. Catches BROKEN=stale_bound.
 func TestReadOvertakenBySafepoint(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.raise(2, r.take(1))

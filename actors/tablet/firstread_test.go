@@ -27,7 +27,7 @@ func (r *rig) asking() <-chan func(error) {
 }
 
 // TestFirstReadAsksBeforeItReads: what commits after a first read has asked for its timestamp, and before it gets one, has a
-// lower timestamp; so the read sees it. Catches broken_late_start.
+// lower timestamp; so the read sees it. Catches BROKEN=late_start.
 func TestFirstReadAsksBeforeItReads(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := r.asking()

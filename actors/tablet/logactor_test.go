@@ -155,7 +155,7 @@ func TestStopWhileSyncing(t *testing.T) {
 }
 
 // A batch that is too large is the error of its own replica, and ends what that replica writes: what was sent behind it
-// rests on it. What others write goes on. Catches broken_log_gap.
+// rests on it. What others write goes on. Catches BROKEN=log_gap.
 func TestTooLargeBatchOfOne(t *testing.T) {
 	s := newSlowSync(t)
 	batch := func(entries int) *store.Batch {

@@ -83,7 +83,7 @@ func commitOf(start, commit mvcc.Timestamp, row string) *pb.TabletRequest {
 }
 
 // TestAnswersWaitUntilApplied: neither the commit nor a status that was only seen in its proposal is answered while the
-// store still holds it back. Catches broken_early_answer.
+// store still holds it back. Catches BROKEN=early_answer.
 func TestAnswersWaitUntilApplied(t *testing.T) {
 	r := newPipelinedRig(t, store.Options{InMemory: true}, 8) // the status is evaluated while the commit is in flight
 	start, commit := r.take(1), r.take(1)
@@ -114,7 +114,7 @@ func TestAnswersWaitUntilApplied(t *testing.T) {
 }
 
 // TestReadSeesLockOrWrite: a read at R that arrives while a commit below R is decided but not yet visible sees the lock
-// or the write, never neither. Catches broken_early_txn.
+// or the write, never neither. Catches BROKEN=early_txn.
 func TestReadSeesLockOrWrite(t *testing.T) {
 	r := newApartRig(t, store.Options{InMemory: true})
 	start, commit := r.take(1), r.take(1)
@@ -137,7 +137,7 @@ func TestReadSeesLockOrWrite(t *testing.T) {
 }
 
 // TestAppliedIndexMatchesEffects: in every state of the store, the applied index is that of the effects. Catches
-// broken_split_applied.
+// BROKEN=split_applied.
 func TestAppliedIndexMatchesEffects(t *testing.T) {
 	t.Run("with the entry", func(t *testing.T) { appliedIndexMatches(t, newRig(t, store.Options{InMemory: true})) })
 	t.Run("after the entry", func(t *testing.T) { appliedIndexMatches(t, newApartRig(t, store.Options{InMemory: true})) })
@@ -241,7 +241,7 @@ func TestOracleFailureReleases(t *testing.T) {
 
 // TestLostGrantReleases: an answer of the oracle that does not come ends the one-phase commit, and one that comes late
 // changes nothing: neither for it nor for the one that has its cells by then, which is the same one sent again. Catches
-// broken_grant_unchecked.
+// BROKEN=grant_unchecked.
 func TestLostGrantReleases(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.maxWait = 300 * time.Millisecond
@@ -271,7 +271,7 @@ func TestLostGrantReleases(t *testing.T) {
 	}
 	r.mu.Unlock()
 	if got := r.do(2, onePhaseOf(start, put("a", "1"))).GetMutation(); got.Status != pb.Status_STATUS_OK || got.CommitTs <= early {
-		t.Errorf("LATE-GRANT: sent again: %v, not after %d", got, early)
+		t.Fatalf("LATE-GRANT: sent again: %v, not after %d", got, early)
 	}
 	got := r.do(2, getOf(r.take(1), "a")).GetGet().Results[0]
 	if !got.Found || string(got.Value) != "1" || got.CommitTs <= early {

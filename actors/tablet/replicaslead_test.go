@@ -36,7 +36,7 @@ func (g *group) heal(old, lead uint64) {
 }
 
 // TestOldLeaderReadsNothing: who has been replaced as leader, and does not know it, answers no read. Catches
-// broken_no_read_index.
+// BROKEN=no_read_index.
 func TestOldLeaderReadsNothing(t *testing.T) {
 	g, old, lead := replaced(t)
 	answer := g.tell(old, groupTablet, getOf(g.take(1), "a"))
@@ -66,7 +66,7 @@ type signal chan struct{}
 func (s signal) run() { close(s) }
 
 // TestAcknowledgedByQuorum: what only the old leader's log has is not acknowledged; its outcome is unknown, and it is gone.
-// Catches broken_early_ack.
+// Catches BROKEN=early_ack.
 func TestAcknowledgedByQuorum(t *testing.T) {
 	g, old, lead := replaced(t)
 	before := g.status(old, groupTablet).LastIndex
@@ -116,7 +116,7 @@ func TestQuorumLost(t *testing.T) {
 }
 
 // TestLeaderHasAllBeforeItReads: a new leader whose log holds what was acknowledged, but which has not applied it yet, answers
-// no read from what it has. Catches broken_unapplied_lead.
+// no read from what it has. Catches BROKEN=unapplied_lead.
 func TestLeaderHasAllBeforeItReads(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	old := g.elect(groupTablet, 1, 2, 3)

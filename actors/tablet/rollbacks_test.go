@@ -13,7 +13,7 @@ func rollbackOf(start mvcc.Timestamp, row string) *pb.TabletRequest {
 }
 
 // TestRolledBackStaysSo: a transaction that was rolled back writes nothing afterwards, whether that was before its tablet's
-// leader began to serve, after, or is still in flight. Catches broken_forget_rollback.
+// leader began to serve, after, or is still in flight. Catches BROKEN=forget_rollback.
 func TestRolledBackStaysSo(t *testing.T) {
 	for name, near := range map[string]bool{"near oracle": true, "far oracle": false} {
 		t.Run(name, func(t *testing.T) {

@@ -105,7 +105,7 @@ func TestDiskFillsUnderWrite(t *testing.T) {
 }
 
 // TestGiveUpWaitingForRoom: a node that stops does not wait for room, and what rests on a write that
-// was given up is not written either. Catches broken_full_disk_ack.
+// was given up is not written either. Catches BROKEN=full_disk_ack.
 func TestGiveUpWaitingForRoom(t *testing.T) {
 	free := &atomic.Uint64{}
 	free.Store(freeNone)

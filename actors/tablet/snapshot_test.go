@@ -32,7 +32,7 @@ func TestSnapshotArrives(t *testing.T) {
 }
 
 // A snapshot holds every group: without its locks, a replica that comes to lead would let others write over prewritten
-// cells. This is the assertion that catches the build broken_snapshot_without_locks.
+// cells. This is the assertion that catches the build BROKEN=snapshot_without_locks.
 func TestSnapshotHoldsEveryGroup(t *testing.T) {
 	source := newSource(t, sentDescriptor())
 	count := map[mvcc.Group]int{}
@@ -51,7 +51,7 @@ func TestSnapshotHoldsEveryGroup(t *testing.T) {
 var errCrash = errors.New("crash")
 
 // A crash at any step leaves the replica as it was, or is gone over at the next start, from the staged entries. Without the
-// marker a half-filled range would be served: this catches the build broken_install_without_marker.
+// marker a half-filled range would be served: this catches the build BROKEN=install_without_marker.
 func TestInstallCutShort(t *testing.T) {
 	source := newSource(t, sentDescriptor())
 	want, pieces := source.contents(sentDescriptor()), source.pieces(200)

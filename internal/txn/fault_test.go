@@ -219,7 +219,7 @@ func TestOtherFaults(t *testing.T) {
 }
 
 // TestSecondaryNeverFirst: when the primary's commit is refused for good, no secondary may have been committed.
-// The build with the tag broken_secondary_first fails here.
+// The build BROKEN=secondary_first fails here.
 func TestSecondaryNeverFirst(t *testing.T) {
 	rows := ways["two phases"]
 	w := newWorld(t)

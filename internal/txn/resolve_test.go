@@ -130,7 +130,7 @@ func TestReaderWaitsForLive(t *testing.T) {
 }
 
 // TestExpiryIsTheOraclesTime: a lock is alive as long as the oracle's time says so, also to a machine whose clock is an hour
-// ahead of it. Catches broken_local_expiry.
+// ahead of it. Catches BROKEN=local_expiry.
 func TestExpiryIsTheOraclesTime(t *testing.T) {
 	w := newWorld(t)
 	w.Advance(-time.Hour)

@@ -1,6 +1,6 @@
 // Package disk gives tests a disk whose power can fail: an ext4 file system in a file on a loop device, and the ioctl
 // after which it drops every write, also those of its own journal. What was not synced is gone when it is mounted again.
-// (Killing the mount alone loses nothing: the page cache stays.)
+// (Killing the mount alone loses nothing: the page cache stays.) It also tells how much was written to the device.
 package disk
 
 import (
@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -25,15 +27,15 @@ type Disk struct {
 	mounted      bool
 }
 
-// errUnable is wrapped by what this machine can't do.
-var errUnable = errors.New("a power loss needs root, mkfs.ext4 and loop devices")
+// ErrUnable is wrapped by what this machine can't do.
+var ErrUnable = errors.New("a file system of a test's own needs root, mkfs.ext4 and loop devices")
 
 // New makes a file system of at most size bytes, in a sparse file, which is taken down with the test; or skips the test
 // where that is not allowed: it needs root, mkfs.ext4 and loop devices.
 func New(t testing.TB, size int64) *Disk {
 	t.Helper()
 	d, err := Make(t.TempDir(), size)
-	if errors.Is(err, errUnable) {
+	if errors.Is(err, ErrUnable) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
@@ -49,7 +51,7 @@ func New(t testing.TB, size int64) *Disk {
 // Make makes a file system of at most size bytes in a directory, which it creates.
 func Make(dir string, size int64) (*Disk, error) {
 	if os.Geteuid() != 0 {
-		return nil, errUnable
+		return nil, ErrUnable
 	}
 	d := &Disk{image: filepath.Join(dir, "image"), mount: filepath.Join(dir, "mount")}
 	if err := os.MkdirAll(d.mount, 0o700); err != nil {
@@ -62,11 +64,13 @@ func Make(dir string, size int64) (*Disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	if out, err := exec.Command("mkfs.ext4", "-q", "-F", d.image).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: mkfs.ext4: %w: %s", errUnable, err, out)
+	// All inode tables at once: the kernel would write them in the background of what is measured.
+	mkfs := exec.Command("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", d.image)
+	if out, err := mkfs.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: mkfs.ext4: %w: %s", ErrUnable, err, out)
 	}
 	if err := d.Mount(); err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnable, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnable, err)
 	}
 	return d, nil
 }
@@ -95,6 +99,42 @@ func (d *Disk) Unmount() error {
 		return fmt.Errorf("unmount: %w", err)
 	}
 	return nil
+}
+
+// Sync writes all that is dirty to the device: files, mapped ones too, and the file system's journal.
+func (d *Disk) Sync() error {
+	f, err := os.Open(d.mount)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	return unix.Syncfs(int(f.Fd()))
+}
+
+// sectorBytes is the unit of the kernel's counters, whatever the device's own sectors are.
+const sectorBytes = 512
+
+// Written is how many bytes were written to the device, by data and by the file system's journal alike. The counter
+// belongs to the loop device, which outlives the mount: only differences mean something.
+func (d *Disk) Written() (int64, error) {
+	var at unix.Stat_t
+	if err := unix.Stat(d.mount, &at); err != nil {
+		return 0, fmt.Errorf("disk: stat %s: %w", d.mount, err)
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/stat", unix.Major(at.Dev), unix.Minor(at.Dev)))
+	if err != nil {
+		return 0, fmt.Errorf("disk: %w", err)
+	}
+	const sectorsWritten = 6 // Documentation/block/stat.rst
+	fields := strings.Fields(string(text))
+	if len(fields) <= sectorsWritten {
+		return 0, fmt.Errorf("disk: no counter of sectors written in %q", text)
+	}
+	n, err := strconv.ParseInt(fields[sectorsWritten], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("disk: sectors written: %w", err)
+	}
+	return n * sectorBytes, nil
 }
 
 // Freeze stops a child process and returns when all its threads stand still. A process that runs on while the power is

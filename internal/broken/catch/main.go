@@ -1,6 +1,8 @@
-// Command catch shows that every deliberately broken build is caught: for each constant of package broken it runs the
-// test that must notice with the tag, which has to fail at the named assertion within a minute, and without the tag, with
-// the same seed, which has to pass.
+// Command catch shows that every deliberately broken build is caught: for each constant of package
+// broken it runs the test that must notice with the property broken, which has to fail at the named
+// assertion within a minute, and with nothing broken and the same seed, which has to pass. Each
+// package's tests are compiled once, with the tag broken; as many properties are tried at a time as
+// there are processors.
 //
 //	go run ./internal/broken/catch                  all
 //	go run ./internal/broken/catch ack_outside …    only these
@@ -14,11 +16,15 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // runLimit is how long a broken build may take to be caught. Compilation does not count.
@@ -26,7 +32,7 @@ const runLimit = time.Minute
 
 // property is one constant of package broken and how its loss is noticed.
 type property struct {
-	tag       string // broken_<tag>
+	tag       string // BROKEN=<tag>
 	pkg       string
 	test      string   // -test.run
 	assertion string   // a regular expression that the failing run's output must match
@@ -57,38 +63,48 @@ func run(ctx context.Context, only []string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	var faults []error
-	known := 0
+	var chosen []property
 	for _, p := range properties {
-		if len(only) > 0 && !slices.Contains(only, p.tag) {
-			continue
+		if len(only) == 0 || slices.Contains(only, p.tag) {
+			chosen = append(chosen, p)
 		}
-		known++
-		line, err := p.check(ctx, dir)
-		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", p.tag, err))
-			line = "NOT CAUGHT"
-		}
-		fmt.Printf("%-20s %-18s %s\n", p.tag, p.pkg, line)
 	}
-	if len(only) > 0 && known != len(only) {
+	if len(only) > 0 && len(chosen) != len(only) {
 		return fmt.Errorf("%v: not all of these are known", only)
 	}
+	if err := build(ctx, dir, chosen); err != nil {
+		return err
+	}
+	faults := make([]error, len(chosen))
+	var slots errgroup.Group
+	slots.SetLimit(runtime.NumCPU())
+	for i, p := range chosen {
+		slots.Go(func() error {
+			line, err := p.check(ctx, dir)
+			if err != nil {
+				faults[i] = fmt.Errorf("%s: %w", p.tag, err)
+				line = "NOT CAUGHT"
+			}
+			fmt.Printf("%-20s %-18s %s\n", p.tag, p.pkg, line)
+			return nil
+		})
+	}
+	_ = slots.Wait() // no function returns an error
 	return errors.Join(faults...)
 }
 
+// constant finds the properties that package broken can do without.
+var constant = regexp.MustCompile(`chosen == "(\w+)"`)
+
 // complete makes sure that every constant of package broken is in the table.
 func complete() error {
-	files, err := filepath.Glob(filepath.Join("internal", "broken", "*_on.go"))
+	source, err := os.ReadFile(filepath.Join("internal", "broken", "on.go"))
 	if err != nil {
-		return err
-	}
-	if len(files) == 0 {
-		return errors.New("run it in the root of the repository")
+		return fmt.Errorf("run it in the root of the repository: %w", err)
 	}
 	var missing []string
-	for _, file := range files {
-		tag := strings.TrimSuffix(filepath.Base(file), "_on.go")
+	for _, m := range constant.FindAllSubmatch(source, -1) {
+		tag := string(m[1])
 		if !slices.ContainsFunc(properties, func(p property) bool { return p.tag == tag }) {
 			missing = append(missing, tag)
 		}
@@ -99,18 +115,12 @@ func complete() error {
 	return nil
 }
 
-// check runs the test broken and whole. The line says what caught it and how fast.
+// check runs the test with the property broken and with nothing broken. The line says what caught it
+// and how fast.
 func (p *property) check(ctx context.Context, dir string) (line string, err error) {
-	broken, err := p.build(ctx, dir, true)
-	if err != nil {
-		return "", err
-	}
-	whole, err := p.build(ctx, dir, false)
-	if err != nil {
-		return "", err
-	}
+	binary := filepath.Join(dir, path.Base(p.pkg)+".test")
 	began := time.Now()
-	out, err := p.execute(ctx, broken, p.env)
+	out, err := p.execute(ctx, binary, append(slices.Clone(p.env), "BROKEN="+p.tag))
 	took := time.Since(began)
 	switch {
 	case errors.Is(err, errSkipped):
@@ -124,31 +134,34 @@ func (p *property) check(ctx context.Context, dir string) (line string, err erro
 	if met == nil {
 		return "", fmt.Errorf("failed, but not at the assertion %q:\n%s", p.assertion, out)
 	}
-	env, seed := p.env, ""
+	env, seed := slices.Clone(p.env), ""
 	if m := seedText.FindSubmatch(out); m != nil {
 		seed = ", seed " + string(m[1])
-		env = append(slices.Clone(env), "SEED="+string(m[1]))
+		env = append(env, "SEED="+string(m[1]))
 	}
-	if out, err := p.execute(ctx, whole, env); err != nil {
-		return "", fmt.Errorf("the whole build fails as well%s: %w\n%s", seed, err, out)
+	began = time.Now()
+	if out, err := p.execute(ctx, binary, append(env, "BROKEN=")); err != nil {
+		return "", fmt.Errorf("the sound build fails as well%s: %w\n%s", seed, err, out)
 	}
-	return fmt.Sprintf("caught by %s in %v%s: %s", p.test, took.Round(10*time.Millisecond), seed, met), nil
+	passed := time.Since(began)
+	return fmt.Sprintf("caught by %s in %v, sound in %v%s: %s", p.test, took.Round(10*time.Millisecond),
+		passed.Round(10*time.Millisecond), seed, met), nil
 }
 
-// build compiles the package's tests, with the tag or without.
-func (p *property) build(ctx context.Context, dir string, tagged bool) (binary string, err error) {
-	binary = filepath.Join(dir, strings.ReplaceAll(p.pkg, "/", "_"))
-	args := []string{"test", "-c", "-ldflags=-s -w"} // nobody debugs them, and linking is most of it
-	if tagged {
-		binary += "." + p.tag
-		args = append(args, "-tags", "broken_"+p.tag)
+// build compiles the tests of the properties' packages into dir, as <last element>.test. The linker
+// leaves out what only debuggers read.
+func build(ctx context.Context, dir string, chosen []property) error {
+	args := []string{"test", "-c", "-tags", "broken", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
+	for _, p := range chosen {
+		if pkg := "./" + p.pkg; !slices.Contains(args, pkg) {
+			args = append(args, pkg)
+		}
 	}
-	args = append(args, "-o", binary, "./"+p.pkg)
 	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
-	return binary, nil
+	return nil
 }
 
 // errSkipped: the test needs root or a kernel feature that is missing here.
