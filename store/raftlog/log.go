@@ -51,7 +51,7 @@ type Options struct {
 	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
 
 	// Room says whether a new file of so many bytes may be made: ErrDiskFull, wrapped, if
-	// not. nil: as long as the file system has room.
+	// not. nil: as long as the file system has room. A log can be opened in any case.
 	Room func(bytes int64) error
 
 	fs fileSystem // of tests
@@ -140,9 +140,6 @@ func (l *Log) open() error {
 		return err
 	}
 	if len(l.segments) == 0 {
-		if !l.opts.Create {
-			return fmt.Errorf("%w: %s", ErrNoLog, l.dir)
-		}
 		if l.id = l.opts.ID; l.id == (logID{}) {
 			if _, err := rand.Read(l.id[:]); err != nil {
 				return fmt.Errorf("raftlog: %w", err)

@@ -17,11 +17,12 @@ import (
 // segment begins.
 const maxMissing = 1 << 26
 
-// find sorts out what is in the directory: segments, spares, and what a process left
-// unfinished.
+// find opens the segments that are in the directory and reads their headers, and removes
+// what a process left unfinished once it is known that the directory is this log's.
 func (l *Log) find(names []string) error {
 	var segments []*segment
 	var spares []string
+	unfinished := false
 	for _, name := range names {
 		switch sequence, ok := parseSegmentName(name); {
 		case ok:
@@ -29,14 +30,25 @@ func (l *Log) find(names []string) error {
 		case strings.HasSuffix(name, spareExt):
 			spares = append(spares, name)
 		case name == newName:
-			if err := l.fs.remove(name); err != nil {
-				return fmt.Errorf("raftlog: remove an unfinished segment: %w", err)
-			}
+			unfinished = true
 		}
 	}
 	slices.SortFunc(segments, func(a, b *segment) int { return cmp.Compare(a.sequence, b.sequence) })
 	if err := l.openFiles(segments); err != nil {
 		return err
+	}
+	for i := range l.segments {
+		if err := l.readHeader(i); err != nil {
+			return err
+		}
+	}
+	if len(l.segments) == 0 && !l.opts.Create {
+		return fmt.Errorf("%w: %s", ErrNoLog, l.dir)
+	}
+	if unfinished {
+		if err := l.fs.remove(newName); err != nil {
+			return fmt.Errorf("raftlog: remove an unfinished segment: %w", err)
+		}
 	}
 	return l.checkSpares(spares)
 }
@@ -84,11 +96,6 @@ func (l *Log) damage(s *segment, offset int64, format string, args ...any) error
 
 // replay reads all segments, one after the other.
 func (l *Log) replay() error {
-	for i := range l.segments {
-		if err := l.readHeader(i); err != nil {
-			return err
-		}
-	}
 	contents := make([]byte, 0, l.opts.SegmentBytes)
 	for i, s := range l.segments {
 		contents = slices.Grow(contents[:0], int(s.bytes))[:s.bytes]
