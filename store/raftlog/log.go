@@ -299,11 +299,10 @@ type State struct {
 	Replica    uint64
 	Term, Vote uint64
 	Commit     uint64
-	Truncated  Position // the entry before the first that raft sees
+	Truncated  Position // the entry before the first that is kept
 	Checkpoint uint64   // the state is durable up to here: it is replayed from the next entry on
 	Figures    string   // of the last Checkpoint or Begin
 	Last       uint64   // index of the last entry
-	Kept       uint64   // the entries behind this one are on disk
 }
 
 // Replicas returns what there is of all replicas, by id.
@@ -316,7 +315,7 @@ func (l *Log) Replicas() []State {
 		states = append(states, State{
 			Replica: id, Term: h.hard.term, Vote: h.hard.vote, Commit: h.hard.commit,
 			Truncated: h.truncated, Checkpoint: h.checkpoint, Figures: h.figures,
-			Last: h.last, Kept: h.kept(),
+			Last: h.last,
 		})
 	}
 	return states

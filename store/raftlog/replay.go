@@ -271,12 +271,12 @@ func (l *Log) readState(it *item, s *segment) error {
 		return nil
 	}
 	r = &replica{head: it.head}
-	r.base = r.kept()
-	missing := r.last - r.base
-	if r.last < r.base || missing > maxMissing || r.truncated.Index > r.last {
-		return fmt.Errorf("replica %d: a log of (%d, %d]", it.replica, r.base, r.last)
+	begin := r.truncated.Index
+	if r.checkpoint < begin || r.last < r.checkpoint || r.last-begin > maxMissing {
+		return fmt.Errorf("replica %d: a log of (%d, %d] with a checkpoint at %d",
+			it.replica, begin, r.last, r.checkpoint)
 	}
-	r.slots = make([]slot, r.last-r.base)
+	r.slots = make([]slot, r.last-begin)
 	l.state.replicas[it.replica] = r
 	return nil
 }
@@ -289,7 +289,7 @@ func (l *Log) checkWhole() error {
 			if r.slots[i].segment == nil {
 				return l.damage(l.segments[0], 0,
 					"entry %d of replica %d is in no segment: one before is missing",
-					r.base+1+uint64(i), id)
+					r.truncated.Index+1+uint64(i), id)
 			}
 		}
 	}
