@@ -31,8 +31,8 @@
 //     a segment has its place on the disk before it takes its first entry, and keeps some
 //     for what gives room.
 //  6. A log is contiguous, never commits more than it holds, votes once a term,
-//     overwrites nothing that is committed, and keeps what no checkpoint covers. A Batch that says otherwise is refused
-//     (ErrInvalid).
+//     overwrites nothing that is committed, and keeps what no checkpoint covers. A Batch
+//     that says otherwise is refused (ErrInvalid).
 //  7. No damaged byte is returned: entries have checksums of their own, which every read
 //     from disk verifies.
 //

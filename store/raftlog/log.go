@@ -28,8 +28,8 @@ const (
 	// reserveBytes is the end of a segment that only batches without entries use, when
 	// there is no room for another: truncations and checkpoints, which give room.
 	reserveBytes = 64 << 10
-	// smallBytes is what a segment has at least when the log is opened on a full disk:
-	// for the same.
+	// smallBytes is what a segment has at least that is made on a full disk, for the same:
+	// when the log is opened, and when such a batch does not fit there.
 	smallBytes = 16 << 10
 	// minSegmentBytes leaves room for something beside that.
 	minSegmentBytes = 4 * reserveBytes
@@ -51,7 +51,8 @@ type Options struct {
 	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
 
 	// Room says whether a new file of so many bytes may be made: ErrDiskFull, wrapped, if
-	// not. nil: as long as the file system has room. A log can be opened in any case.
+	// not. nil: as long as the file system has room. Small ones are made without asking,
+	// for a log to be opened and for what gives room.
 	Room func(bytes int64) error
 
 	fs fileSystem // of tests
@@ -239,8 +240,11 @@ func (l *Log) room(bytes int64, housekeeping bool) (*segment, error) {
 		return s, nil
 	}
 	err := l.begin(bytes, false)
-	if errors.Is(err, ErrDiskFull) && housekeeping && s.end+bytes <= s.bytes {
-		return s, nil
+	if errors.Is(err, ErrDiskFull) && housekeeping {
+		if s.end+bytes <= s.bytes {
+			return s, nil
+		}
+		err = l.begin(bytes, true)
 	}
 	if err != nil {
 		return nil, err

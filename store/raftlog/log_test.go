@@ -265,6 +265,31 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
+// A log that is not allowed to grow is opened all the same, and takes what gives room,
+// however much that is.
+func TestNoRoom(t *testing.T) {
+	o := small(newMemDir())
+	o.Room = func(int64) error { return ErrDiskFull }
+	l := mustOpen(t, o)
+	figures := make([]byte, 2*reserveBytes)
+	mustAppend(t, l, func(b *Batch) { b.Begin(1, Position{}, figures) })
+	for i := range 100 {
+		mustAppend(t, l, func(b *Batch) { b.Note(fmt.Sprint(i%3), []byte{1}) })
+	}
+	b := new(Batch)
+	b.Append(1, []*raftpb.Entry{entry(1, 1, make([]byte, 2*minSegmentBytes))}, nil)
+	if err := l.Append(b); !errors.Is(err, ErrDiskFull) {
+		t.Errorf("%v, want ErrDiskFull", err)
+	}
+	if st := l.Stats(); st.Bytes > 2*minSegmentBytes {
+		t.Errorf("%+v", st)
+	}
+	l = mustOpen(t, o)
+	if st := l.Replicas(); len(st) != 1 || len(st[0].Figures) != len(figures) {
+		t.Errorf("%d replicas", len(st))
+	}
+}
+
 // A full disk is refused before anything is written, does not keep what gives room from
 // being written, and is over when there is room.
 func TestDiskFull(t *testing.T) {
