@@ -37,7 +37,7 @@ func (b *Batch) PutApplied(tablet uint64, a Applied) {
 	all := a.append(key)
 	b.keep(all)
 	b.Put(all[:len(key):len(key)], all[len(key):])
-	b.applied = append(b.applied, tabletApplied{tablet, a})
+	b.tablets = append(b.tablets, tabletChange{kind: newApplied, tablet: tablet, applied: a})
 }
 
 // append encodes the record behind b.

@@ -27,21 +27,26 @@ type Batch struct {
 	entries int // in Badger: a long value takes several
 	arena   []byte
 
-	states  []tabletState // what is said of tablets, for the next checkpoint
-	applied []tabletApplied
-	log     []logChange // what becomes durable in the log when the batch is committed ...
-	barrier bool        // ... and everything that was committed before
+	tablets []tabletChange // what is said of tablets, for the next checkpoint
+	log     []logChange    // what becomes durable in the log when the batch is committed ...
+	barrier bool           // ... and everything that was committed before
 }
 
-type tabletState struct {
-	tablet uint64
-	state  []byte
-}
-
-type tabletApplied struct {
+// tabletChange changes a tablet's figures.
+type tabletChange struct {
+	kind    tabletChangeKind
 	tablet  uint64
-	applied Applied
+	state   []byte  // of a newState
+	applied Applied // of a newApplied
 }
+
+type tabletChangeKind int
+
+const (
+	newState tabletChangeKind = iota
+	newApplied
+	tabletGone
+)
 
 // logChange is something that the log is told with a batch.
 type logChange struct {
@@ -117,7 +122,7 @@ func (b *Batch) PutTabletState(id uint64, state []byte) {
 	all := append(append(key, plainTag), state...)
 	b.keep(all)
 	b.Put(all[:len(key):len(key)], all[len(key):])
-	b.states = append(b.states, tabletState{id, all[len(key)+1:]})
+	b.tablets = append(b.tablets, tabletChange{kind: newState, tablet: id, state: bytes.Clone(state)})
 }
 
 // PutRecord sets a small value that must not be lost: it is durable when Commit returns. Empty: there is none.
@@ -134,13 +139,6 @@ func (b *Batch) putRecord(key, record []byte) {
 		b.Put(key, record)
 	}
 	b.log = append(b.log, logChange{kind: logNote, key: string(key), note: record})
-}
-
-// DeleteTabletState removes a tablet's state.
-func (b *Batch) DeleteTabletState(id uint64) {
-	key := appendTabletKey(b.room(1+8), id)
-	b.keep(key)
-	b.Delete(key)
 }
 
 // Size is what the batch counts against Store.MaxBatchBytes, in bytes: keys, values and overhead.

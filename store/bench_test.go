@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
+	"github.com/percolator-go/percolator/store/raftlog"
 )
 
 // The figures of docs/adr/0002: go test ./store -run '^$' -bench . -benchtime 3s -count 3
@@ -22,114 +24,92 @@ const benchValue = 100 // bytes
 type request struct {
 	batch *store.Batch
 	done  chan error
-	lazy  bool
 }
 
-// drain commits whatever waits, all at once, until the channel is closed: what the log actor does. Lazy batches go first,
-// so that nobody who needs no sync waits for one.
+// drain commits whatever waits, all at once, until the channel is closed.
 func drain(commit func([]*store.Batch) error, in <-chan request) {
-	var lazy, synced []request
+	var waiting []request
 	var batches []*store.Batch
-	flush := func(waiting []request) {
-		if len(waiting) == 0 {
-			return
-		}
-		batches = batches[:0]
-		for _, r := range waiting {
-			batches = append(batches, r.batch)
+	for r := range in {
+		waiting, batches = append(waiting[:0], r), append(batches[:0], r.batch)
+		for range len(in) {
+			r := <-in
+			waiting, batches = append(waiting, r), append(batches, r.batch)
 		}
 		err := commit(batches)
 		for _, r := range waiting {
 			r.done <- err
 		}
 	}
+}
+
+// appendRequest is what a caller wants to have in the Raft logs.
+type appendRequest struct {
+	tablet  uint64
+	entries []*raftpb.Entry
+	done    chan error
+}
+
+// drainAppends appends whatever waits, all at once, until the channel is closed: what the log actor does.
+func drainAppends(s *store.Store, in <-chan appendRequest) {
+	var waiting []appendRequest
 	for r := range in {
-		lazy, synced = lazy[:0], synced[:0]
-		for n := len(in); ; n-- {
-			if r.lazy {
-				lazy = append(lazy, r)
-			} else {
-				synced = append(synced, r)
-			}
-			if n <= 0 {
-				break
-			}
-			r = <-in
+		batch := new(raftlog.Batch)
+		batch.Append(r.tablet, r.entries, nil)
+		waiting = append(waiting[:0], r)
+		for range len(in) {
+			r := <-in
+			batch.Append(r.tablet, r.entries, nil)
+			waiting = append(waiting, r)
 		}
-		flush(lazy)
-		flush(synced)
+		err := s.Append(batch)
+		for _, r := range waiting {
+			r.done <- err
+		}
 	}
 }
 
-// writers starts one drain per database and returns how to reach them.
-func writers(b *testing.B, s *store.Store) (logs, state chan request) {
-	logs = make(chan request, 4096)
-	state = logs
-	ended := make(chan struct{}, 2)
-	run := func(w *store.Writer, in chan request) { drain(w.Commit, in); ended <- struct{}{} }
-	go run(s.LogWriter(), logs)
-	n := 1
-	if s.StateWriter() != s.LogWriter() {
-		state = make(chan request, 4096)
-		go run(s.StateWriter(), state)
-		n = 2
-	}
+// writers starts both drains and returns how to reach them.
+func writers(b *testing.B, s *store.Store) (logs chan appendRequest, state chan request) {
+	logs, state = make(chan appendRequest, 4096), make(chan request, 4096)
+	var running sync.WaitGroup
+	running.Go(func() { drainAppends(s, logs) })
+	running.Go(func() { drain(s.StateWriter().Commit, state) })
 	b.Cleanup(func() {
 		close(logs)
-		if n == 2 {
-			close(state)
-		}
-		for range n {
-			<-ended
-		}
+		close(state)
+		running.Wait()
 	})
 	return logs, state
 }
 
 // BenchmarkCommit is the write path of single-cell operations without actors: each of so many callers appends an entry to
 // a Raft log of its own, waits for the sync, applies the effects and the applied record, waits for that too, and goes on.
-// lazy: the apply needs no sync of its own.
 func BenchmarkCommit(b *testing.B) {
 	for _, delay := range []time.Duration{0, 2 * time.Millisecond} {
 		for _, callers := range []int{1, 64, 512} {
-			for _, v := range []struct {
-				name           string
-				separate, lazy bool
-			}{{name: "separate", separate: true}, {name: "shared"}, {name: "lazy", lazy: true}} {
-				b.Run(fmt.Sprintf("delay=%s/callers=%d/%s", delay, callers, v.name), func(b *testing.B) {
-					s := open(b, b.TempDir(), func(o *store.Options) { o.SeparateLog, o.SyncDelay = v.separate, delay })
-					benchCommit(b, s, callers, v.lazy)
-				})
-			}
+			b.Run(fmt.Sprintf("delay=%s/callers=%d", delay, callers), func(b *testing.B) {
+				s := open(b, b.TempDir(), func(o *store.Options) { o.SyncDelay = delay })
+				benchCommit(b, s, callers)
+			})
 		}
 	}
 }
 
-func benchCommit(b *testing.B, s *store.Store, callers int, lazy bool) {
+func benchCommit(b *testing.B, s *store.Store, callers int) {
 	logs, state := writers(b, s)
+	b.SetParallelism(max(1, callers/runtime.GOMAXPROCS(0)))
+	for tablet := range uint64(callers + runtime.GOMAXPROCS(0)) { // a barrier each, which is not what is measured
+		begin(b, s, 100+tablet)
+	}
 	var caller atomic.Uint64
 	before := s.Stats()
-	b.SetParallelism(max(1, callers/runtime.GOMAXPROCS(0)))
 	b.ReportAllocs()
 	b.ResetTimer()
 	body := func(next func() bool) {
-		tablet := 100 + caller.Add(1)
-		done := make(chan error, 1)
-		init := new(store.Batch)
-		store.InitialLog(init, tablet, store.InitialIndex, store.InitialTerm)
-		logs <- request{init, done, false}
-		if err := <-done; err != nil {
-			b.Error(err)
-			return
-		}
-		l, err := s.OpenLog(tablet)
-		if err != nil {
-			b.Error(err)
-			return
-		}
-		value := make([]byte, benchValue)
+		tablet, done, value := 99+caller.Add(1), make(chan error, 1), make([]byte, benchValue)
 		for n := uint64(1); next(); n++ {
-			if err := benchOp(l, tablet, n, value, lazy, logs, state, done); err != nil {
+			if err := benchOp(tablet, n, value, logs, state, done); err != nil {
 				b.Error(err)
 				return
 			}
@@ -144,30 +124,49 @@ func benchCommit(b *testing.B, s *store.Store, callers int, lazy bool) {
 	b.StopTimer()
 	after := s.Stats()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
-	b.ReportMetric(float64(after.Syncs-before.Syncs)/float64(b.N), "syncs/op")
+	b.ReportMetric(float64(after.Log.Syncs-before.Log.Syncs)/float64(b.N), "syncs/op")
 }
 
 // benchOp is one operation: append, wait, apply, wait.
-func benchOp(l *store.Log, tablet, n uint64, value []byte, lazy bool, logs, state chan request, done chan error) error {
+func benchOp(tablet, n uint64, value []byte, logs chan<- appendRequest, state chan<- request, done chan error) error {
 	c := mvcc.Cell{Table: 16, Row: fmt.Sprintf("row %d.%d", tablet, n), Column: "c"}
 	w := mvcc.Write{CommitTS: mvcc.Timestamp(n + 1), StartTS: mvcc.Timestamp(n), Kind: mvcc.KindPut, Value: value}
 	key, encoded := store.EncodeMutation(&mvcc.Mutation{Group: mvcc.GroupWrite, Cell: c, Write: &w})
-	entries := []*raftpb.Entry{entry(store.InitialIndex+n, store.InitialTerm, append(key, encoded...))}
-	batch := new(store.Batch)
-	l.Append(batch, entries, nil)
-	logs <- request{batch, done, false}
+	at := store.Applied{Index: store.InitialIndex + n, Term: store.InitialTerm, Epoch: 1}
+	logs <- appendRequest{tablet, []*raftpb.Entry{entry(at.Index, at.Term, append(key, encoded...))}, done}
 	if err := <-done; err != nil {
 		return err
 	}
-	l.Appended(entries, nil)
-	batch = new(store.Batch)
+	batch := new(store.Batch)
 	batch.Put(key, encoded)
-	batch.PutApplied(tablet, store.Applied{Index: store.InitialIndex + n, Term: store.InitialTerm, Epoch: 1})
-	if lazy {
-		batch.SetLazy()
-	}
-	state <- request{batch, done, lazy}
+	batch.PutApplied(tablet, at)
+	state <- request{batch, done}
 	return <-done
+}
+
+// BenchmarkCheckpoint is one after each of 64 commits to as many tablets.
+func BenchmarkCheckpoint(b *testing.B) {
+	const tablets = 64
+	s := open(b, b.TempDir())
+	for tablet := range uint64(tablets) {
+		begin(b, s, 100+tablet)
+	}
+	logs, state := writers(b, s)
+	done, value := make(chan error, 1), make([]byte, benchValue)
+	b.ResetTimer()
+	b.StopTimer()
+	for n := range b.N {
+		for tablet := range uint64(tablets) {
+			if err := benchOp(100+tablet, uint64(n)+1, value, logs, state, done); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.StartTimer()
+		if err := s.Checkpoint(); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+	}
 }
 
 // badgerDB opens a plain Badger database with its own defaults and synced writes, for the denominators.
@@ -230,7 +229,7 @@ func benchGrouped(b *testing.B, commit func([]*store.Batch) error) {
 		for p.Next() {
 			batch := new(store.Batch)
 			batch.Put(fmt.Appendf(nil, "row %d", n.Add(1)), value)
-			in <- request{batch, done, false}
+			in <- request{batch, done}
 			if err := <-done; err != nil {
 				b.Error(err)
 			}

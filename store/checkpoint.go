@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -56,31 +57,41 @@ func decodeFigures(b []byte) (f figures, err error) {
 	return f, err
 }
 
+// apply changes the figures of one tablet in a map.
+func (c *tabletChange) apply(to map[uint64]figures) {
+	f := to[c.tablet]
+	switch c.kind {
+	case newState:
+		f.state = c.state
+	case newApplied:
+		f.applied = c.applied
+	case tabletGone:
+		delete(to, c.tablet)
+		return
+	}
+	to[c.tablet] = f
+}
+
 // checkpoints is what is known of all tablets for the next checkpoint.
 type checkpoints struct {
-	taking sync.Mutex // held while one is made; no lock but the log's is taken in it
+	taking sync.Mutex // held while one is made; taken before mu and the log's locks
+	failed error      // of one that failed for good; guarded by taking
+	root   *os.File   // of Badger's file system; nil: nothing needs a sync
 
-	mu      sync.Mutex // taken last
+	mu      sync.Mutex
 	tablets map[uint64]figures
 
 	written uint64    // bytes of the log at the last one; the worker's, as the next
 	at      time.Time // of the last one
 }
 
-// note takes in what batches say whose commit has returned.
+// note takes in what batches say that are committed.
 func (c *checkpoints) note(batches []*Batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, b := range batches {
-		for _, s := range b.states {
-			f := c.tablets[s.tablet]
-			f.state = s.state
-			c.tablets[s.tablet] = f
-		}
-		for _, a := range b.applied {
-			f := c.tablets[a.tablet]
-			f.applied = a.applied
-			c.tablets[a.tablet] = f
+		for i := range b.tablets {
+			b.tablets[i].apply(c.tablets)
 		}
 	}
 }
@@ -92,89 +103,122 @@ func (c *checkpoints) copy() map[uint64]figures {
 	return maps.Clone(c.tablets)
 }
 
-func (c *checkpoints) forget(tablet uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.tablets, tablet)
+// Checkpoint makes everything durable that was committed before it is called, and records
+// that in the log. After an error other than ErrDiskFull nothing is written any more.
+func (s *Store) Checkpoint() error {
+	s.checkpoints.taking.Lock()
+	err := s.record(nil)
+	s.checkpoints.taking.Unlock()
+	if err != nil && !errors.Is(err, ErrDiskFull) {
+		return s.state.writer.fail(err)
+	}
+	return err
 }
 
-// Checkpoint makes everything durable that was committed before it is called, and records
-// that in the log.
-func (s *Store) Checkpoint() error { return s.checkpoint(nil) }
-
-// checkpoint makes one, and in the same frame of the log all that batches ask for, which
-// are committed.
-func (s *Store) checkpoint(batches []*Batch) error {
+// commitWithLog commits batches that change the log as well. Until the log knows of them, no
+// other checkpoint may say that their figures are in force.
+func (s *Store) commitWithLog(batches []*Batch, write func([]*Batch) error) error {
 	s.checkpoints.taking.Lock()
 	defer s.checkpoints.taking.Unlock()
-	if !needsSync(batches) {
-		return s.Append(s.changes(batches, nil))
+	if err := write(batches); err != nil {
+		return err
 	}
-	all := s.checkpoints.copy()
+	if err := s.record(batches); err != nil {
+		return err
+	}
+	s.checkpoints.note(batches)
+	return nil
+}
+
+// record makes a checkpoint, and in the same frame of the log the changes that the batches
+// ask for, which are committed. taking is held.
+func (s *Store) record(batches []*Batch) error {
+	c := &s.checkpoints
+	if c.failed != nil {
+		return c.failed
+	}
+	err := s.recordOnce(batches)
+	if err != nil && !errors.Is(err, ErrDiskFull) {
+		c.failed = err
+	}
+	return err
+}
+
+func (s *Store) recordOnce(batches []*Batch) error {
+	all, frame, at := s.checkpoints.copy(), &raftlog.Batch{}, map[uint64]uint64{}
+	for _, r := range s.log.Replicas() {
+		at[r.Replica] = r.Checkpoint
+	}
+	barrier := len(batches) == 0
+	for _, b := range batches {
+		barrier = barrier || b.barrier
+		for i := range b.tablets {
+			b.tablets[i].apply(all)
+		}
+		for i := range b.log {
+			b.log[i].add(frame, at, all)
+		}
+	}
+	if !barrier { // records stand for themselves
+		return s.Append(frame)
+	}
 	if err := s.syncState(); err != nil {
 		return err
 	}
-	frame := s.changes(batches, all)
-	begun := map[uint64]bool{}
-	for _, b := range batches {
-		for _, c := range b.log {
-			begun[c.tablet] = begun[c.tablet] || c.kind != logNote
-		}
-	}
-	for _, r := range s.log.Replicas() {
-		f, ok := all[r.Replica]
-		if ok && f.applied.Index > r.Checkpoint && !begun[r.Replica] {
-			frame.Checkpoint(r.Replica, f.applied.Index, f.encode())
+	for _, tablet := range slices.Sorted(maps.Keys(at)) {
+		if f := all[tablet]; f.applied.Index > at[tablet] {
+			frame.Checkpoint(tablet, f.applied.Index, f.encode())
 		}
 	}
 	return s.Append(frame)
 }
 
-// needsSync reports whether what the batches say in the log rests on Badger: anything but
-// records that stand for themselves.
-func needsSync(batches []*Batch) bool {
-	for _, b := range batches {
-		if b.barrier {
-			return true
+// add adds the change to a frame. at are the replicas' checkpoints before it, and then behind it.
+func (c *logChange) add(frame *raftlog.Batch, at map[uint64]uint64, all map[uint64]figures) {
+	switch c.kind {
+	case logBegin:
+		f := all[c.tablet]
+		frame.Begin(c.tablet, c.at, f.encode())
+		at[c.tablet] = c.at.Index
+	case logDestroy:
+		if _, ok := at[c.tablet]; ok {
+			frame.Destroy(c.tablet)
+			delete(at, c.tablet)
 		}
+	case logNote:
+		frame.Note(c.key, c.note)
 	}
-	return len(batches) == 0
 }
 
-// changes is what the batches ask the log for.
-func (s *Store) changes(batches []*Batch, all map[uint64]figures) *raftlog.Batch {
-	frame := &raftlog.Batch{}
-	for _, b := range batches {
-		for _, c := range b.log {
-			switch c.kind {
-			case logBegin:
-				f := all[c.tablet]
-				frame.Begin(c.tablet, c.at, f.encode())
-			case logDestroy:
-				s.checkpoints.forget(c.tablet)
-				if _, err := s.OpenLog(c.tablet); err == nil {
-					frame.Destroy(c.tablet)
-				}
-			case logNote:
-				frame.Note(c.key, c.note)
-			}
-		}
+// openRoot keeps a file of Badger's file system open: syncfs reports what went wrong with any
+// write since the file that it is called for was opened, unless somebody else was told first.
+func (c *checkpoints) openRoot(dir string) (err error) {
+	if c.root, err = os.Open(dir); err != nil {
+		return fmt.Errorf("store: open directory: %w", err)
 	}
-	return frame
+	return nil
 }
 
-// syncState makes all durable that was committed: whatever files Badger has it in.
-func (s *Store) syncState() error {
-	if s.opts.InMemory || s.opts.NoSync || broken.CheckpointUnsynced {
+func (c *checkpoints) closeRoot() error {
+	if c.root == nil {
 		return nil
 	}
-	f, err := os.Open(s.state.dir)
-	if err != nil {
-		return fmt.Errorf("%w: sync the state: %w", ErrFailed, err)
+	return c.root.Close()
+}
+
+// syncState makes all durable that was committed: whatever files Badger has it in. After an
+// error it is unknown what is on the disk, and another sync would not tell.
+func (s *Store) syncState() error {
+	if s.opts.beforeSync != nil {
+		if err := s.opts.beforeSync(); err != nil {
+			return fmt.Errorf("sync the state: %w", err)
+		}
 	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("%w: sync the state: %w", ErrFailed, err)
+	if s.checkpoints.root == nil || s.opts.NoSync || broken.CheckpointUnsynced {
+		return nil
+	}
+	if err := unix.Syncfs(int(s.checkpoints.root.Fd())); err != nil {
+		return fmt.Errorf("sync the state: %w", err)
 	}
 	return nil
 }
@@ -201,7 +245,8 @@ func (s *Store) lookAtLog() {
 }
 
 // restore puts figures and records into Badger as the log has them, and takes away those of
-// which it knows nothing. Before anything is read.
+// which it knows nothing. Open calls it before anything is read, also on a full disk: what is
+// there already is not written again.
 func (s *Store) restore() error {
 	want := map[string][]byte{}
 	for _, r := range s.log.Replicas() {
@@ -210,60 +255,63 @@ func (s *Store) restore() error {
 			return fmt.Errorf("tablet %d: %w", r.Replica, err)
 		}
 		s.checkpoints.tablets[r.Replica] = f
-		var b Batch
-		b.PutTabletState(r.Replica, f.state)
-		b.PutApplied(r.Replica, f.applied)
-		for _, o := range b.ops {
-			want[string(o.key)] = o.value
+		if len(f.state) > 0 {
+			want[string(appendTabletKey(nil, r.Replica))] = append([]byte{plainTag}, f.state...)
+		}
+		if f.applied != (Applied{}) {
+			want[string(appendAppliedKey(nil, r.Replica))] = f.applied.append(nil)
 		}
 	}
 	maps.Copy(want, s.log.Notes())
 	if broken.ReplayFromApplied {
 		return nil
 	}
-	gone, err := s.difference(want)
-	if err != nil {
+	if err := s.compare(want); err != nil {
 		return err
 	}
+	b := &Batch{}
 	for _, key := range slices.Sorted(maps.Keys(want)) {
-		gone.Put([]byte(key), want[key])
-		if gone.Size() > restoreBytes {
-			if err := s.state.writer.Commit([]*Batch{gone}); err != nil {
+		if value := want[key]; value == nil {
+			b.Delete([]byte(key))
+		} else {
+			b.Put([]byte(key), value)
+		}
+		if b.Size() > restoreBytes {
+			if err := s.state.writer.write([]*Batch{b}); err != nil {
 				return err
 			}
-			gone = &Batch{}
+			b = &Batch{}
 		}
 	}
-	return s.state.writer.Commit([]*Batch{gone})
+	return s.state.writer.write([]*Batch{b})
 }
 
 // restoreBytes is what goes in one batch of restore, about.
 const restoreBytes = 1 << 20
 
-// difference is a batch that deletes, under the prefixes of figures and records, what is not in
-// want, and leaves in want what differs.
-func (s *Store) difference(want map[string][]byte) (*Batch, error) {
-	b := &Batch{}
+// compare takes out of want what is there, and adds what should not be there, without a value.
+// What cannot be read, such as a long value of which not all has survived, differs.
+func (s *Store) compare(want map[string][]byte) (fault error) {
 	snap := s.Snap()
 	defer snap.Close()
 	for _, prefix := range []byte{tabletPrefix, appliedPrefix, tombstonePrefix, installingPrefix, recordPrefix} {
-		var fault error
-		snap.walk(walkOptions{prefix: []byte{prefix}}, func(key, value []byte, err error) bool {
+		snap.walk(walkOptions{prefix: []byte{prefix}, keysOnly: true}, func(key, _ []byte, err error) bool {
 			if fault = err; err != nil {
 				return false
 			}
-			wanted, ok := want[string(key)]
-			switch {
-			case !ok:
-				b.Delete(bytes.Clone(key))
-			case bytes.Equal(wanted, value):
+			value, known := want[string(key)]
+			if !known {
+				want[string(key)] = nil
+				return true
+			}
+			if have, ok, err := snap.Get(key); err == nil && ok && bytes.Equal(have, value) {
 				delete(want, string(key))
 			}
 			return true
 		})
 		if fault != nil {
-			return nil, fault
+			return fault
 		}
 	}
-	return b, nil
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -104,69 +103,6 @@ func TestMissingChunk(t *testing.T) {
 	defer snap.Close()
 	if _, _, err := snap.Raw(c); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("%v, want ErrCorrupt", err)
-	}
-}
-
-// Lazy batches are visible at once and not synced, until another batch is, or Sync, or Close.
-func TestLazy(t *testing.T) {
-	s := open(t, t.TempDir())
-	syncs := func() uint64 { return s.Stats().Syncs }
-	lazy := func(n uint64) *store.Batch {
-		b := round(n, 3)
-		b.SetLazy()
-		return b
-	}
-	commit(t, s, lazy(1), lazy(2))
-	if n := syncs(); n != 0 {
-		t.Errorf("%d syncs for lazy batches", n)
-	}
-	snap := s.Snap()
-	if n, err := readRound(snap, 3); n != 2 || err != nil {
-		t.Errorf("round %d, %v", n, err)
-	}
-	snap.Close()
-	commit(t, s, lazy(3), round(4, 3), lazy(5))
-	if n := syncs(); n != 1 {
-		t.Errorf("%d syncs with one batch that is not lazy", n)
-	}
-	commit(t, s, new(store.Batch))
-	if err := errors.Join(s.StateWriter().Sync(), s.StateWriter().Sync()); err != nil || syncs() != 1 {
-		t.Errorf("%d syncs with nothing to sync, %v", syncs(), err)
-	}
-	commit(t, s, lazy(6))
-	if err := s.StateWriter().Sync(); err != nil || syncs() != 2 {
-		t.Errorf("%d syncs, %v", syncs(), err)
-	}
-}
-
-// Badger never begins a new log file before the store expects it, whatever the entries look like: a Commit would fail.
-func TestLogFilesAreFollowed(t *testing.T) {
-	rng, files := rand.New(rand.NewPCG(1, 2)), 5
-	if testing.Short() {
-		files = 2
-	}
-	for name, entry := range map[string]func(b *store.Batch, n int){
-		"tiny":    func(b *store.Batch, n int) { b.Put(fmt.Appendf(nil, "%x", n), nil) },
-		"deletes": func(b *store.Batch, n int) { b.Delete(fmt.Appendf(nil, "%x", n)) },
-		"same":    func(b *store.Batch, n int) { b.Put([]byte("k"), []byte("v")) },
-		"mixed":   func(b *store.Batch, n int) { b.Put(fmt.Appendf(nil, "%x", n), make([]byte, rng.IntN(3000))) },
-		"large":   func(b *store.Batch, n int) { b.Put(fmt.Appendf(nil, "%x", n), make([]byte, 200<<10)) },
-	} {
-		s := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize = 2 << 20 })
-		for n := 0; store.LogFile(s) < files && n < 200_000; {
-			b := new(store.Batch)
-			for more := rng.IntN(40) + 1; more > 0 && b.Size() < 50_000; more-- {
-				entry(b, n)
-				n++
-			}
-			b.SetLazy()
-			if err := s.StateWriter().Commit([]*store.Batch{b}); err != nil {
-				t.Fatalf("%s: after %d entries: %v", name, n, err)
-			}
-		}
-		if store.LogFile(s) < files && name != "same" {
-			t.Errorf("%s: only %d log files were begun", name, store.LogFile(s))
-		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,16 +35,13 @@ type directory struct {
 	fresh bool       // it was empty, or never finished
 }
 
-// prepareDir takes the locks of the directory and of the log's, and checks, or begins, the contents.
+// prepareDir takes the locks of the directory and of the log's, and checks, or begins, the contents of the first.
 func prepareDir(o Options) (d directory, err error) {
 	if o.Dir == "" {
 		return d, errors.New("store: no directory given")
 	}
-	if err := os.MkdirAll(o.Dir, dirMode); err != nil {
-		return d, fmt.Errorf("store: make directory: %w", err)
-	}
-	if err := checkOurs(o.Dir); err != nil { // before a LOCK file is left in somebody else's directory
-		return d, err
+	if o.LogDir != "" && filepath.Clean(o.LogDir) == filepath.Clean(o.Dir) {
+		return d, fmt.Errorf("store: %s is the directory of the store and of its log: give the log one of its own, or none", o.Dir)
 	}
 	defer func() {
 		for _, lock := range d.locks {
@@ -52,22 +50,29 @@ func prepareDir(o Options) (d directory, err error) {
 			}
 		}
 	}()
-	dirs := []string{o.Dir}
-	if o.LogDir != "" {
-		if err := os.MkdirAll(o.LogDir, dirMode); err != nil {
-			return d, fmt.Errorf("store: make the log's directory: %w", err)
-		}
-		dirs = append(dirs, o.LogDir)
+	if err := checkOurs(o.Dir); err != nil { // before a LOCK file is left in somebody else's directory
+		return d, err
 	}
-	for _, dir := range dirs {
-		lock, err := lockDir(dir)
-		if err != nil {
-			return d, err
-		}
-		d.locks = append(d.locks, lock)
+	if err := d.lock(o.Dir); err != nil {
+		return d, err
 	}
-	d.log, d.fresh, err = checkContents(o)
-	return d, err
+	if d.log, d.fresh, err = checkContents(o); err != nil {
+		return d, err
+	}
+	return d, d.lock(o.logDir())
+}
+
+// lock makes a directory if there is none, and locks it.
+func (d *directory) lock(dir string) error {
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return fmt.Errorf("store: make directory: %w", err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return err
+	}
+	d.locks = append(d.locks, lock)
+	return nil
 }
 
 // lockDir takes an exclusive flock, which also keeps out a second Store of this process.
@@ -88,7 +93,7 @@ func lockDir(dir string) (*os.File, error) {
 // checkOurs returns ErrForeign if there are files but neither VERSION nor VERSION.new.
 func checkOurs(dir string) error {
 	entries, err := os.ReadDir(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("store: read directory: %w", err)
 	}
 	foreign := ""
@@ -126,24 +131,26 @@ func checkContents(o Options) (log [16]byte, fresh bool, err error) {
 	return log, false, nil
 }
 
-// beginDir makes an empty store, or what is left of an unfinished Open, ready to be filled. The log's id is known before
-// there is a log: one that an unfinished Open has made is recognized, wherever it is.
+// beginDir makes an empty store, or what is left of an unfinished Open, ready to be filled. The log's id is durable before there
+// is a log: one that an unfinished Open has made is recognized, wherever it is.
 func beginDir(o Options) (log [16]byte, err error) {
-	unfinished, err := os.ReadFile(filepath.Join(o.Dir, newVersionFile))
-	if err == nil {
-		log, err = checkVersion(o, string(unfinished))
-	}
-	if err != nil {
-		log = uuid.New()
-	}
 	if err := os.RemoveAll(filepath.Join(o.Dir, stateDirName)); err != nil {
 		return log, fmt.Errorf("store: remove an unfinished database: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(o.Dir, newVersionFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, fileMode)
+	f, err := os.OpenFile(filepath.Join(o.Dir, newVersionFile), os.O_CREATE|os.O_RDWR, fileMode)
 	if err != nil {
 		return log, fmt.Errorf("store: write version: %w", err)
 	}
-	_, err = f.WriteString(versionText(log))
+	unfinished, err := io.ReadAll(f)
+	if err == nil {
+		if log, err = checkVersion(o, string(unfinished)); err != nil { // there is no log yet
+			log = uuid.New()
+			err = f.Truncate(0)
+			if err == nil {
+				_, err = f.WriteAt([]byte(versionText(log)), 0)
+			}
+		}
+	}
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return log, fmt.Errorf("store: write version: %w", err)
 	}
@@ -152,6 +159,9 @@ func beginDir(o Options) (log [16]byte, err error) {
 
 // finishDir makes a new store permanent, once its databases have been opened. For an old one it does nothing.
 func finishDir(o Options) error {
+	if err := syncDir(filepath.Dir(filepath.Clean(o.logDir()))); err != nil {
+		return err
+	}
 	err := os.Rename(filepath.Join(o.Dir, newVersionFile), filepath.Join(o.Dir, versionFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -188,14 +198,15 @@ func versionText(log [16]byte) string {
 // checkVersion reads the VERSION file's three lines: what the directory is, its format, and the id of its log.
 func checkVersion(o Options, have string) (log [16]byte, err error) {
 	lines := strings.Split(strings.TrimSuffix(have, "\n"), "\n")
-	if len(lines) != 3 || lines[0] != versionMagic {
-		if len(lines) > 0 && strings.HasPrefix(versionMagic, lines[0]) {
-			return log, fmt.Errorf("%w: %s in %s is cut short", ErrDamaged, versionFile, o.Dir)
-		}
+	if lines[0] != versionMagic && !strings.HasPrefix(versionMagic, lines[0]) {
 		return log, fmt.Errorf("%w: %s has another program's %s", ErrForeign, o.Dir, versionFile)
 	}
-	if want := formatLine + strconv.Itoa(DiskFormat); lines[1] != want {
+	want := formatLine + strconv.Itoa(DiskFormat)
+	if len(lines) > 2 && lines[1] != want {
 		return log, &VersionError{Dir: o.Dir, Have: lines[1], Want: want}
+	}
+	if len(lines) != 3 || lines[0] != versionMagic {
+		return log, fmt.Errorf("%w: %s in %s is cut short", ErrDamaged, versionFile, o.Dir)
 	}
 	id, ok := strings.CutPrefix(lines[2], logLine)
 	b, err := hex.DecodeString(id)

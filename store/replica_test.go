@@ -65,61 +65,73 @@ func TestReplicaRecords(t *testing.T) {
 
 // A log that a snapshot moves keeps what was voted, and is committed up to where it begins.
 func TestInitialLogKeepsTheVote(t *testing.T) {
-	f := newLog(t, t.TempDir())
-	f.append(run(6, 11, 14), hard(9, 12))
+	dir := t.TempDir()
+	s := open(t, dir)
+	begin(t, s, 3)
+	appendTo(t, s, 3, run(6, 11, 14), hard(9, 12))
 	for _, c := range []struct{ index, term, wantTerm, wantVote uint64 }{{40, 7, 9, 1}, {50, 12, 12, 0}} {
-		snap := f.s.Snap()
 		b := new(store.Batch)
-		if _, err := snap.LogEntries(3).Delete(b); err != nil {
-			t.Fatal(err)
+		b.PutTabletState(3, []byte("moved"))
+		b.PutApplied(3, store.Applied{Index: c.index, Term: c.term})
+		b.InitialLog(3, c.index, c.term)
+		commit(t, s, b)
+		for _, when := range []string{"at once", "after reopening"} {
+			l := openLog(t, s, 3)
+			hs, _, _ := l.InitialState()
+			if hs.GetTerm() != c.wantTerm || hs.GetVote() != c.wantVote || hs.GetCommit() != c.index {
+				t.Errorf("%s: begins at %d: hard state %v", when, c.index, hs)
+			}
+			first, _ := l.FirstIndex()
+			last, _ := l.LastIndex()
+			if term, err := l.Term(c.index); first != c.index+1 || last != c.index || term != c.term || err != nil {
+				t.Errorf("%s: the log is [%d, %d] behind term %d, %v", when, first, last, term, err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, dir)
 		}
-		snap.Close()
-		store.InitialLog(b, 3, c.index, c.term)
-		f.commit(b)
-		f.reopen()
-		hs, _, _ := f.log.InitialState()
-		if hs.GetTerm() != c.wantTerm || hs.GetVote() != c.wantVote || hs.GetCommit() != c.index {
-			t.Errorf("begins at %d: hard state %v", c.index, hs)
-		}
-		f.check(c.index+1, c.term)
 	}
 }
 
-// A replica that is deleted leaves no log behind, whatever was voted; what stays of the log are entries, for clearing.
+// A replica that is deleted leaves no log behind, whatever was voted, also where another begins at once.
 func TestDeleteReplica(t *testing.T) {
-	f := newLog(t, t.TempDir())
-	f.append(run(6, 11, 14), hard(9, 12))
+	dir := t.TempDir()
+	s := open(t, dir)
+	begin(t, s, 3)
+	appendTo(t, s, 3, run(6, 11, 14), hard(9, 12))
 	b := new(store.Batch)
-	b.PutTabletState(3, []byte("state"))
-	b.PutApplied(3, store.Applied{Index: 12})
-	f.commit(b)
+	b.PutApplied(3, store.Applied{Index: 12, Term: 6})
+	commit(t, s, b)
 	b = new(store.Batch)
 	b.DeleteReplica(3)
-	f.commit(b)
-	if _, err := f.s.OpenLog(3); !errors.Is(err, store.ErrNoLog) {
-		t.Fatalf("open log: %v", err)
-	}
-	snap := f.s.Snap()
-	if _, ok, _ := snap.TabletState(3); ok {
-		t.Error("there is a state")
-	}
-	if _, ok, _ := snap.Applied(3); ok {
-		t.Error("there is an applied record")
+	commit(t, s, b)
+	for range 2 {
+		if _, err := s.OpenLog(3); !errors.Is(err, store.ErrNoLog) {
+			t.Fatalf("open log: %v", err)
+		}
+		snap := s.Snap()
+		if _, ok, _ := snap.TabletState(3); ok {
+			t.Error("there is a state")
+		}
+		if _, ok, _ := snap.Applied(3); ok {
+			t.Error("there is an applied record")
+		}
+		snap.Close()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, dir)
 	}
 	b = new(store.Batch)
-	n, err := snap.LogEntries(3).Delete(b)
-	snap.Close()
-	if n != 4 || err != nil {
-		t.Fatalf("cleared %d entries: %v", n, err)
-	}
-	store.InitialLog(b, 3, 0, 0)
-	f.commit(b)
-	f.reopen()
-	if hs, _, _ := f.log.InitialState(); hs.GetTerm() != 0 || hs.GetVote() != 0 || hs.GetCommit() != 0 {
+	b.InitialLog(3, 0, 0)
+	commit(t, s, b)
+	l := openLog(t, s, 3)
+	if hs, _, _ := l.InitialState(); hs.GetTerm() != 0 || hs.GetVote() != 0 || hs.GetCommit() != 0 {
 		t.Errorf("the new replica has voted: %v", hs)
 	}
-	f.log.SetSnapshot(func() (*raftpb.Snapshot, error) { return &raftpb.Snapshot{}, nil })
-	if _, err := f.log.Snapshot(); err != nil {
+	l.SetSnapshot(func() (*raftpb.Snapshot, error) { return &raftpb.Snapshot{}, nil })
+	if _, err := l.Snapshot(); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func round(number uint64, n int) *store.Batch {
 	b := new(store.Batch)
 	for i := range n {
-		b.Put(fmt.Appendf(nil, "x%04d", i), binary.BigEndian.AppendUint64(nil, number))
+		b.Put(fmt.Appendf(nil, "q%04d", i), binary.BigEndian.AppendUint64(nil, number))
 	}
 	return b
 }
@@ -25,7 +25,7 @@ func round(number uint64, n int) *store.Batch {
 // readRound reads all keys of a round and checks that they agree.
 func readRound(s *store.Snap, n int) (number uint64, err error) {
 	for i := range n {
-		v, ok, err := s.Get(fmt.Appendf(nil, "x%04d", i))
+		v, ok, err := s.Get(fmt.Appendf(nil, "q%04d", i))
 		if err != nil {
 			return 0, err
 		}
@@ -127,7 +127,7 @@ func TestOldVersionsGo(t *testing.T) {
 	if err := store.Compact(s); err != nil {
 		t.Fatal(err)
 	}
-	if n := store.Versions(s, []byte("x0000")); n > 1200 {
+	if n := store.Versions(s, []byte("q0000")); n > 1200 {
 		t.Errorf("%d versions of one key are left of 2000", n)
 	}
 }
@@ -249,7 +249,7 @@ func TestTabletStates(t *testing.T) {
 	}
 	b.PutTabletState(3, nil)
 	b.PutApplied(2, store.Applied{Index: 9, Term: 8, Epoch: 7, Bytes: 6, Rough: true})
-	b.DeleteTabletState(256)
+	b.DeleteReplica(256)
 	commit(t, s, &b)
 	snap := s.Snap()
 	defer snap.Close()

@@ -86,9 +86,16 @@ func (s *Store) diskBytes() uint64 {
 	return n
 }
 
-// FreeBytes returns the space that the store's file system has left for this process, in bytes. In memory there is no
-// limit.
-func (s *Store) FreeBytes() (uint64, error) { return s.opts.freeBytes(s.opts.Dir) }
+// FreeBytes returns the space that the store's file systems have left for this process, in bytes: that of the state's or of
+// the log's, whichever has less. In memory there is no limit.
+func (s *Store) FreeBytes() (uint64, error) {
+	state, err := s.opts.freeBytes(s.opts.Dir)
+	if err != nil || s.opts.LogDir == "" {
+		return state, err
+	}
+	log, err := s.opts.freeBytes(s.opts.LogDir)
+	return min(state, log), err
+}
 
 // freeBytes is the space that the file system of one of the store's directories has left.
 func (o Options) freeBytes(dir string) (uint64, error) {

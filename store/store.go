@@ -36,7 +36,6 @@ type Store struct {
 // database is Badger with its sequence and its writer.
 type database struct {
 	db     *badger.DB
-	dir    string
 	seq    sequence
 	hot    *hotCells
 	writer *Writer
@@ -61,7 +60,10 @@ func Open(o Options) (*Store, error) {
 		if o.Dir != "" || o.LogDir != "" {
 			return nil, errors.New("store: a store in memory has no directory")
 		}
-		return s, s.openParts([16]byte{}, true)
+		if err := s.openParts([16]byte{}, true); err != nil {
+			return nil, err
+		}
+		return s, nil
 	}
 	d, err := prepareDir(o)
 	if err != nil {
@@ -81,18 +83,20 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// openParts opens the log and the database, brings them together, and starts the worker. On an error nothing is left open.
+// openParts opens the log and the database, brings them together, and starts the workers. On an error nothing is left open.
 func (s *Store) openParts(log [16]byte, fresh bool) (err error) {
 	if err := s.openLog(log, fresh); err != nil {
 		return err
 	}
 	if s.state, err = s.openDatabase(); err != nil {
-		return errors.Join(err, s.log.Close())
+		return errors.Join(err, s.checkpoints.closeRoot(), s.log.Close())
 	}
 	if err := s.restore(); err != nil {
-		return errors.Join(fmt.Errorf("store: restore what the log says of the state: %w", err), s.state.db.Close(), s.log.Close())
+		err = fmt.Errorf("store: restore what the log says of the state: %w", err)
+		return errors.Join(err, s.state.db.Close(), s.checkpoints.closeRoot(), s.log.Close())
 	}
 	s.lookAtSpace()
+	s.workers.Go(s.watch)
 	s.workers.Go(s.work)
 	return nil
 }
@@ -101,12 +105,15 @@ func (s *Store) openDatabase() (*database, error) {
 	dir := ""
 	if !s.opts.InMemory {
 		dir = filepath.Join(s.opts.Dir, stateDirName)
+		if err := s.checkpoints.openRoot(s.opts.Dir); err != nil { // before anything is written that it answers for
+			return nil, err
+		}
 	}
 	db, err := openBadger(s.opts.badgerOptions(dir, badgerLog{s.opts.Logger}))
 	if err != nil {
 		return nil, err
 	}
-	d := &database{db: db, dir: dir, hot: newHotCells(hotSlots)}
+	d := &database{db: db, hot: newHotCells(hotSlots)}
 	d.seq.assigned = db.MaxVersion()
 	d.seq.visible = d.seq.assigned
 	d.writer = &Writer{store: s, d: d, drops: chunkDrops{}}
@@ -143,8 +150,8 @@ func (s *Store) MaxBatchLen() int { return maxBatchLen }
 func (s *Store) StateWriter() *Writer { return s.state.writer }
 
 // Close makes a last checkpoint, so that the next Open has nothing to apply again, ends the background work, waits for it and
-// closes the database and the log. Every Snap and Log must be done with before, and no Commit or Append may be under way.
-// Close again returns ErrClosed.
+// closes the database and the log. Every Snap must be done with before, and no Commit or Append may be under way. Close again
+// returns ErrClosed.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed
@@ -157,14 +164,27 @@ func (s *Store) Close() error {
 	if n := s.state.seq.pinned(); n > 0 {
 		errs = append(errs, fmt.Errorf("store: closed with %d snaps open", n))
 	}
-	if s.state.writer.stop() == nil {
-		errs = append(errs, s.Checkpoint())
-	}
-	errs = append(errs, s.state.db.Close(), s.log.Close(), s.unlock())
+	errs = append(errs, s.lastCheckpoint(), s.state.db.Close(), s.checkpoints.closeRoot(), s.log.Close(), s.unlock())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("store: close: %w", err)
 	}
 	return nil
+}
+
+// lastCheckpoint ends the writer and makes a checkpoint, unless an earlier write has failed, or the disk is full: then the next
+// Open has more to apply again.
+func (s *Store) lastCheckpoint() error {
+	if s.state.writer.stop() != nil {
+		return nil
+	}
+	s.checkpoints.taking.Lock()
+	defer s.checkpoints.taking.Unlock()
+	err := s.record(nil)
+	if errors.Is(err, ErrDiskFull) {
+		s.opts.Logger.Warn("store: no checkpoint", "error", err)
+		return nil
+	}
+	return err
 }
 
 func (s *Store) unlock() error {

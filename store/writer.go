@@ -34,8 +34,8 @@ type Writer struct {
 // it that is durable. Records, and what begins or ends a replica, are durable when Commit returns.
 //
 // On an error none, or only the first batches, may have been committed: ErrBatchTooLarge and ErrDiskFull mean that the same
-// batches may be committed again; after any other the writer fails for good with ErrFailed, because a later commit would bring
-// what is left of this one to light.
+// batches may be committed again, and must be where they change the log, which knows nothing of them yet; after any other the
+// writer fails for good with ErrFailed, because a later commit would bring what is left of this one to light.
 func (w *Writer) Commit(batches []*Batch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,21 +45,42 @@ func (w *Writer) Commit(batches []*Batch) error {
 	if err := w.admit(batches); err != nil {
 		return err
 	}
+	if err := w.commitAdmitted(batches); err != nil {
+		if !errors.Is(err, ErrDiskFull) {
+			err = w.failLocked(err)
+		}
+		return err
+	}
+	return nil
+}
+
+func (w *Writer) commitAdmitted(batches []*Batch) error {
+	if slices.ContainsFunc(batches, func(b *Batch) bool { return len(b.log) > 0 }) {
+		return w.store.commitWithLog(batches, w.write)
+	}
 	if err := w.write(batches); err != nil {
-		w.failed = fmt.Errorf("%w: %w", ErrFailed, err)
-		return w.failed
+		return err
 	}
-	w.d.discard()
 	w.store.checkpoints.note(batches)
-	if !slices.ContainsFunc(batches, func(b *Batch) bool { return len(b.log) > 0 }) {
-		return nil
-	}
-	err := w.store.checkpoint(batches)
-	if err != nil && !errors.Is(err, ErrDiskFull) {
+	return nil
+}
+
+// fail makes every later Commit return the error, unless one does already, and returns it.
+func (w *Writer) fail(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failLocked(err)
+}
+
+func (w *Writer) failLocked(err error) error {
+	switch {
+	case w.failed != nil:
+	case errors.Is(err, ErrFailed):
+		w.failed = err
+	default:
 		w.failed = fmt.Errorf("%w: %w", ErrFailed, err)
-		return w.failed
 	}
-	return err
+	return w.failed
 }
 
 // write commits the batches in as few Txns as they take, and then makes them visible.
@@ -79,6 +100,7 @@ func (w *Writer) write(batches []*Batch) error {
 	}
 	if last > 0 {
 		w.d.seq.finish(last)
+		w.d.discard()
 	}
 	return nil
 }

@@ -55,9 +55,8 @@ func (b *Batch) Append(replica uint64, entries []*raftpb.Entry, hs *raftpb.HardS
 	}
 }
 
-// Truncate lets go of the replica's entries up to index, which must be applied. Those
-// that the replica's checkpoint does not cover stay on disk, for Log.Range, until it
-// does.
+// Truncate lets go of the replica's entries up to index, which its checkpoint must cover:
+// those behind it are what a replay needs.
 func (b *Batch) Truncate(replica, index uint64) {
 	b.add(item{kind: itemTruncate, replica: replica, at: Position{Index: index}})
 }

@@ -56,8 +56,8 @@ func TestReadersBesideAppends(t *testing.T) {
 		if i%20 == 0 {
 			mustAppend(t, l, func(b *Batch) {
 				for r := range uint64(replicas) {
-					b.Truncate(r, i-10)
 					b.Checkpoint(r, i-10, nil)
+					b.Truncate(r, i-10)
 				}
 			})
 		}
@@ -125,7 +125,7 @@ func TestDiskFullOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mustAppend(t, l, func(b *Batch) { b.Truncate(1, index-1) }) // what gives room
+	mustAppend(t, l, func(b *Batch) { b.Checkpoint(1, index-1, nil); b.Truncate(1, index-1) }) // what gives room
 	if err := errors.Join(l.Close(), filler.Truncate(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func BenchmarkAppend(b *testing.B) {
 						b.Append(1, []*raftpb.Entry{entry(index, 1, data)}, hardOf(1, 1, index))
 					})
 					if recycled && index%64 == 0 {
-						mustAppend(b, l, func(b *Batch) { b.Truncate(1, index); b.Checkpoint(1, index, nil) })
+						mustAppend(b, l, func(b *Batch) { b.Checkpoint(1, index, nil); b.Truncate(1, index) })
 					}
 				}
 				for recycled && l.Stats().Spares == 0 {

@@ -171,7 +171,7 @@ func TestTornFrame(t *testing.T) {
 			t.Fatalf("TORN: the log ends at %d, want %d or all of the batch", got, last)
 		}
 		s, _ := l.Replica(1).LastIndex()
-		if _, err := l.Replica(1).Range(1, s+1, 1<<40); err != nil && s > 0 {
+		if _, err := l.Replica(1).Entries(1, s+1, 1<<40); err != nil && s > 0 {
 			t.Fatalf("TORN: %v", err)
 		}
 	}
@@ -235,8 +235,8 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		for _, s := range l.Replicas() { // what is accepted can be read, and survives
-			if s.Last > s.Kept {
-				if _, err := l.Replica(s.Replica).Range(s.Kept+1, s.Last+1, 1<<40); err != nil {
+			if kept := s.Truncated.Index; s.Last > kept {
+				if _, err := l.Replica(s.Replica).Entries(kept+1, s.Last+1, 1<<40); err != nil {
 					t.Fatal(err)
 				}
 			}

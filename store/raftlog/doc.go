@@ -1,13 +1,13 @@
 // Package raftlog is one node's write-ahead log, shared by all its replicas: Raft
 // entries, HardStates, truncations, and checkpoints of the state that the entries bring
-// about. Nothing uses it yet; how it is to take the place of the Raft logs in Badger is
-// in docs/adr/0028.
+// about, which package store keeps in Badger (docs/adr/0028).
 //
 // # Who calls it
 //
-// The log actor is to be the one writer: whatever appends wait in its mailbox make up one
-// Batch, which one write and one fdatasync make durable. Each replica reads its own part
-// through a Replica, which is its raft.Storage, on its own goroutine.
+// The log actor appends: whatever waits in its mailbox makes up one Batch, which one write
+// and one fdatasync make durable. Package store adds checkpoints, and the begins and ends
+// of replicas. Each replica reads its own part through a Replica, which is its
+// raft.Storage, on its own goroutine.
 //
 // # Invariants
 //
@@ -24,15 +24,15 @@
 //     Open.
 //  4. Every segment begins with the state of all replicas, so a segment is needed for
 //     nothing but the entries in it that are kept: those behind the truncation, which
-//     raft may ask for, and those behind the checkpoint, which a replay needs. Segments
-//     go from the oldest on, once nothing in them is kept.
+//     goes no further than the checkpoint, so that a replay has all it needs. Segments go
+//     from the oldest on, once nothing in them is kept.
 //  5. After a failed write or sync nothing is written any more (ErrFailed). A full disk
 //     is refused before anything is written (ErrDiskFull) and is over when there is room:
 //     a segment has its place on the disk before it takes its first entry, and keeps some
 //     for what gives room.
-//  6. A log is contiguous, never commits more than it holds, votes once a term, and
-//     overwrites nothing that is committed. A Batch that says otherwise is refused
-//     (ErrInvalid).
+//  6. A log is contiguous, never commits more than it holds, votes once a term,
+//     overwrites nothing that is committed, and keeps what no checkpoint covers. A Batch
+//     that says otherwise is refused (ErrInvalid).
 //  7. No damaged byte is returned: entries have checksums of their own, which every read
 //     from disk verifies.
 //
@@ -40,7 +40,7 @@
 //
 // Open reads all segments, makes durable what it has found, ends the last segment there,
 // and begins a new one. What was being written is there or not, and was acknowledged to
-// nobody. Files that were being made are removed.
+// nobody. Files that were being made are removed, unless the log turns out to be another.
 //
 // # Limits
 //

@@ -28,8 +28,8 @@ const (
 	// reserveBytes is the end of a segment that only batches without entries use, when
 	// there is no room for another: truncations and checkpoints, which give room.
 	reserveBytes = 64 << 10
-	// smallBytes is what a segment has at least when the log is opened on a full disk:
-	// for the same.
+	// smallBytes is what a segment has at least that is made on a full disk, for the same:
+	// when the log is opened, and when such a batch does not fit there.
 	smallBytes = 16 << 10
 	// minSegmentBytes leaves room for something beside that.
 	minSegmentBytes = 4 * reserveBytes
@@ -51,7 +51,8 @@ type Options struct {
 	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
 
 	// Room says whether a new file of so many bytes may be made: ErrDiskFull, wrapped, if
-	// not. nil: as long as the file system has room.
+	// not. nil: as long as the file system has room. Small ones are made without asking,
+	// for a log to be opened and for what gives room.
 	Room func(bytes int64) error
 
 	fs fileSystem // of tests
@@ -140,9 +141,6 @@ func (l *Log) open() error {
 		return err
 	}
 	if len(l.segments) == 0 {
-		if !l.opts.Create {
-			return fmt.Errorf("%w: %s", ErrNoLog, l.dir)
-		}
 		if l.id = l.opts.ID; l.id == (logID{}) {
 			if _, err := rand.Read(l.id[:]); err != nil {
 				return fmt.Errorf("raftlog: %w", err)
@@ -242,8 +240,11 @@ func (l *Log) room(bytes int64, housekeeping bool) (*segment, error) {
 		return s, nil
 	}
 	err := l.begin(bytes, false)
-	if errors.Is(err, ErrDiskFull) && housekeeping && s.end+bytes <= s.bytes {
-		return s, nil
+	if errors.Is(err, ErrDiskFull) && housekeeping {
+		if s.end+bytes <= s.bytes {
+			return s, nil
+		}
+		err = l.begin(bytes, true)
 	}
 	if err != nil {
 		return nil, err
@@ -302,11 +303,10 @@ type State struct {
 	Replica    uint64
 	Term, Vote uint64
 	Commit     uint64
-	Truncated  Position // the entry before the first that raft sees
+	Truncated  Position // the entry before the first that is kept
 	Checkpoint uint64   // the state is durable up to here: it is replayed from the next entry on
 	Figures    string   // of the last Checkpoint or Begin
 	Last       uint64   // index of the last entry
-	Kept       uint64   // the entries behind this one are on disk
 }
 
 // Replicas returns what there is of all replicas, by id.
@@ -319,7 +319,7 @@ func (l *Log) Replicas() []State {
 		states = append(states, State{
 			Replica: id, Term: h.hard.term, Vote: h.hard.vote, Commit: h.hard.commit,
 			Truncated: h.truncated, Checkpoint: h.checkpoint, Figures: h.figures,
-			Last: h.last, Kept: h.kept(),
+			Last: h.last,
 		})
 	}
 	return states

@@ -67,7 +67,7 @@ func TestStorage(t *testing.T) {
 	if first != 11 || last != 30 || hs.GetCommit() != 30 || hs.GetVote() != 1 {
 		t.Errorf("[%d, %d], %v", first, last, hs)
 	}
-	mustAppend(t, l, func(b *Batch) { b.Truncate(7, 20) })
+	mustAppend(t, l, func(b *Batch) { b.Checkpoint(7, 25, nil); b.Truncate(7, 20) })
 	for _, c := range []struct {
 		lo, hi, max uint64
 		n           int
@@ -90,13 +90,6 @@ func TestStorage(t *testing.T) {
 	if _, err := r.Snapshot(); !errors.Is(err, raft.ErrSnapshotTemporarilyUnavailable) {
 		t.Error(err)
 	}
-	if got, err := r.Range(11, 31, 1<<20); len(got) != 20 || err != nil {
-		t.Errorf("what no checkpoint covers: %d entries, %v", len(got), err)
-	}
-	mustAppend(t, l, func(b *Batch) { b.Checkpoint(7, 15, nil) })
-	if _, err := r.Range(15, 31, 1<<20); !errors.Is(err, raft.ErrCompacted) {
-		t.Errorf("%v, want ErrCompacted", err)
-	}
 }
 
 // What does not fit the log is refused, and nothing of its batch is written.
@@ -114,7 +107,8 @@ func TestInvalid(t *testing.T) {
 		"commit beyond":       func(b *Batch) { b.Append(1, nil, hardOf(2, 5, 13)) },
 		"an older term":       func(b *Batch) { b.Append(1, nil, hardOf(1, 5, 11)) },
 		"a second vote":       func(b *Batch) { b.Append(1, nil, hardOf(2, 4, 11)) },
-		"truncate beyond":     func(b *Batch) { b.Truncate(1, 13) },
+		"truncate beyond":     func(b *Batch) { b.Checkpoint(1, 12, nil); b.Truncate(1, 13) },
+		"no checkpoint":       func(b *Batch) { b.Checkpoint(1, 11, nil); b.Truncate(1, 12) },
 		"checkpoint beyond":   func(b *Batch) { b.Checkpoint(1, 13, nil) },
 		"begins in the past":  func(b *Batch) { b.Begin(1, Position{Index: 9, Term: 1}, nil) },
 		"destroyed, appended": func(b *Batch) { b.Destroy(1); b.Append(1, nil, hardOf(3, 0, 0)) },
@@ -148,31 +142,40 @@ func TestLargeBatch(t *testing.T) {
 	if err != nil || len(got) != 9 || len(got[2].Data) != 3*minSegmentBytes {
 		t.Fatalf("%d entries, %v", len(got), err)
 	}
-	mustAppend(t, l, func(b *Batch) { b.Truncate(1, 9) })
 	mustAppend(t, l, func(b *Batch) { b.Checkpoint(1, 9, nil) })
+	mustAppend(t, l, func(b *Batch) { b.Truncate(1, 9) })
 	if st := l.Stats(); st.Segments != 1 || st.Bytes != minSegmentBytes {
 		t.Errorf("%+v: segments of their own size are not kept", st)
 	}
 }
 
-// Segments go when no replica keeps an entry in them, and not before: raft may have
-// truncated what the state on disk does not have.
+// Segments go when no replica keeps an entry in them, and not before: what the state on
+// disk does not have cannot be truncated. Catches broken_log_early_free.
 func TestCheckpointKeeps(t *testing.T) {
 	d := newMemDir()
 	l := mustOpen(t, small(d))
 	mustAppend(t, l, func(b *Batch) { b.Begin(1, Position{}, nil) })
 	run(t, l, 1, 1, 500, 2000)
-	mustAppend(t, l, func(b *Batch) { b.Truncate(1, 400) })
 	mustAppend(t, l, func(b *Batch) { b.Checkpoint(1, 100, nil) })
+	b := new(Batch)
+	b.Truncate(1, 400)
+	if err := l.Append(b); !errors.Is(err, ErrInvalid) {
+		t.Errorf("EARLY-FREE: a truncation at 400 with a checkpoint at 100: %v, want ErrInvalid", err)
+	}
+	mustAppend(t, l, func(b *Batch) { b.Truncate(1, 100) })
 	l = mustOpen(t, small(d))
-	got, err := l.Replica(1).Range(101, 500, 1<<40)
+	got, err := l.Replica(1).Entries(101, 500, 1<<40)
 	if err != nil || len(got) != 399 || got[0].GetIndex() != 101 {
 		t.Fatalf("EARLY-FREE: %d entries behind the checkpoint, want 399: %v", len(got), err)
 	}
 	before := l.Stats()
 	mustAppend(t, l, func(b *Batch) { b.Checkpoint(1, 499, nil) })
+	if st := l.Stats(); st.Segments != before.Segments {
+		t.Errorf("%d segments, and %d before a checkpoint", st.Segments, before.Segments)
+	}
+	mustAppend(t, l, func(b *Batch) { b.Truncate(1, 499) })
 	if st := l.Stats(); st.Segments >= before.Segments || st.Segments > 3 {
-		t.Errorf("%d segments, and %d before the checkpoint", st.Segments, before.Segments)
+		t.Errorf("%d segments, and %d before the truncation", st.Segments, before.Segments)
 	}
 }
 
@@ -187,7 +190,7 @@ func TestHardStateStays(t *testing.T) {
 		b.Note("five", []byte("gone"))
 	})
 	run(t, l, 1, 1, 1000, 2000)
-	mustAppend(t, l, func(b *Batch) { b.Truncate(1, 999); b.Checkpoint(1, 999, nil) })
+	mustAppend(t, l, func(b *Batch) { b.Checkpoint(1, 999, nil); b.Truncate(1, 999) })
 	l = mustOpen(t, small(d))
 	if n := l.segments[0].sequence; n < 3 {
 		t.Fatalf("the log still begins with segment %d", n)
@@ -210,7 +213,7 @@ func TestStaleFrames(t *testing.T) {
 	// Frames of one length: old ones begin where new ones do.
 	for index := uint64(1); recycled < 6; index++ {
 		run(t, l, 1, index, index+1, 2000)
-		mustAppend(t, l, func(b *Batch) { b.Truncate(1, index); b.Checkpoint(1, index, nil) })
+		mustAppend(t, l, func(b *Batch) { b.Checkpoint(1, index, nil); b.Truncate(1, index) })
 		s := l.segments[len(l.segments)-1]
 		if s.sequence == sequence {
 			continue
@@ -239,7 +242,7 @@ func TestRewrite(t *testing.T) {
 	run(t, l, 2, 1, 20, 500)
 	for i := uint64(1); i < 4000; i += 100 {
 		run(t, l, 1, i, i+100, 2000)
-		mustAppend(t, l, func(b *Batch) { b.Truncate(1, i+99); b.Checkpoint(1, i+99, nil) })
+		mustAppend(t, l, func(b *Batch) { b.Checkpoint(1, i+99, nil); b.Truncate(1, i+99) })
 		for l.Stats().Bytes > 6*minSegmentBytes {
 			if _, err := l.Rewrite(); err != nil {
 				t.Fatal(err)
@@ -259,6 +262,31 @@ func TestRewrite(t *testing.T) {
 			t.Fatalf("%d entries, %v", len(got), err)
 		}
 		l = mustOpen(t, small(d))
+	}
+}
+
+// A log that is not allowed to grow is opened all the same, and takes what gives room,
+// however much that is.
+func TestNoRoom(t *testing.T) {
+	o := small(newMemDir())
+	o.Room = func(int64) error { return ErrDiskFull }
+	l := mustOpen(t, o)
+	figures := make([]byte, 2*reserveBytes)
+	mustAppend(t, l, func(b *Batch) { b.Begin(1, Position{}, figures) })
+	for i := range 100 {
+		mustAppend(t, l, func(b *Batch) { b.Note(fmt.Sprint(i%3), []byte{1}) })
+	}
+	b := new(Batch)
+	b.Append(1, []*raftpb.Entry{entry(1, 1, make([]byte, 2*minSegmentBytes))}, nil)
+	if err := l.Append(b); !errors.Is(err, ErrDiskFull) {
+		t.Errorf("%v, want ErrDiskFull", err)
+	}
+	if st := l.Stats(); st.Bytes > 2*minSegmentBytes {
+		t.Errorf("%+v", st)
+	}
+	l = mustOpen(t, o)
+	if st := l.Replicas(); len(st) != 1 || len(st[0].Figures) != len(figures) {
+		t.Errorf("%d replicas", len(st))
 	}
 }
 
@@ -289,7 +317,7 @@ func TestDiskFull(t *testing.T) {
 	if err != nil || again.Replicas()[0].Last != index-1 {
 		t.Fatalf("a full disk cannot be opened: %v", err)
 	}
-	mustAppend(t, l, func(b *Batch) { b.Truncate(1, index-1); b.Checkpoint(1, index-1, nil) })
+	mustAppend(t, l, func(b *Batch) { b.Checkpoint(1, index-1, nil); b.Truncate(1, index-1) })
 	if err := l.Append(refused); err != nil {
 		t.Fatalf("there is room: %v", err)
 	}

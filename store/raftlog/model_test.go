@@ -84,8 +84,8 @@ func (m *model) step(rng *rand.Rand, b *Batch) {
 	switch k := rng.IntN(40); {
 	case k < 24:
 		r.append(rng, b)
-	case k < 29 && s.Commit > s.Truncated.Index:
-		index := s.Truncated.Index + 1 + rng.Uint64N(s.Commit-s.Truncated.Index)
+	case k < 29 && s.Checkpoint > s.Truncated.Index:
+		index := s.Truncated.Index + 1 + rng.Uint64N(s.Checkpoint-s.Truncated.Index)
 		if e := r.entries[index]; e == nil || r.fresh(b, index) {
 			return // its term is looked up in the log before the batch
 		}
@@ -169,9 +169,8 @@ func (r *modelReplica) append(rng *rand.Rand, b *Batch) {
 }
 
 func (r *modelReplica) drop() {
-	r.state.Kept = min(r.state.Truncated.Index, r.state.Checkpoint)
 	for i := range r.entries {
-		if i <= r.state.Kept {
+		if i <= r.state.Truncated.Index {
 			delete(r.entries, i)
 		}
 	}
@@ -204,27 +203,27 @@ func (m *model) check(l *Log) error {
 
 func (r *modelReplica) check(l *Replica) error {
 	s := r.state
-	if s.Kept == s.Last {
+	kept := s.Truncated.Index
+	if kept == s.Last {
 		return nil
 	}
-	got, err := l.Range(s.Kept+1, s.Last+1, 1<<40)
+	got, err := l.Entries(kept+1, s.Last+1, 1<<40)
 	if err != nil {
 		return err
 	}
 	for i, e := range got {
-		want := r.entries[s.Kept+1+uint64(i)]
+		want := r.entries[kept+1+uint64(i)]
 		same := e.GetIndex() == want.GetIndex() && e.GetTerm() == want.GetTerm()
 		if !same || !bytes.Equal(e.Data, want.Data) {
 			return fmt.Errorf("entry %d of term %d, want %d of %d",
 				e.GetIndex(), e.GetTerm(), want.GetIndex(), want.GetTerm())
 		}
-		term, err := l.Term(e.GetIndex())
-		if e.GetIndex() > s.Truncated.Index && (term != e.GetTerm() || err != nil) {
+		if term, err := l.Term(e.GetIndex()); term != e.GetTerm() || err != nil {
 			return fmt.Errorf("term of %d is %d, %w", e.GetIndex(), term, err)
 		}
 	}
-	if uint64(len(got)) != s.Last-s.Kept {
-		return fmt.Errorf("%d entries, want (%d, %d]", len(got), s.Kept, s.Last)
+	if uint64(len(got)) != s.Last-kept {
+		return fmt.Errorf("%d entries, want (%d, %d]", len(got), kept, s.Last)
 	}
 	return nil
 }

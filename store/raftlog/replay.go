@@ -17,11 +17,12 @@ import (
 // segment begins.
 const maxMissing = 1 << 26
 
-// find sorts out what is in the directory: segments, spares, and what a process left
-// unfinished.
+// find opens the segments that are in the directory and reads their headers, and removes
+// what a process left unfinished once it is known that the directory is this log's.
 func (l *Log) find(names []string) error {
 	var segments []*segment
 	var spares []string
+	unfinished := false
 	for _, name := range names {
 		switch sequence, ok := parseSegmentName(name); {
 		case ok:
@@ -29,14 +30,25 @@ func (l *Log) find(names []string) error {
 		case strings.HasSuffix(name, spareExt):
 			spares = append(spares, name)
 		case name == newName:
-			if err := l.fs.remove(name); err != nil {
-				return fmt.Errorf("raftlog: remove an unfinished segment: %w", err)
-			}
+			unfinished = true
 		}
 	}
 	slices.SortFunc(segments, func(a, b *segment) int { return cmp.Compare(a.sequence, b.sequence) })
 	if err := l.openFiles(segments); err != nil {
 		return err
+	}
+	for i := range l.segments {
+		if err := l.readHeader(i); err != nil {
+			return err
+		}
+	}
+	if len(l.segments) == 0 && !l.opts.Create {
+		return fmt.Errorf("%w: %s", ErrNoLog, l.dir)
+	}
+	if unfinished {
+		if err := l.fs.remove(newName); err != nil {
+			return fmt.Errorf("raftlog: remove an unfinished segment: %w", err)
+		}
 	}
 	return l.checkSpares(spares)
 }
@@ -84,11 +96,6 @@ func (l *Log) damage(s *segment, offset int64, format string, args ...any) error
 
 // replay reads all segments, one after the other.
 func (l *Log) replay() error {
-	for i := range l.segments {
-		if err := l.readHeader(i); err != nil {
-			return err
-		}
-	}
 	contents := make([]byte, 0, l.opts.SegmentBytes)
 	for i, s := range l.segments {
 		contents = slices.Grow(contents[:0], int(s.bytes))[:s.bytes]
@@ -264,12 +271,12 @@ func (l *Log) readState(it *item, s *segment) error {
 		return nil
 	}
 	r = &replica{head: it.head}
-	r.base = r.kept()
-	missing := r.last - r.base
-	if r.last < r.base || missing > maxMissing || r.truncated.Index > r.last {
-		return fmt.Errorf("replica %d: a log of (%d, %d]", it.replica, r.base, r.last)
+	begin := r.truncated.Index
+	if r.checkpoint < begin || r.last < r.checkpoint || r.last-begin > maxMissing {
+		return fmt.Errorf("replica %d: a log of (%d, %d] with a checkpoint at %d",
+			it.replica, begin, r.last, r.checkpoint)
 	}
-	r.slots = make([]slot, r.last-r.base)
+	r.slots = make([]slot, r.last-begin)
 	l.state.replicas[it.replica] = r
 	return nil
 }
@@ -282,7 +289,7 @@ func (l *Log) checkWhole() error {
 			if r.slots[i].segment == nil {
 				return l.damage(l.segments[0], 0,
 					"entry %d of replica %d is in no segment: one before is missing",
-					r.base+1+uint64(i), id)
+					r.truncated.Index+1+uint64(i), id)
 			}
 		}
 	}

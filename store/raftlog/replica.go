@@ -107,29 +107,16 @@ func (r *Replica) Term(i uint64) (term uint64, err error) {
 	return term, err
 }
 
-// Entries implements raft.Storage.
-func (r *Replica) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
-	return r.read(lo, hi, maxBytes, func(s *replica) uint64 { return s.truncated.Index })
-}
-
-// Range is like Entries and reaches further back: to all entries that are kept on disk.
-// From State.Kept on they are what a replay of the state needs.
-func (r *Replica) Range(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
-	return r.read(lo, hi, maxBytes, func(s *replica) uint64 { return s.base })
-}
-
 // entryOverhead bounds what protobuf adds to an entry's data, for the sizes that raft
 // asks for.
 const entryOverhead = 32
 
-// read returns entries of [lo, hi) that are behind what before says, one at least.
-func (r *Replica) read(
-	lo, hi, maxBytes uint64, before func(*replica) uint64,
-) ([]*raftpb.Entry, error) {
+// Entries implements raft.Storage.
+func (r *Replica) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 	var slots []slot
 	err := r.view(func(s *replica) error {
 		switch {
-		case lo <= before(s):
+		case lo <= s.truncated.Index:
 			return raft.ErrCompacted
 		case hi > s.last+1 || lo > hi:
 			return raft.ErrUnavailable

@@ -100,7 +100,7 @@ func (l *Log) collect(s *segment) (*Batch, error) {
 			if r.slots[i].segment != s {
 				continue
 			}
-			index := r.base + 1 + uint64(i)
+			index := r.truncated.Index + 1 + uint64(i)
 			e, err := l.readEntry(id, index, &r.slots[i])
 			if err != nil {
 				return nil, err

@@ -53,8 +53,9 @@ func parseSegmentName(name string) (sequence uint64, ok bool) {
 func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // take gets a file of the size at least for a new segment: a spare, or a new one. It
-// fails with ErrDiskFull, and nothing has changed, if there is no room.
-func (l *Log) take(size int64) (f file, bytes, placed int64, err error) {
+// fails with ErrDiskFull, and nothing has changed, if there is no room, or if ask is set
+// and Options.Room says so.
+func (l *Log) take(size int64, ask bool) (f file, bytes, placed int64, err error) {
 	if n := len(l.spares); n > 0 && size == l.opts.SegmentBytes {
 		f, err := l.takeSpare(l.spares[n-1])
 		if err != nil {
@@ -63,7 +64,7 @@ func (l *Log) take(size int64) (f file, bytes, placed int64, err error) {
 		l.setSpares(l.spares[:n-1])
 		return f, size, size, nil
 	}
-	if l.opts.Room != nil {
+	if ask && l.opts.Room != nil {
 		if err := l.opts.Room(size); err != nil {
 			return nil, 0, 0, err
 		}
@@ -97,7 +98,7 @@ func (l *Log) takeSpare(name string) (file, error) {
 
 // begin makes the next segment, whose first frame holds the state, and appends go there
 // from then on. It has room for a frame of so many bytes; if small is set and the disk is
-// full, for not much more. An error other than ErrDiskFull leaves it open whether the
+// full, for not much more, whatever Options.Room says of that. An error other than ErrDiskFull leaves it open whether the
 // segment is there.
 func (l *Log) begin(room int64, small bool) error {
 	h := header{id: l.id, sequence: l.next}
@@ -112,9 +113,9 @@ func (l *Log) begin(room int64, small bool) error {
 	frame = sealFrame(frame, h.seed(), 0, headerBytes)
 	end := headerBytes + int64(len(frame))
 	size := max(l.opts.SegmentBytes, align(end+room+reserveBytes))
-	f, bytes, placed, err := l.take(size)
+	f, bytes, placed, err := l.take(size, true)
 	if errors.Is(err, ErrDiskFull) && small {
-		f, bytes, placed, err = l.take(align(end + room + smallBytes))
+		f, bytes, placed, err = l.take(align(end+room+smallBytes), false)
 	}
 	if err != nil {
 		return fmt.Errorf("make a segment: %w", err)

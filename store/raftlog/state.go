@@ -17,28 +17,18 @@ type hardState struct{ term, vote, commit uint64 }
 // head is what the log knows of a replica beside its entries.
 type head struct {
 	hard       hardState
-	truncated  Position // raft sees the entries behind it
-	checkpoint uint64   // the state is durable up to here
+	truncated  Position // the entries behind it are kept
+	checkpoint uint64   // the state is durable up to here; never before truncated
 	last       uint64   // index of the last entry, or truncated.Index
 	figures    string   // the caller's, as of checkpoint
-}
-
-// kept is the index behind which entries are on disk: they are needed by raft, or to
-// replay the state.
-func (h *head) kept() uint64 {
-	if broken.LogEarlyFree {
-		return h.truncated.Index
-	}
-	return min(h.truncated.Index, h.checkpoint)
 }
 
 // The methods below are the rules: what they refuse is the caller's error in a batch, and
 // damage in a segment.
 
 func (h *head) begin(at Position, figures []byte) error {
-	if at.Index < max(h.checkpoint, h.truncated.Index) {
-		return fmt.Errorf("it begins at %d, and is truncated at %d with a checkpoint at %d",
-			at.Index, h.truncated.Index, h.checkpoint)
+	if at.Index < h.checkpoint {
+		return fmt.Errorf("it begins at %d behind a checkpoint at %d", at.Index, h.checkpoint)
 	}
 	if h.hard.term < at.Term { // a vote of an older term is over
 		h.hard.term, h.hard.vote = at.Term, 0
@@ -71,11 +61,15 @@ func (h *head) setHard(to hardState) error {
 }
 
 func (h *head) truncate(to Position) error {
-	if to.Index < h.truncated.Index || to.Index > h.last {
-		return fmt.Errorf("truncation at %d of a log of (%d, %d]", to.Index, h.truncated.Index, h.last)
+	most := h.checkpoint // the entries behind it are what a replay needs
+	if broken.LogEarlyFree {
+		most = h.last
+	}
+	if to.Index < h.truncated.Index || to.Index > most {
+		return fmt.Errorf("truncation at %d of a log of (%d, %d] with a checkpoint at %d",
+			to.Index, h.truncated.Index, h.last, h.checkpoint)
 	}
 	h.truncated = to
-	h.hard.commit = max(h.hard.commit, to.Index)
 	return nil
 }
 
@@ -109,7 +103,7 @@ func (h *head) change(it *item) (*head, error) {
 	case itemEntry:
 		return h, h.append(it.at.Index)
 	case itemMoved:
-		if it.at.Index <= h.kept() || it.at.Index > h.last {
+		if it.at.Index <= h.truncated.Index || it.at.Index > h.last {
 			return h, errMoved
 		}
 	case itemHard:
@@ -133,11 +127,10 @@ type slot struct {
 	length  uint32        // of the item
 }
 
-// replica is a head with its entries: slots[i] is that of index kept()+1+i.
+// replica is a head with its entries: slots[i] is that of index truncated.Index+1+i.
 type replica struct {
 	head
 	slots []slot
-	base  uint64 // kept() as of slots
 }
 
 // state is everything that the log knows. It is guarded by Log.mu.
@@ -213,8 +206,9 @@ func (s *state) apply(it *item, seg *segment, payload int64, entry *raftpb.Entry
 	}
 	r := s.replicas[it.replica]
 	var h *head
+	var before Position
 	if r != nil {
-		h = &r.head
+		h, before = &r.head, r.truncated
 	}
 	h, err := h.change(it)
 	if err != nil {
@@ -233,7 +227,9 @@ func (s *state) apply(it *item, seg *segment, payload int64, entry *raftpb.Entry
 	case itemBegin:
 		r.release(0)
 	case itemEntry:
-		r.release(int(it.at.Index - r.base - 1))
+		r.release(int(it.at.Index - r.truncated.Index - 1))
+	case itemTruncate:
+		r.drop(int(r.truncated.Index - before.Index))
 	}
 	if it.entry != nil {
 		if err := r.put(it, seg, payload, entry); err != nil {
@@ -241,7 +237,6 @@ func (s *state) apply(it *item, seg *segment, payload int64, entry *raftpb.Entry
 		}
 		s.remember(it.replica, it.at.Index, entry)
 	}
-	r.advance()
 	return nil
 }
 
@@ -257,7 +252,7 @@ func (r *replica) put(it *item, seg *segment, payload int64, entry *raftpb.Entry
 		r.slots = append(r.slots, sl)
 		return nil
 	}
-	old := &r.slots[it.at.Index-r.base-1]
+	old := &r.slots[it.at.Index-r.truncated.Index-1]
 	if old.segment != nil && old.term != sl.term {
 		return errMoved
 	}
@@ -275,18 +270,10 @@ func (r *replica) release(n int) {
 	}
 	clear(r.slots[n:])
 	r.slots = r.slots[:n]
-	if n == 0 {
-		r.base = r.kept()
-	}
 }
 
-// advance lets go of the slots that are not kept any more.
-func (r *replica) advance() {
-	kept := r.kept()
-	if kept <= r.base {
-		return
-	}
-	n := int(min(kept-r.base, uint64(len(r.slots))))
+// drop lets go of the first n slots.
+func (r *replica) drop(n int) {
 	for i := range n {
 		r.slots[i].free()
 	}
@@ -296,7 +283,6 @@ func (r *replica) advance() {
 		clear(r.slots[:n])
 		r.slots = rest
 	}
-	r.base = kept
 }
 
 func (sl *slot) free() {
@@ -306,12 +292,12 @@ func (sl *slot) free() {
 	}
 }
 
-// slot returns the entry's, or nil if it is not on disk.
+// slot returns the entry's, or nil if there is none.
 func (r *replica) slot(index uint64) *slot {
-	if index <= r.base || index-r.base > uint64(len(r.slots)) {
+	if index <= r.truncated.Index || index > r.last {
 		return nil
 	}
-	return &r.slots[index-r.base-1]
+	return &r.slots[index-r.truncated.Index-1]
 }
 
 // items are all heads and notes, as a segment's first frame holds them.

@@ -75,7 +75,7 @@ func openMachine(dir string) (m *machine, replayed int, err error) {
 	for _, s := range m.log.Replicas() {
 		m.applied[s.Replica] = s.Checkpoint
 		for lo := s.Checkpoint + 1; lo <= s.Last; {
-			entries, err := m.log.Replica(s.Replica).Range(lo, s.Last+1, 1<<20)
+			entries, err := m.log.Replica(s.Replica).Entries(lo, s.Last+1, 1<<20)
 			if err == nil {
 				err = m.apply(s.Replica, entries)
 			}
