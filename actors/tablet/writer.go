@@ -102,7 +102,10 @@ func (r *writer) write(writes []*write) (rest []*write, err error) {
 		}
 		err = r.commit(writes)
 	}
-	full := errors.Is(err, store.ErrDiskFull) && !broken.FullDiskAck
+	full := errors.Is(err, store.ErrDiskFull)
+	if full && broken.FullDiskAck {
+		full, err = false, nil
+	}
 	switch {
 	case full && len(writes) == 1:
 		return writes, err
