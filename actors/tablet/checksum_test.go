@@ -2,7 +2,6 @@ package tablet
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -37,21 +36,6 @@ func TestChecksumOfItsEntry(t *testing.T) {
 	again := r.awaitChecksum(2, r.do(2, checksumOf(0)).GetChecksum().GetId())
 	if again.Checksum != want.Checksum || again.Index <= want.Index || again.Id == want.Id {
 		t.Fatalf("%v after %v", again, want)
-	}
-	// Behind the fence.
-	snaps := make(chan *store.Snap, 1)
-	first, second := &store.Batch{}, &store.Batch{}
-	first.PutTombstone(77, []byte("first"))
-	second.PutTombstone(77, []byte("second"))
-	both := &logReceiver{writer: r.store.LogWriter(), stats: &logStats{}, logger: slog.New(slog.DiscardHandler)}
-	both.commitInOrder([]*write{
-		{batch: first, fence: true, done: func(error) { snaps <- r.store.Snap() }},
-		{batch: second, done: func(error) {}},
-	})
-	snap := <-snaps
-	defer snap.Close()
-	if v, _, err := snap.Tombstone(77); string(v) != "first" || err != nil {
-		t.Fatalf("what is visible at the fence is %q: %v", v, err)
 	}
 	r.do(2, onePhaseOf(r.take(1), put("b", "2")))
 	other := r.awaitChecksum(2, r.do(2, checksumOf(0)).GetChecksum().GetId())

@@ -17,6 +17,9 @@ func (r *rig) restart(tablet uint64) *Tablet {
 	if err := r.system.Root.StopFuture(r.port(tablet).PID()).Wait(); err != nil {
 		r.tb.Fatal(err)
 	}
+	if err := r.logs.Barrier(); err != nil {
+		r.tb.Fatal(err)
+	}
 	cfg := Config{Board: &r.board, Pipeline: r.pipeline, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
 	t := newTablet(r.system, r.store, r.logs, r.readers, tablet, r, cfg)
 	port, err := t.spawn(r.system)

@@ -17,12 +17,11 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// rig is a store with its log actor and tablets, and a host that a test can look into.
+// rig is a store with its writers and tablets, and a host that a test can look into.
 type rig struct {
 	pipeline int
 	indexed  int
 	maxWait  time.Duration
-	apart    bool // Config.apart
 	tb       testing.TB
 	system   *actor.ActorSystem
 	store    *store.Store
@@ -94,7 +93,7 @@ func (r *rig) Failed(id uint64, err error) {
 func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 
 func (r *rig) spawn(id uint64) {
-	cfg := Config{Board: &r.board, Checksums: r.sums, Pipeline: r.pipeline, Indexed: r.indexed, MaxWait: r.maxWait, apart: r.apart, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Board: &r.board, Checksums: r.sums, Pipeline: r.pipeline, Indexed: r.indexed, MaxWait: r.maxWait, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
 	if id == MetaTabletID {
 		cfg.Alone = &r.alone
 	}
@@ -118,16 +117,6 @@ func (r *rig) port(id uint64) *Port {
 func newRig(tb testing.TB, o store.Options) *rig {
 	tb.Helper()
 	return newPipelinedRig(tb, o, DefaultPipeline)
-}
-
-// newApartRig is newRig with tablets that write entries before what they do, as those of several voters must.
-func newApartRig(t *testing.T, o store.Options) *rig {
-	r := newRig(t, o)
-	r.apart = true
-	for id := uint64(1); id <= 2; id++ {
-		reopen(t, r, id, 0)
-	}
-	return r
 }
 
 // newPipelinedRig is newRig with another Config.Pipeline.

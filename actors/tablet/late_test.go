@@ -21,7 +21,7 @@ func (r *rig) startBy(tablet uint64, deadline time.Time, req *pb.TabletRequest) 
 // TestLateOperationsAreDropped: what is past its sender's deadline when the tablet gets to it is answered as surely not done,
 // and is not: whether it came late, or waited for the pipeline, or for a reservation.
 func TestLateOperationsAreDropped(t *testing.T) {
-	r := newApartRig(t, store.Options{InMemory: true})
+	r := newRig(t, store.Options{InMemory: true})
 	past := time.Now().Add(-time.Second)
 	answers := map[string]<-chan result{
 		"a read":             r.startBy(2, past, getOf(r.take(1), "a")),
@@ -32,6 +32,8 @@ func TestLateOperationsAreDropped(t *testing.T) {
 	release := r.hold()
 	holder := r.start(2, onePhaseOf(r.take(1), put("x", "1"))) // in flight: what comes now is held, or parked at its reservation
 	r.until(2, "it is proposed", func(s *pb.StatusResponse) bool { return s.Proposals >= 1 })
+	behind := r.start(2, prewriteOf(r.take(1), "y", "1")) // as many as that one: it need not wait, and all others must
+	r.until(2, "it is proposed as well", func(s *pb.StatusResponse) bool { return s.Proposals >= 2 })
 	soon := time.Now().Add(20 * time.Millisecond)
 	answers["a prewrite that waits for the pipeline"] = r.startBy(2, soon, prewriteOf(r.take(1), "c", "1"))
 	answers["a one-phase commit that waits for the pipeline"] = r.startBy(2, soon, onePhaseOf(r.take(1), put("d", "1")))
@@ -39,6 +41,7 @@ func TestLateOperationsAreDropped(t *testing.T) {
 	r.until(2, "their time is over", func(*pb.StatusResponse) bool { return time.Now().After(soon) })
 	release()
 	await(t, holder)
+	await(t, behind)
 	for what, answer := range answers {
 		if a := answered(t, what, answer); a.Err != nil || a.Value.GetError().GetCode() != pb.Error_CODE_NOT_PROPOSED {
 			t.Errorf("%s: answered %v, %v", what, a.Value, a.Err)

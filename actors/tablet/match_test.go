@@ -41,6 +41,7 @@ func TestEmptyEntryIsNoProposal(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		appendTo(t, r.store, id, []*raftpb.Entry{{Index: proto.Uint64(index), Term: e.Term, Data: e.Data}}, nil)
 		a := &applied{index: index, term: term}
 		if err := leader.applyEntry(a, e); err != nil {
 			t.Fatal(err)

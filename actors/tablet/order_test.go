@@ -11,25 +11,29 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// hold keeps the log actor from going on: what was sent to it before is committed, what is sent after waits. The
+// hold keeps the log actor from going on: what was sent to it before is durable, what is sent after waits. The
 // function it returns lets it go on.
-func (r *rig) hold() (release func()) {
-	held, gate := make(chan struct{}), make(chan struct{})
-	r.logs.send(&write{batch: &store.Batch{}, done: func(error) {
-		close(held)
-		<-gate
-	}})
-	<-held
-	return func() { close(gate) }
+func (r *rig) hold() (release func()) { return hold(r.logs.append, &write{append: &logAppend{}}) }
+
+// holdApplies is hold for the state actor: entries become durable, and what they do is not seen.
+func (r *rig) holdApplies() (release func()) {
+	return hold(r.logs.apply, &write{batch: &store.Batch{}})
 }
 
-// holdNext is hold for a log actor that is held already: it stops again right after what has been sent until now.
-func (r *rig) holdNext() (held chan struct{}, release func()) {
+func hold(send func(*write), w *write) (release func()) {
+	held, release := holdNext(send, w)
+	<-held
+	return release
+}
+
+// holdNext is hold for an actor that is held already: it stops again right after what has been sent until now.
+func holdNext(send func(*write), w *write) (held chan struct{}, release func()) {
 	held, gate := make(chan struct{}), make(chan struct{})
-	r.logs.send(&write{batch: &store.Batch{}, done: func(error) {
+	w.done = func(error) {
 		close(held)
 		<-gate
-	}})
+	}
+	send(w)
 	return held, func() { close(gate) }
 }
 
@@ -83,12 +87,17 @@ func commitOf(start, commit mvcc.Timestamp, row string) *pb.TabletRequest {
 }
 
 // TestAnswersWaitUntilApplied: neither the commit nor a status that was only seen in its proposal is answered while the
-// store still holds it back. Catches BROKEN=early_answer.
+// log, or the store, still holds it back. Catches BROKEN=early_answer.
 func TestAnswersWaitUntilApplied(t *testing.T) {
+	t.Run("by the log", func(t *testing.T) { answersWait(t, (*rig).hold) })
+	t.Run("by the state", func(t *testing.T) { answersWait(t, (*rig).holdApplies) })
+}
+
+func answersWait(t *testing.T, hold func(*rig) func()) {
 	r := newPipelinedRig(t, store.Options{InMemory: true}, 8) // the status is evaluated while the commit is in flight
 	start, commit := r.take(1), r.take(1)
 	r.do(2, prewriteOf(start, "a", "1"))
-	release := r.hold()
+	release := hold(r)
 	committed := r.start(2, commitOf(start, commit, "a"))
 	checked := r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
 		Primary: cellOf("a"), StartTs: uint64(start), Now: uint64(r.take(1)),
@@ -116,15 +125,11 @@ func TestAnswersWaitUntilApplied(t *testing.T) {
 // TestReadSeesLockOrWrite: a read at R that arrives while a commit below R is decided but not yet visible sees the lock
 // or the write, never neither. Catches BROKEN=early_txn.
 func TestReadSeesLockOrWrite(t *testing.T) {
-	r := newApartRig(t, store.Options{InMemory: true})
+	r := newRig(t, store.Options{InMemory: true})
 	start, commit := r.take(1), r.take(1)
 	r.do(2, prewriteOf(start, "a", "new"))
-	release := r.hold()
+	releaseApply := r.holdApplies()
 	committed := r.start(2, commitOf(start, commit, "a"))
-	r.until(2, "the commit is proposed", func(s *pb.StatusResponse) bool { return s.Mutations >= 2 })
-	held, releaseApply := r.holdNext() // behind the append of the commit's entry, before its apply
-	release()
-	<-held
 	r.until(2, "the entry is in the log", func(s *pb.StatusResponse) bool { return s.LastIndex > s.AppliedIndex })
 	read := r.start(2, getOf(r.take(1), "a"))
 	r.until(2, "the read is under way", func(s *pb.StatusResponse) bool { return s.Reads >= 1 })
@@ -139,11 +144,7 @@ func TestReadSeesLockOrWrite(t *testing.T) {
 // TestAppliedIndexMatchesEffects: in every state of the store, the applied index is that of the effects. Catches
 // BROKEN=split_applied.
 func TestAppliedIndexMatchesEffects(t *testing.T) {
-	t.Run("with the entry", func(t *testing.T) { appliedIndexMatches(t, newRig(t, store.Options{InMemory: true})) })
-	t.Run("after the entry", func(t *testing.T) { appliedIndexMatches(t, newApartRig(t, store.Options{InMemory: true})) })
-}
-
-func appliedIndexMatches(t *testing.T, r *rig) {
+	r := newRig(t, store.Options{InMemory: true})
 	cell := mvcc.Cell{Table: 16, Row: "n", Column: "c"}
 	raw := func(i int) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: put("n", fmt.Sprint(i))}}}
@@ -282,24 +283,28 @@ func TestLostGrantReleases(t *testing.T) {
 // TestNextBatchMeetsTheApply: what gathers while an entry is being applied is evaluated and proposed meanwhile, upon its
 // effects; what comes behind that waits.
 func TestNextBatchMeetsTheApply(t *testing.T) {
-	r := newApartRig(t, store.Options{InMemory: true})
+	g := newGroup(t, 2, 2, testTick) // an only voter would not have waited for the log
+	lead := g.leader(groupTablet)
+	m := g.nodes[lead]
+	r := &rig{tb: t, logs: m.logs, ports: map[uint64]*Port{groupTablet: m.port(groupTablet)}}
 	proposed := func(n uint64) func(*pb.StatusResponse) bool {
-		return func(s *pb.StatusResponse) bool { return s.Proposals >= n }
+		before := g.status(lead, groupTablet).Proposals
+		return func(s *pb.StatusResponse) bool { return s.Proposals >= before+n }
 	}
-	start, commit := r.take(1), r.take(1)
-	r.do(2, prewriteOf(start, "a", "1"))
+	start, commit := g.take(1), g.take(1)
+	g.do(groupTablet, prewriteOf(start, "a", "1"))
+	first, second := proposed(1), proposed(2)
 	release := r.hold()
-	committed := r.start(2, commitOf(start, commit, "a"))
-	r.until(2, "the commit is proposed", proposed(2))
-	checked := r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
-		Primary: cellOf("a"), StartTs: uint64(start), Now: uint64(r.take(1)),
+	committed := r.start(groupTablet, commitOf(start, commit, "a"))
+	r.until(groupTablet, "the commit is proposed", first)
+	checked := r.start(groupTablet, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
+		Primary: cellOf("a"), StartTs: uint64(start), Now: uint64(g.take(1)),
 	}}})
-	other := r.start(2, prewriteOf(r.take(1), "b", "2"))
-	held, releaseApply := r.holdNext() // behind the append of the commit's entry, before its apply
+	other := r.start(groupTablet, prewriteOf(g.take(1), "b", "2"))
+	releaseApply := r.holdApplies()
 	release()
-	<-held
-	r.until(2, "the next entry is proposed while the first is being applied", proposed(3))
-	third := r.start(2, prewriteOf(r.take(1), "c", "3"))
+	r.until(groupTablet, "the next entry is proposed while the first is being applied", second)
+	third := r.start(groupTablet, prewriteOf(g.take(1), "c", "3"))
 	select {
 	case a := <-committed:
 		t.Errorf("the commit was answered before it was applied: %v", a.Value)

@@ -148,7 +148,7 @@ func TestLeaderHasAllBeforeItReads(t *testing.T) {
 		now := g.status(next, groupTablet)
 		return now.LeaderNode == next && now.LastIndex > s.LastIndex
 	})
-	release := g.nodes[next].hold()
+	release := g.nodes[next].holdApplies()
 	defer release()
 	answer := g.tell(next, groupTablet, getOf(g.take(1), "a"))
 	g.status(next, groupTablet)
@@ -163,9 +163,10 @@ func TestLeaderHasAllBeforeItReads(t *testing.T) {
 }
 
 // hold stops the log actor of the node.
-func (m *member) hold() (release func()) {
-	return (&rig{logs: m.logs}).hold()
-}
+func (m *member) hold() (release func()) { return (&rig{logs: m.logs}).hold() }
+
+// holdApplies stops its state actor.
+func (m *member) holdApplies() (release func()) { return (&rig{logs: m.logs}).holdApplies() }
 
 // TestReadAfterSplit: a read that asks the others while its row is split away is sent where the row is now.
 func TestReadAfterSplit(t *testing.T) {

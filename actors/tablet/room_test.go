@@ -108,13 +108,13 @@ func TestDiskFillsUnderWrite(t *testing.T) {
 // was given up is not written either. Catches BROKEN=full_disk_ack.
 func TestGiveUpWaitingForRoom(t *testing.T) {
 	free := &atomic.Uint64{}
+	free.Store(math.MaxUint64)
+	s := newSlowLogOn(t, store.Options{InMemory: true, FreeBytes: func() (uint64, error) { return free.Load(), nil }})
 	free.Store(freeNone)
-	s := newSlowSyncOn(t, store.Options{InMemory: true, FreeBytes: func() (uint64, error) { return free.Load(), nil }})
 	stream := &writeStream{}
 	send := func(name string) {
 		b := &store.Batch{}
-		b.SetLazy()
-		b.PutTombstone(7, []byte(name))
+		b.Put([]byte("r"), []byte(name))
 		s.sendNamed(name, &write{batch: b, stream: stream})
 	}
 	look(s.store)
@@ -133,18 +133,17 @@ func TestGiveUpWaitingForRoom(t *testing.T) {
 	}
 }
 
-// TestGiveUpKeepsOrder: what the log actor has taken, and not tried to write yet, when the node gives
+// TestGiveUpKeepsOrder: what a writer has taken, and not tried to write yet, when the node gives
 // up waiting is not written either if it rests on what is given up, though there is room for it.
 func TestGiveUpKeepsOrder(t *testing.T) {
 	const room = 1 << 20 // above the reserve: enough for the second batch, too little for the first
 	free := func() (uint64, error) { return store.DefaultMinFreeBytes/4 + room, nil }
-	s := newSlowSyncOn(t, store.Options{InMemory: true, FreeBytes: free})
+	s := newSlowLogOn(t, store.Options{InMemory: true, FreeBytes: free})
 	look(s.store)
 	stream := &writeStream{}
 	send := func(name string, size int) {
 		b := &store.Batch{}
-		b.SetLazy()
-		b.PutTombstone(uint64(size), make([]byte, size))
+		b.Put([]byte("r"), make([]byte, size))
 		s.sendNamed(name, &write{batch: b, stream: stream})
 	}
 	send("first", 4*room)
@@ -153,7 +152,9 @@ func TestGiveUpKeepsOrder(t *testing.T) {
 	}
 	// The actor is kept busy until both messages are in its mailbox, ahead of the batch's end.
 	busy, goOn := make(chan struct{}), make(chan struct{})
-	s.send(&write{batch: &store.Batch{}, stream: &writeStream{refused: errors.New("test")}, done: func(error) {
+	refused := &writeStream{}
+	refused.refuse(errors.New("test"))
+	s.apply(&write{batch: &store.Batch{}, stream: refused, done: func(error) {
 		close(busy)
 		<-goOn
 	}})

@@ -17,9 +17,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
+	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// site is a store with its log actor, without tablets.
+// site is a store with its writers, without tablets.
 type site struct {
 	t      *testing.T
 	dir    string
@@ -202,7 +203,7 @@ func (s *site) old() *pb.TabletDescriptor {
 	s.commit(func(b *store.Batch) {
 		b.PutTabletState(sentTablet, state)
 		b.PutApplied(sentTablet, store.Applied{Index: 12, Term: 5, Epoch: 3})
-		store.InitialLog(b, sentTablet, store.InitialIndex, store.InitialTerm)
+		b.InitialLog(sentTablet, store.InitialIndex, store.InitialTerm)
 		for _, g := range allGroups {
 			for _, row := range []string{"bold", "m", "x", "zzz"} {
 				e := groupEntry(g, 17, row, "old")
@@ -210,17 +211,11 @@ func (s *site) old() *pb.TabletDescriptor {
 			}
 		}
 	})
-	log, err := s.store.OpenLog(sentTablet)
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	var entries []*raftpb.Entry
 	for i := uint64(store.InitialIndex + 1); i < 30; i++ {
 		entries = append(entries, &raftpb.Entry{Index: proto.Uint64(i), Term: proto.Uint64(5), Data: []byte("e")})
 	}
-	s.commit(func(b *store.Batch) {
-		log.Append(b, entries, &raftpb.HardState{Term: proto.Uint64(9), Vote: proto.Uint64(1), Commit: proto.Uint64(12)})
-	})
+	appendTo(s.t, s.store, sentTablet, entries, &raftpb.HardState{Term: proto.Uint64(9), Vote: proto.Uint64(1), Commit: proto.Uint64(12)})
 	return d
 }
 
@@ -261,5 +256,15 @@ func (s *site) checkInstalled(want []string) {
 	hs, _, _ := log.InitialState()
 	if first != 41 || last != 40 || hs.GetCommit() != 40 || hs.GetTerm() != 9 || hs.GetVote() != 1 {
 		s.t.Fatalf("log (%d, %d] with %v", first-1, last, hs)
+	}
+}
+
+// appendTo appends to the log of a tablet whose actor does not run.
+func appendTo(t *testing.T, st *store.Store, tablet uint64, entries []*raftpb.Entry, hard *raftpb.HardState) {
+	t.Helper()
+	b := &raftlog.Batch{}
+	b.Append(tablet, entries, hard)
+	if err := st.Append(b); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -103,7 +103,7 @@ func TestMeasuredBesideAWrite(t *testing.T) {
 	for i := range 4 {
 		r.do(2, onePhaseOf(r.take(1), put(fmt.Sprint("row", i), strings.Repeat("v", size))))
 	}
-	release := r.hold()
+	release := r.holdApplies()
 	late := r.start(2, onePhaseOf(r.take(1), put("row9", strings.Repeat("v", 2*size))))
 	r.until(2, "it is counted", func(s *pb.StatusResponse) bool { return s.SizeBytes >= 6*size })
 	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{MeasureAbove: 1}}})

@@ -6,6 +6,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/store"
 )
 
 // leaderNode is a RawNode that leads, with a learner that has entries up to match.
@@ -80,4 +82,9 @@ func TestLogWaitsWithinBounds(t *testing.T) {
 			t.Errorf("%s: needed from %d, want %d", c.name, got, c.want)
 		}
 	}
+}
+
+// logEntry is an entry of a new tablet's first term.
+func logEntry(index uint64, data []byte) *raftpb.Entry {
+	return &raftpb.Entry{Index: &index, Term: proto.Uint64(store.InitialTerm), Type: raftpb.EntryNormal.Enum(), Data: data}
 }

@@ -36,15 +36,8 @@ func TestOnlyReplicaAfterCrash(t *testing.T) {
 			entries = append(entries, changeEntry(t, uint64(len(entries)), at, next))
 			at = next
 		}
-		log, err := m.store.OpenLog(groupTablet)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := &store.Batch{}
-		log.Append(b, entries, &raftpb.HardState{Term: proto.Uint64(6), Vote: proto.Uint64(1), Commit: entries[len(entries)-1].Index})
-		if err := m.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
-			t.Fatal(err)
-		}
+		hard := &raftpb.HardState{Term: proto.Uint64(6), Vote: proto.Uint64(1), Commit: entries[len(entries)-1].Index}
+		appendTo(t, m.store, groupTablet, entries, hard)
 		m.spawn(groupTablet)
 		g.elect(groupTablet, 1)
 		g.wait("rest", func() bool { g.tick(1); return g.asleep(1) })

@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// writer is the log actor or the state actor (logactor.go); they differ in what commit does.
+// writer is the log actor or the state actor (writers.go); they differ in what commit does.
 type writer struct {
 	commit func([]*write) error // all of them, or none of them and an error
 	batch  *actorkit.Batcher[*write]
@@ -97,12 +97,19 @@ func (r *writer) write(writes []*write) (rest []*write, err error) {
 		return nil, nil
 	}
 	if err = r.failed; err == nil {
+		if broken.EarlyDurable {
+			tellEarly(writes)
+		}
 		err = r.commit(writes)
 	}
+	full := errors.Is(err, store.ErrDiskFull)
+	if full && broken.FullDiskAck {
+		full, err = false, nil
+	}
 	switch {
-	case errors.Is(err, store.ErrDiskFull) && !broken.FullDiskAck:
+	case full && len(writes) == 1:
 		return writes, err
-	case !refused(err):
+	case !full && !refused(err):
 		if err != nil && r.failed == nil {
 			r.failed = err
 			r.logger.Error("the store refused a write; this node's tablets stop", "error", err)
@@ -119,11 +126,21 @@ func (r *writer) write(writes []*write) (rest []*write, err error) {
 		writes[0].done(err)
 		return nil, nil
 	}
-	half := len(writes) / 2 // one of them is to blame
+	half := len(writes) / 2 // one of them is to blame; or there is room for the first of them
 	if rest, err = r.write(writes[:half]); err != nil {
 		return append(rest, writes[half:]...), err
 	}
 	return r.write(writes[half:])
+}
+
+// tellEarly tells appends that they are durable before they are.
+func tellEarly(writes []*write) {
+	for _, w := range writes {
+		if w.append != nil {
+			w.done(nil)
+			w.done = func(error) {}
+		}
+	}
 }
 
 // refused reports whether the error is a single write's, which no try would make better.

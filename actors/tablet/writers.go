@@ -89,15 +89,26 @@ func (s *writeStream) err() error {
 
 // SpawnWriters starts the two actors over the store. Their queues are unbounded: admission is
 // bounded at the tablets.
-func SpawnWriters(system *actor.ActorSystem, st *store.Store, cfg actorkit.BatchConfig, logger *slog.Logger, opts ...actor.PropsOption) *Writers {
+func SpawnWriters(
+	system *actor.ActorSystem, st *store.Store, cfg actorkit.BatchConfig, logger *slog.Logger, opts ...actor.PropsOption,
+) *Writers {
+	toLog := func(writes []*write) error { return appendAll(st, writes) }
+	toState := func(writes []*write) error { return applyAll(st, writes) }
+	return spawnWriters(system, toLog, toState, cfg, logger, opts...)
+}
+
+// spawnWriters is SpawnWriters with what commits to the log, and what commits to the state.
+func spawnWriters(
+	system *actor.ActorSystem, toLog, toState func([]*write) error, cfg actorkit.BatchConfig, logger *slog.Logger, opts ...actor.PropsOption,
+) *Writers {
 	w := &Writers{system: system}
 	spawn := func(stats *writerStats, commit func([]*write) error) *actor.PID {
 		return system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
 			return &writer{commit: commit, batch: actorkit.NewBatcher[*write](cfg), stats: stats, logger: logger}
 		}, opts...))
 	}
-	w.log = spawn(&w.stats[0], func(writes []*write) error { return appendAll(st, writes) })
-	w.state = spawn(&w.stats[1], func(writes []*write) error { return applyAll(st, writes) })
+	w.log = spawn(&w.stats[0], toLog)
+	w.state = spawn(&w.stats[1], toState)
 	return w
 }
 
@@ -107,12 +118,6 @@ func appendAll(st *store.Store, writes []*write) error {
 	for _, w := range writes {
 		if w.append != nil {
 			w.append.addTo(b)
-		}
-	}
-	if broken.EarlyDurable {
-		for _, w := range writes {
-			w.done(nil)
-			w.done = func(error) {}
 		}
 	}
 	return st.Append(b)

@@ -150,7 +150,7 @@ func TestLargeBatch(t *testing.T) {
 }
 
 // Segments go when no replica keeps an entry in them, and not before: what the state on
-// disk does not have cannot be truncated. Catches broken_log_early_free.
+// disk does not have cannot be truncated. Catches BROKEN=log_early_free.
 func TestCheckpointKeeps(t *testing.T) {
 	d := newMemDir()
 	l := mustOpen(t, small(d))

@@ -1,0 +1,200 @@
+package tablet
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+func rawWrite(row, value string) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: put(row, value)}}}
+}
+
+// raw is what the store has of the cell.
+func raw(t *testing.T, s *store.Store, row string) string {
+	t.Helper()
+	snap := s.Snap()
+	defer snap.Close()
+	value, _, err := snap.Raw(mvcc.Cell{Table: 16, Row: row, Column: "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(value)
+}
+
+// TestSeenIsInTheLog: whatever can be seen is of an entry that is synced in the log, and a tablet can
+// be opened with what there is: the log commits what is applied. That is what lets effects do without
+// a sync.
+func TestSeenIsInTheLog(t *testing.T) {
+	r := newRig(t, store.Options{Dir: t.TempDir()})
+	for i := range 100 {
+		value := fmt.Sprint(i)
+		answer := r.start(2, rawWrite("r", value))
+		for raw(t, r.store, "r") != value {
+		}
+		opens(t, r.store)
+		await(t, answer)
+	}
+}
+
+// opens checks that a tablet can be opened with what the store has.
+func opens(t *testing.T, s *store.Store) {
+	t.Helper()
+	snap := s.Snap()
+	defer snap.Close()
+	a, ok, err := snap.Applied(2)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	log, err := s.OpenLog(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last, err := log.LastIndex(); last < a.Index || err != nil {
+		t.Fatalf("%d is applied, and the log ends at %d: %v", a.Index, last, err)
+	}
+	log.SetApplied(a.Index)
+	if hard, _, err := log.InitialState(); hard.GetCommit() < a.Index || err != nil {
+		t.Fatalf("the log commits %d, and %d is applied: %v", hard.GetCommit(), a.Index, err)
+	}
+}
+
+// TestOneSyncAWrite: a write of a group of one voter takes one append, and so one sync: what it does
+// takes none, and the commit index goes with a later one.
+func TestOneSyncAWrite(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.do(2, rawWrite("r", "first"))
+	appends := func() uint64 {
+		if err := r.logs.Barrier(); err != nil {
+			t.Fatal(err)
+		}
+		_, n := r.logs.Stats()
+		return n
+	}
+	for i := range 10 {
+		before := appends()
+		r.do(2, rawWrite("r", fmt.Sprint(i)))
+		if n := appends() - before - 1; n != 1 { // but for the barrier's
+			t.Errorf("a write takes %d appends, want 1", n)
+		}
+	}
+}
+
+// TestLongAndShortEntries: short and long entries, and some that change more than rows, one after
+// another and at once; the tablet that is opened afterwards has what the last ones wrote.
+func TestLongAndShortEntries(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	want := map[string]string{}
+	var answers []<-chan result
+	for i := range 60 {
+		row, value := fmt.Sprint("r", i%7), fmt.Sprint(i)
+		switch i % 5 {
+		case 3:
+			value += strings.Repeat("x", 512<<10)
+		case 4:
+			answers = append(answers, r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{}}}))
+		}
+		want[row] = value
+		if written := r.start(2, rawWrite(row, value)); i%9 == 0 {
+			await(t, written)
+		} else {
+			answers = append(answers, written)
+		}
+	}
+	for _, a := range answers {
+		await(t, a)
+	}
+	opens(t, r.store)
+	reopen(t, r, 2, 0)
+	for row, value := range want {
+		if got := raw(t, r.store, row); got != value {
+			t.Errorf("%s has %d bytes, want %d", row, len(got), len(value))
+		}
+	}
+	r.do(2, rawWrite("r", "after"))
+}
+
+// TestTermEndsWhileWritten: a leader whose term ends while its entry is being written answers that the outcome is unknown; as
+// the only voter it leads again, and the entry counts once.
+func TestTermEndsWhileWritten(t *testing.T) {
+	g := newGroup(t, 1, 1, 0)
+	g.elect(groupTablet, 1)
+	g.write(groupTablet, "a", "1")
+	m := g.nodes[1]
+	before := g.status(1, groupTablet)
+	release := m.hold()
+	start := g.take(1)
+	written := g.tell(1, groupTablet, onePhaseOf(start, put("a", "2")))
+	g.wait("the entry is on its way", func() bool { return g.status(1, groupTablet).Proposals > before.Proposals })
+	vote, err := proto.Marshal(&raftpb.Message{
+		Type: raftpb.MsgVote.Enum(), From: proto.Uint64(9), To: proto.Uint64(1), Term: proto.Uint64(before.Term + 5),
+		LogTerm: proto.Uint64(before.Term + 4), Index: proto.Uint64(1), Context: []byte("CampaignTransfer"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Receive(m.system, m.port(groupTablet).PID(), &wire.RaftMessage{TabletId: groupTablet, FromReplica: 9, ToReplica: 1, FromNode: 9, ToNode: 1, Message: vote})
+	if code := g.code(written); code != pb.Error_CODE_UNKNOWN {
+		t.Errorf("answered with %v", code)
+	}
+	release()
+	g.elect(groupTablet, 1)
+	if got := g.read(groupTablet, "a"); got != "2" {
+		t.Errorf("a has %q", got)
+	}
+	m.stop(groupTablet)
+	m.spawn(groupTablet)
+	g.elect(groupTablet, 1)
+	if got := g.read(groupTablet, "a"); got != "2" {
+		t.Errorf("a has %q after a restart", got)
+	}
+	g.write(groupTablet, "a", "3")
+}
+
+// TestAsManyGoEarly: while an entry is being written, as many operations as went into it are evaluated and proposed behind it;
+// fewer gather on, and so does what comes behind those.
+func TestAsManyGoEarly(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	proposed := func(n uint64) {
+		r.until(2, fmt.Sprint(n, " are proposed"), func(s *pb.StatusResponse) bool { return s.Proposals >= n })
+	}
+	inside := r.restart(2)
+	logs := func() *write { return &write{append: &logAppend{}} }
+	release := r.hold()
+	answers := []<-chan result{r.start(2, rawWrite("a", "1"))}
+	proposed(1)
+	answers = append(answers, r.start(2, rawWrite("a", "2"))) // as many as the one before
+	proposed(2)
+	for range 3 {
+		answers = append(answers, r.start(2, rawWrite("a", "3")))
+	}
+	held, releaseNext := holdNext(r.logs.append, logs()) // behind the first two
+	release()
+	<-held
+	proposed(3)
+	answers = append(answers, r.start(2, rawWrite("b", "4")), r.start(2, rawWrite("b", "4"))) // fewer
+	for _, a := range answers[:2] {
+		await(t, a)
+	}
+	if n := r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus().Proposals; n != 3 {
+		t.Errorf("%d are proposed, want 3", n)
+	}
+	answers = append(answers, r.start(2, rawWrite("b", "5")))
+	proposed(4)
+	releaseNext()
+	for _, a := range answers[2:] {
+		await(t, a)
+	}
+	r.do(2, getOf(r.take(1), "a")) // reads are not counted
+	if inside.taken != 3 || raw(t, r.store, "a") != "3" || raw(t, r.store, "b") != "5" {
+		t.Errorf("%d in the last batch; %q, %q", inside.taken, raw(t, r.store, "a"), raw(t, r.store, "b"))
+	}
+}

@@ -1,0 +1,307 @@
+package tablet
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.etcd.io/raft/v3/raftpb"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/store"
+)
+
+// slowLog is the two writers of a store, where appends to the log begin when they are let go on, and
+// what the writers have told so far.
+type slowLog struct {
+	*Writers
+	tb      testing.TB
+	store   *store.Store
+	begun   chan struct{} // a commit to the log has begun
+	results chan error    // it goes on, or ends with this
+
+	mu    sync.Mutex
+	next  uint64 // index of the next entry of append
+	told  []string
+	each  chan struct{} // one for each that is told
+	seen  int           // of them
+	end   func()        // stops the actors; once
+	batch [2]int        // the largest commit to the log, and to the state
+}
+
+func newSlowLog(t *testing.T) *slowLog { return newSlowLogOn(t, store.Options{InMemory: true}) }
+
+func newSlowLogOn(t *testing.T, o store.Options) *slowLog {
+	t.Helper()
+	st, err := store.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	system := actor.NewActorSystem()
+	s := &slowLog{
+		tb: t, store: st, next: store.InitialIndex + 1,
+		begun: make(chan struct{}, 8), results: make(chan error, 8), each: make(chan struct{}, 64),
+	}
+	b := &store.Batch{}
+	Bootstrap(b, &pb.TabletDescriptor{TabletId: groupTablet, Epoch: 1, EndUnbounded: true}, 1)
+	if err := st.StateWriter().Commit([]*store.Batch{b}); err != nil {
+		t.Fatal(err)
+	}
+	s.Writers = spawnWriters(system, s.toLog, s.toState, actorkit.BatchConfig{}, slog.New(slog.DiscardHandler))
+	s.end = sync.OnceFunc(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		close(s.results)
+		s.end()
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+		system.Shutdown()
+	})
+	return s
+}
+
+func (s *slowLog) toLog(writes []*write) error {
+	s.batch[0] = max(s.batch[0], len(writes))
+	s.begun <- struct{}{}
+	if err := <-s.results; err != nil {
+		return err
+	}
+	return appendAll(s.store, writes)
+}
+
+func (s *slowLog) toState(writes []*write) error {
+	s.batch[1] = max(s.batch[1], len(writes))
+	return applyAll(s.store, writes)
+}
+
+// appendOne sends an append with one entry.
+func (s *slowLog) appendOne(name string) {
+	s.sendNamed(name, &write{append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(s.next, nil)}}})
+	s.next++
+}
+
+// applyOne sends a batch with one key to the state.
+func (s *slowLog) applyOne(name string) {
+	b := &store.Batch{}
+	b.Put([]byte("r"), []byte(name))
+	s.sendNamed(name, &write{batch: b})
+}
+
+// sendNamed sends a write that is told under the name.
+func (s *slowLog) sendNamed(name string, w *write) {
+	w.done = func(err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err != nil {
+			name += ": " + err.Error()
+		}
+		s.told = append(s.told, name)
+		s.each <- struct{}{}
+	}
+	if w.append != nil {
+		s.append(w)
+	} else {
+		s.apply(w)
+	}
+}
+
+// wait returns what was told once there are so many.
+func (s *slowLog) wait(n int) []string {
+	s.tb.Helper()
+	for ; s.seen < n; s.seen++ {
+		<-s.each
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.told)
+}
+
+func (s *slowLog) want(told []string, want ...string) {
+	s.tb.Helper()
+	if !slices.Equal(told, want) {
+		s.tb.Fatalf("told %v, want %v", told, want)
+	}
+}
+
+// TestAppendsAreSynced: an append is told durable after its sync and not before, those that came
+// meanwhile after one more; what is applied meanwhile does not wait for them.
+func TestAppendsAreSynced(t *testing.T) {
+	s := newSlowLog(t)
+	s.appendOne("append 1")
+	<-s.begun
+	s.applyOne("apply")
+	if told := s.wait(1); !slices.Equal(told, []string{"apply"}) {
+		t.Fatalf("EARLY-DURABLE: told %v while the sync is under way", told)
+	}
+	s.appendOne("append 2")
+	s.appendOne("append 3")
+	s.applyOne("apply behind")
+	s.want(s.wait(2), "apply", "apply behind")
+	s.results <- nil
+	s.want(s.wait(3), "apply", "apply behind", "append 1")
+	<-s.begun
+	s.results <- nil
+	s.want(s.wait(5), "apply", "apply behind", "append 1", "append 2", "append 3")
+	if s.batch[0] != 2 {
+		t.Errorf("at most %d appends in one commit, want 2", s.batch[0])
+	}
+	log, err := s.store.OpenLog(groupTablet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last, err := log.LastIndex(); last != s.next-1 || err != nil {
+		t.Errorf("the log ends at %d, want %d: %v", last, s.next-1, err)
+	}
+}
+
+// TestFailedSync: a sync that fails is the log's last: who waited for it hears of it, and everybody
+// after. What Raft has committed before can still be applied.
+func TestFailedSync(t *testing.T) {
+	s := newSlowLog(t)
+	s.appendOne("append")
+	<-s.begun
+	s.appendOne("behind")
+	s.results <- errors.New("bad disk")
+	s.want(s.wait(2), "append: bad disk", "behind: bad disk")
+	s.appendOne("late")
+	s.want(s.wait(3), "append: bad disk", "behind: bad disk", "late: bad disk")
+	s.applyOne("apply")
+	s.want(s.wait(4)[3:], "apply")
+	if err := s.Barrier(); err == nil || err.Error() != "bad disk" {
+		t.Errorf("a barrier after it: %v", err)
+	}
+}
+
+// TestStopWhileSyncing: writers that are stopped while the log is synced end what they have taken on.
+func TestStopWhileSyncing(t *testing.T) {
+	s := newSlowLog(t)
+	s.appendOne("append 1")
+	<-s.begun
+	s.appendOne("append 2")
+	s.applyOne("apply")
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.end()
+	}()
+	s.results <- nil
+	<-s.begun
+	s.results <- nil
+	<-stopped
+	told := s.wait(3)
+	slices.Sort(told)
+	s.want(told, "append 1", "append 2", "apply")
+}
+
+// TestBarrierWaitsForBoth: a barrier returns when what was sent to either actor before it is written.
+func TestBarrierWaitsForBoth(t *testing.T) {
+	s := newSlowLog(t)
+	s.appendOne("append")
+	<-s.begun
+	s.applyOne("apply")
+	barrier := make(chan error, 1)
+	go func() { barrier <- s.Barrier() }()
+	s.want(s.wait(1), "apply")
+	select {
+	case err := <-barrier:
+		t.Errorf("it returned before the append was durable: %v", err)
+	default:
+	}
+	s.results <- nil
+	s.results <- nil // the barrier's own, unless it came with the first
+	if err := <-barrier; err != nil {
+		t.Error(err)
+	}
+	s.want(s.wait(2), "apply", "append")
+}
+
+// TestTooLargeBatchOfOne: a batch that is too large is the error of its own replica, and ends what
+// that replica writes, to the state and to the log: what was sent behind it rests on it. What others
+// write goes on. Catches BROKEN=log_gap.
+func TestTooLargeBatchOfOne(t *testing.T) {
+	s := newSlowLog(t)
+	s.results <- nil
+	batch := func(entries int) *store.Batch {
+		b := &store.Batch{}
+		for range entries {
+			b.Delete([]byte("r"))
+		}
+		return b
+	}
+	one, other := &writeStream{}, &writeStream{}
+	s.sendNamed("other 1", &write{batch: batch(1), stream: other})
+	s.sendNamed("one", &write{batch: batch(s.store.MaxBatchLen() + 1), stream: one})
+	s.sendNamed("one, behind", &write{batch: batch(1), stream: one})
+	s.sendNamed("other 2", &write{batch: batch(1), stream: other})
+	s.sendNamed("of nobody", &write{batch: batch(1)})
+	s.checkRefused(s.wait(5), "of nobody", "one, behind: store: batch is too large", "one: store: batch is too large", "other 1", "other 2")
+	s.sendNamed("one, to the log", &write{append: &logAppend{tablet: groupTablet}, stream: one})
+	s.checkRefused(s.wait(6)[5:], "one, to the log: store: batch is too large")
+}
+
+// TestInvalidAppendOfOne: so is an append that does not fit the replica's log.
+func TestInvalidAppendOfOne(t *testing.T) {
+	s := newSlowLog(t)
+	s.appendOne("first")
+	<-s.begun // what comes now is one commit
+	stream := &writeStream{}
+	send := func(name string, index uint64) {
+		s.sendNamed(name, &write{append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(index, nil)}}, stream: stream})
+	}
+	s.appendOne("second")
+	send("one", s.next+5)
+	send("one, behind", s.next)
+	s.sendNamed("third", &write{append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(s.next, nil)}}})
+	for range cap(s.results) {
+		s.results <- nil
+	}
+	s.checkRefused(s.wait(5), "first", "one, behind: raftlog: ", "one: raftlog: ", "second", "third")
+	if _, requests := s.Stats(); requests != 3 {
+		t.Errorf("%d requests were carried out, want 3", requests)
+	}
+}
+
+// checkRefused compares what was told with names and, of those that were refused, how the error begins.
+func (s *slowLog) checkRefused(told []string, want ...string) {
+	s.tb.Helper()
+	if slices.Contains(told, "one, behind") {
+		s.tb.Error("LOG-GAP: what was sent behind a refused batch is written")
+	}
+	slices.Sort(told)
+	for i, want := range want {
+		if !strings.HasPrefix(told[i], want) || !strings.Contains(want, ":") && told[i] != want {
+			s.tb.Errorf("told %q, want %q", told[i], want)
+		}
+	}
+}
+
+// TestFenceBetweenApplies: what is behind a fence is not visible when the fence is told, though it came
+// with it.
+func TestFenceBetweenApplies(t *testing.T) {
+	s := newSlowLog(t)
+	held, gate := make(chan struct{}), make(chan struct{})
+	s.apply(&write{batch: &store.Batch{}, done: func(error) { close(held); <-gate }})
+	<-held
+	snaps := make(chan *store.Snap, 1)
+	first := &store.Batch{}
+	first.Put([]byte("r"), []byte("first"))
+	s.apply(&write{batch: first, fence: true, done: func(error) { snaps <- s.store.Snap() }})
+	s.applyOne("second")
+	close(gate)
+	snap := <-snaps
+	defer snap.Close()
+	if v, _, err := snap.Get([]byte("r")); !bytes.Equal(v, []byte("first")) || err != nil {
+		t.Errorf("what is visible at the fence is %q: %v", v, err)
+	}
+	s.want(s.wait(1), "second")
+}
