@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"github.com/percolator-go/percolator/store/raftlog"
 )
 
 // A store's directory: VERSION says that it is ours and how to read it; it is written last. Until then VERSION.new
@@ -56,6 +58,9 @@ func prepareDir(o Options) (d directory, err error) {
 	if o.LogDir != "" {
 		if err := os.MkdirAll(o.LogDir, dirMode); err != nil {
 			return d, fmt.Errorf("store: make the log's directory: %w", err)
+		}
+		if err := checkLogDir(o.LogDir); err != nil {
+			return d, err
 		}
 		dirs = append(dirs, o.LogDir)
 	}
@@ -103,6 +108,20 @@ func checkOurs(dir string) error {
 	}
 	if foreign != "" {
 		return fmt.Errorf("%w: %s has %q but no %s", ErrForeign, dir, foreign, versionFile)
+	}
+	return nil
+}
+
+// checkLogDir returns ErrForeignLog if there is anything that no log has put there. Whose log it is, Open finds.
+func checkLogDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("store: read the log's directory: %w", err)
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != lockFile && name != "lost+found" && !raftlog.IsFile(name) {
+			return fmt.Errorf("%w: %s has %q", ErrForeignLog, dir, name)
+		}
 	}
 	return nil
 }
