@@ -58,7 +58,8 @@ func decodeFigures(b []byte) (f figures, err error) {
 
 // checkpoints is what is known of all tablets for the next checkpoint.
 type checkpoints struct {
-	taking sync.Mutex // held while one is made; no lock but the log's is taken in it
+	taking  sync.Mutex // held while one is made; no lock but the log's and the sequence's is taken in it
+	durable uint64     // with Options.Crashes: pinned, the sequence number up to which all is durable
 
 	mu      sync.Mutex // taken last
 	tablets map[uint64]figures
@@ -165,7 +166,11 @@ func (s *Store) changes(batches []*Batch, all map[uint64]figures) *raftlog.Batch
 
 // syncState makes all durable that was committed: whatever files Badger has it in.
 func (s *Store) syncState() error {
-	if s.opts.InMemory || s.opts.NoSync || broken.CheckpointUnsynced {
+	if s.opts.NoSync || broken.CheckpointUnsynced {
+		return nil
+	}
+	if s.opts.InMemory {
+		s.markDurable()
 		return nil
 	}
 	f, err := os.Open(s.state.dir)
