@@ -74,9 +74,10 @@ func (c *tabletChange) apply(to map[uint64]figures) {
 
 // checkpoints is what is known of all tablets for the next checkpoint.
 type checkpoints struct {
-	taking sync.Mutex // held while one is made; taken before mu and the log's locks
-	failed error      // of one that failed for good; guarded by taking
-	root   *os.File   // of Badger's file system; nil: nothing needs a sync
+	taking  sync.Mutex // held while one is made; taken before mu, the sequence's and the log's locks
+	failed  error      // of one that failed for good; guarded by taking
+	root    *os.File   // of Badger's file system; nil: nothing needs a sync
+	durable uint64     // with Options.Crashes: pinned, the sequence number up to which all is durable
 
 	mu      sync.Mutex
 	tablets map[uint64]figures
@@ -214,7 +215,11 @@ func (s *Store) syncState() error {
 			return fmt.Errorf("sync the state: %w", err)
 		}
 	}
-	if s.checkpoints.root == nil || s.opts.NoSync || broken.CheckpointUnsynced {
+	if s.opts.NoSync || broken.CheckpointUnsynced {
+		return nil
+	}
+	if s.checkpoints.root == nil {
+		s.markDurable()
 		return nil
 	}
 	if err := unix.Syncfs(int(s.checkpoints.root.Fd())); err != nil {

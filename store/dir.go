@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"github.com/percolator-go/percolator/store/raftlog"
 )
 
 // A store's directory: VERSION says that it is ours and how to read it; it is written last. Until then VERSION.new
@@ -57,6 +59,9 @@ func prepareDir(o Options) (d directory, err error) {
 		return d, err
 	}
 	if d.log, d.fresh, err = checkContents(o); err != nil {
+		return d, err
+	}
+	if err := checkLogDir(o.logDir()); err != nil {
 		return d, err
 	}
 	return d, d.lock(o.logDir())
@@ -108,6 +113,20 @@ func checkOurs(dir string) error {
 	}
 	if foreign != "" {
 		return fmt.Errorf("%w: %s has %q but no %s", ErrForeign, dir, foreign, versionFile)
+	}
+	return nil
+}
+
+// checkLogDir returns ErrForeignLog if there is anything that no log has put there. Whose log it is, Open finds.
+func checkLogDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("store: read the log's directory: %w", err)
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != lockFile && name != "lost+found" && !raftlog.IsFile(name) {
+			return fmt.Errorf("%w: %s has %q", ErrForeignLog, dir, name)
+		}
 	}
 	return nil
 }

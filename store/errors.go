@@ -11,6 +11,13 @@ var (
 	ErrInUse = errors.New("store: directory is in use by another process: stop it, or choose another directory")
 	// ErrForeign: the directory holds files, but no store of ours.
 	ErrForeign = errors.New("store: directory is not empty and holds no store: choose an empty directory, or the right one")
+	// ErrForeignLog: the log's directory holds something else than this store's log.
+	ErrForeignLog = errors.New("store: the Raft log's directory belongs to another store, or to something else: " +
+		"name the one that this store was started with before, or an empty one for a new store")
+	// ErrLogMissing: there is no log where it was looked for. Without it nothing of the state may be served: what is
+	// behind the last checkpoint, and what this node has voted, is in the log alone.
+	ErrLogMissing = errors.New("store: the Raft log is not there: name the log directory that this store was " +
+		"started with before; if it is lost, empty both directories and let the node join anew")
 	// ErrDamaged: the directory is a store's, but parts of it are missing or unreadable.
 	ErrDamaged = errors.New("store: directory is damaged: restore it from a backup, or empty it and let the node join anew")
 )
@@ -34,7 +41,7 @@ var (
 	ErrNoLog = errors.New("store: no raft log of this tablet")
 )
 
-// VersionError says that the directory was written by another disk format.
+// VersionError says that the directory was written in another disk format. There is no conversion.
 type VersionError struct {
 	Dir        string
 	Have, Want string // "format 7"
@@ -42,6 +49,7 @@ type VersionError struct {
 
 // Error implements error.
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("store: %s has %s, this program needs %s: run the version that wrote it, or export and load",
+	return fmt.Sprintf("store: %s has disk %s, this version needs %s: start it with the version that wrote it, "+
+		"`percolator export` every table there, and `percolator load` the files into an empty directory with this version",
 		e.Dir, e.Have, e.Want)
 }

@@ -37,9 +37,9 @@ func (s *Store) openLog(id [16]byte, create bool) error {
 	log, err := raftlog.Open(dir, o)
 	switch {
 	case errors.Is(err, raftlog.ErrNoLog):
-		return fmt.Errorf("%w: the Raft log is missing, or in another directory: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: %s", ErrLogMissing, dir)
 	case errors.Is(err, raftlog.ErrForeign):
-		return fmt.Errorf("%w: %w", ErrForeign, err)
+		return fmt.Errorf("%w: %w", ErrForeignLog, err)
 	case errors.Is(err, raftlog.ErrDamaged):
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	case err != nil:

@@ -58,6 +58,8 @@ type Options struct {
 	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
 	NoSync    bool          // never sync. Loses acknowledged writes; for the tests of the tests.
 
+	Crashes bool // in memory: Reopen opens it as after a crash, at the cost of versions since the last checkpoint. For tests.
+
 	FreeBytes func() (uint64, error) // free disk space, for tests; nil: what the file system says
 
 	table      int64        // bytes, of a table below level 0

@@ -47,7 +47,7 @@ func (s *Store) Stats() Stats {
 	st.Txns, st.Batches, st.Bytes = count.txns.Load(), count.batches.Load(), count.bytes.Load()
 	st.MemoryBytes = s.state.memory()
 	st.Log = s.log.Stats()
-	st.Snaps = s.state.seq.pinned()
+	st.Snaps = s.snaps()
 	s.state.seq.mu.Lock()
 	st.Sequence = s.state.seq.visible
 	s.state.seq.mu.Unlock()

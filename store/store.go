@@ -54,8 +54,7 @@ const (
 // ErrDamaged or *VersionError, wrapped with the path, when the directory is not one that it may use.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
-	s := &Store{opts: o, stop: make(chan struct{})}
-	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
+	s := newStore(o)
 	if o.InMemory {
 		if o.Dir != "" || o.LogDir != "" {
 			return nil, errors.New("store: a store in memory has no directory")
@@ -83,13 +82,31 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// openParts opens the log and the database, brings them together, and starts the workers. On an error nothing is left open.
-func (s *Store) openParts(log [16]byte, fresh bool) (err error) {
+func newStore(o Options) *Store {
+	s := &Store{opts: o, stop: make(chan struct{})}
+	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
+	return s
+}
+
+// openParts opens the log and the state.
+func (s *Store) openParts(log [16]byte, fresh bool) error {
 	if err := s.openLog(log, fresh); err != nil {
 		return err
 	}
+	return s.openState(nil)
+}
+
+// openState opens the database, with what a simulated crash has left of another, brings it and the log together, and starts the
+// worker. On an error nothing is left open, the log included.
+func (s *Store) openState(left *remains) (err error) {
 	if s.state, err = s.openDatabase(); err != nil {
 		return errors.Join(err, s.checkpoints.closeRoot(), s.log.Close())
+	}
+	if s.opts.Crashes {
+		err = s.beginCrashes(left)
+	}
+	if err != nil {
+		return errors.Join(err, s.state.db.Close(), s.log.Close())
 	}
 	if err := s.restore(); err != nil {
 		err = fmt.Errorf("store: restore what the log says of the state: %w", err)
@@ -161,7 +178,7 @@ func (s *Store) Close() error {
 	s.reclaiming.Lock() // somebody else's Reclaim ends first
 	defer s.reclaiming.Unlock()
 	var errs []error
-	if n := s.state.seq.pinned(); n > 0 {
+	if n := s.snaps(); n > 0 {
 		errs = append(errs, fmt.Errorf("store: closed with %d snaps open", n))
 	}
 	errs = append(errs, s.lastCheckpoint(), s.state.db.Close(), s.checkpoints.closeRoot(), s.log.Close(), s.unlock())

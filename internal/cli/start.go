@@ -37,6 +37,7 @@ Nodes show each other certificates (--certs; "cert" makes them), or talk in plai
 	flags := cmd.Flags()
 	n.register(flags)
 	flags.StringVar(&n.cfg.Dir, "dir", "", "directory of the node's data and identity")
+	flags.StringVar(&n.cfg.LogDir, "log-dir", "", "directory of the Raft log, such as on a device of its own; empty: inside of --dir")
 	flags.StringSliceVar(&n.cfg.Join, "join", nil, "host[:port] of nodes to join, as they were given to --listen")
 	flags.IntVar(&n.cfg.Expect, "expect", n.cfg.Expect, "how many nodes with empty directories begin a cluster together")
 	flags.StringVar(&n.cfg.Peer, "peer", n.cfg.Peer, "host:port for traffic between nodes; auto: --listen's next port")

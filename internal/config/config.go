@@ -15,6 +15,10 @@ type Config struct {
 	// Dir holds the store and the node's identity. It is created when missing, and locked while the node runs.
 	// Empty only together with InMemory.
 	Dir string
+	// LogDir holds the Raft log, such as on a device of its own; empty: it is inside of Dir. It belongs to
+	// Dir for good: both are needed to start the node again. To move the log, stop the node, move the
+	// directory's files and name the new one.
+	LogDir string
 	// Listen is the host:port of the gRPC listener for remote clients. With port 0 every listener picks a free port. Empty:
 	// no listener, the node serves its own process only; HTTP must not be AutoHTTP then.
 	Listen string

@@ -38,6 +38,8 @@ func TestValidateNamesTheField(t *testing.T) {
 	}{
 		{"no dir", func(c *config.Config) { c.Dir = "" }, "Dir", nil},
 		{"dir in memory", func(c *config.Config) { c.Store.InMemory = true }, "Dir", nil},
+		{"log in dir", func(c *config.Config) { c.LogDir = c.Dir + "/log" }, "LogDir", nil},
+		{"log is dir", func(c *config.Config) { c.LogDir = c.Dir + "/." }, "LogDir", nil},
 		{"listen without port", func(c *config.Config) { c.Listen, c.HTTP = "127.0.0.1", "" }, "Listen", nil},
 		{"port out of range", func(c *config.Config) { c.Listen, c.HTTP = "127.0.0.1:70000", "" }, "Listen", nil},
 		{"no third port", func(c *config.Config) { c.Listen = "127.0.0.1:65533" }, "HTTP", nil},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,6 +82,7 @@ func (c *Config) checkPlace(k *checker) {
 	case c.Dir != "" && c.Store.InMemory:
 		k.add("Dir", "set although Store.InMemory keeps nothing on disk", "drop one of them")
 	}
+	c.checkLogDir(k)
 	if c.Listen != "" || c.HTTP == AutoHTTP {
 		c.checkAddr(k, "Listen", c.Listen)
 	}
@@ -97,6 +99,25 @@ func (c *Config) checkPlace(k *checker) {
 		if key == "" || len(key) > 64 || len(value) > 64 {
 			k.add("Labels", fmt.Sprintf("%q=%q: keys hold 1 to 64 bytes, values at most 64", key, value), "")
 		}
+	}
+}
+
+// checkLogDir looks at the log's directory: it is no part of the other, whose files are the store's.
+func (c *Config) checkLogDir(k *checker) {
+	if c.LogDir == "" {
+		return
+	}
+	if c.Dir == "" {
+		k.add("LogDir", "set without Dir", "name a directory for the node's data too, or drop it")
+		return
+	}
+	dir, err := filepath.Abs(c.Dir)
+	log, logErr := filepath.Abs(c.LogDir)
+	if err != nil || logErr != nil {
+		return // the store says what is wrong
+	}
+	if log == dir || strings.HasPrefix(log, dir+string(filepath.Separator)) {
+		k.add("LogDir", "the same directory as Dir, or inside of it", "name another one, or leave it out: the log is inside of Dir then")
 	}
 }
 

@@ -84,13 +84,14 @@ func New(cfg Config) (*Cluster, error) {
 
 // add makes room for one more node.
 func (c *Cluster) add() (*machine, error) {
-	st, err := store.Open(store.Options{InMemory: true, MemTableSize: memTable})
+	st, err := openStore()
 	if err != nil {
 		return nil, fmt.Errorf("simtest: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := &machine{c: c, index: len(c.machines), store: st, turn: make(chan struct{}, 1)}
+	m := &machine{c: c, index: len(c.machines), turn: make(chan struct{}, 1)}
+	m.store.Store(st)
 	if m.index > 0 {
 		rng := rand.New(rand.NewPCG(c.seed, 50+uint64(m.index)))
 		m.skew = between(rng, -maxSkew, maxSkew)
@@ -100,6 +101,11 @@ func (c *Cluster) add() (*machine, error) {
 	}
 	c.machines = append(c.machines, m)
 	return m, nil
+}
+
+// openStore opens a new machine's store.
+func openStore() (*store.Store, error) {
+	return store.Open(store.Options{InMemory: true, Crashes: true, MemTableSize: memTable})
 }
 
 // list are the machines there are.
@@ -202,7 +208,7 @@ func (c *Cluster) Close() error {
 	c.running.Wait()
 	sleep(context.Background(), leftoverTime)
 	for _, m := range c.list() {
-		errs = append(errs, m.store.Close())
+		errs = append(errs, m.store.Load().Close())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

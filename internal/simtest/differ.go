@@ -41,7 +41,7 @@ func (c *Cluster) differences(ctx context.Context, d *pb.TabletDescriptor) strin
 		if err != nil || wire.ReplicaOn(d, status.GetNodeId()) == nil {
 			continue
 		}
-		s, err := holds(m.store, d, seed)
+		s, err := holds(m.store.Load(), d, seed)
 		if err != nil {
 			return fmt.Sprintf("what node %d holds cannot be read: %v", status.GetNodeId(), err)
 		}

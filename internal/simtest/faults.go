@@ -47,6 +47,7 @@ type Event struct {
 	Kind    Kind
 	A, B    int
 	Weather weather
+	Unplug  bool // of crashes: of a power loss, which takes from the store what was not synced
 }
 
 // String is a line of a schedule.
@@ -54,6 +55,9 @@ func (e Event) String() string {
 	text := fmt.Sprintf("%9v for %7v  %-10s %d %d", e.At, e.For, e.Kind, e.A, e.B)
 	if e.Kind == Storm {
 		text += "  " + e.Weather.String()
+	}
+	if e.Unplug {
+		text += "  power loss"
 	}
 	return text
 }
@@ -85,7 +89,7 @@ var kinds = []Kind{
 // plan makes the schedule of a seed: one event after another, that overlap at times, within the time. gap is the longest
 // time between the beginnings of two.
 func plan(seed uint64, nodes int, within, gap time.Duration, shares map[Kind]int) (out Schedule) {
-	rng := rand.New(rand.NewPCG(seed, 2))
+	rng, power := rand.New(rand.NewPCG(seed, 2)), rand.New(rand.NewPCG(seed, 5))
 	total := 0
 	for _, k := range kinds {
 		total += shares[k]
@@ -99,6 +103,7 @@ func plan(seed uint64, nodes int, within, gap time.Duration, shares map[Kind]int
 			e.B++
 		}
 		e.For = between(rng, 200*time.Millisecond, 5*time.Second).Round(time.Millisecond)
+		e.Unplug = power.IntN(2) == 0 && (e.Kind == Crash || e.Kind == CrashLead || e.Kind == CrashAll)
 		switch e.Kind {
 		case CrashLead, Depose, Freeze, Deaf, Lead, Split, Move:
 			e.A = rng.IntN(2) * rng.IntN(manyTablets) // of tablets; half of the time meta, where it can be

@@ -88,7 +88,7 @@ func (c *Cluster) happen(ctx context.Context, e Event) {
 func (c *Cluster) crash(ctx context.Context, e Event, machines ...*machine) {
 	for _, m := range machines {
 		c.events.Go(func() {
-			c.fail(m.crash())
+			c.fail(m.crash(e.Unplug))
 			sleep(ctx, e.For)
 			c.fail(m.start())
 		})

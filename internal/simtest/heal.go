@@ -58,7 +58,7 @@ func (c *Cluster) giveUp(format string, args ...any) error {
 	killed := within(killPatience, func() {
 		var wg sync.WaitGroup
 		for _, m := range slices.Backward(c.list()) {
-			wg.Go(func() { c.fail(m.crash()) })
+			wg.Go(func() { c.fail(m.crash(false)) })
 		}
 		wg.Wait()
 		c.events.Wait()

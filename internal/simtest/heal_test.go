@@ -6,8 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/percolator-go/percolator/store"
 )
 
 // TestNotHealed: a cluster that has lost two of its three nodes' disks for good does not recover: healing it ends in time, says
@@ -23,14 +21,16 @@ func TestNotHealed(t *testing.T) {
 		}
 		lost := c.list()[1:]
 		for _, m := range lost {
-			if err := errors.Join(m.crash(), m.store.Close()); err != nil {
+			if err := errors.Join(m.crash(false), m.store.Load().Close()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, m := range lost {
-			if m.store, err = store.Open(store.Options{InMemory: true, MemTableSize: memTable}); err != nil {
+			st, err := openStore()
+			if err != nil {
 				t.Fatal(err)
 			}
+			m.store.Store(st)
 		}
 		if err := c.heal(); !errors.Is(err, errNotHealed) || !strings.Contains(err.Error(), "nodes [1 2] of 3 do not serve") {
 			t.Errorf("it healed: %v", err)

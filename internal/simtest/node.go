@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"sync/atomic"
@@ -17,12 +18,13 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// machine is a place for a node: its store stays when the process dies.
+// machine is a place for a node: when the process dies, the next one has what a crash leaves of its store.
 type machine struct {
-	c     *Cluster
-	index int
-	store *store.Store
-	skew  time.Duration // of its clock
+	c       *Cluster
+	index   int
+	store   atomic.Pointer[store.Store]
+	crashes atomic.Uint64 // so far
+	skew    time.Duration // of its clock
 
 	turn chan struct{} // holds a token while a process is started or ended: no mutex, for time stands still while one is waited for
 	life atomic.Pointer[life]
@@ -35,6 +37,7 @@ type life struct {
 	transport txn.Transport             // the node's own; set before node
 	ctx       context.Context           // ends with the process
 	kill      context.CancelFunc
+	unplugged atomic.Bool   // it dies because its machine loses power
 	gone      chan struct{} // closed when nothing of it is left
 }
 
@@ -74,7 +77,7 @@ func (m *machine) start() error {
 	<-m.turn
 
 	n, err := node.OpenWith(l.ctx, m.c.config(m.index), node.Parts{
-		Store:   m.store,
+		Store:   m.store.Load(),
 		Stopped: func() bool { return m.c.network.isFrozen(m.index) },
 		Clock:   func() time.Time { return time.Now().Add(m.skew) },
 		Link:    func(self peer.Self) (peer.Link, error) { return m.c.network.link(self.NodeID, m.index), nil },
@@ -90,28 +93,37 @@ func (m *machine) start() error {
 		m.c.gossip.leave(m.index)
 		killed := l.ctx.Err() != nil // while it started
 		l.kill()
+		var lost error
+		if killed {
+			lost = m.reopen(l.unplugged.Load(), func() {})
+		}
 		m.life.Store(nil)
 		close(l.gone)
 		if killed {
-			return nil
+			return lost
 		}
 		return fmt.Errorf("simtest: node %d: %w", m.index, err)
 	}
 	l.node.Store(n)
+	m.c.running.Go(func() { m.checkpoint(l) })
 	if l.ctx.Err() != nil {
 		return m.bury(l)
 	}
 	return nil
 }
 
-// crash ends the process as its death does: from now on nobody hears of it, and it hears of nobody.
-func (m *machine) crash() error {
+// crash ends the process as its death does: from now on nobody hears of it, and it hears of nobody. unplug: all of the machine
+// loses power.
+func (m *machine) crash(unplug bool) error {
 	l := m.life.Load()
 	if l == nil {
 		return nil
 	}
 	m.c.network.set(func(n *network) { n.down[m.index] = true })
 	m.c.gossip.leave(m.index)
+	if unplug {
+		l.unplugged.Store(true)
+	}
 	l.kill()
 	if l.node.Load() == nil {
 		<-l.gone // start finds out
@@ -128,14 +140,49 @@ func (m *machine) bury(l *life) error {
 		return nil
 	}
 	began := time.Now()
-	_ = l.node.Load().Close(l.ctx) // it could not finish anything, and says so
+	err := m.reopen(l.unplugged.Load(), func() {
+		_ = l.node.Load().Close(l.ctx) // it could not finish anything, and says so
+	})
 	m.life.Store(nil)
 	close(l.gone)
 	if took := time.Since(began); took > closePatience {
-		return fmt.Errorf("simtest: node %d: what was left of a dead process ended after %v", m.index, took)
+		err = errors.Join(err, fmt.Errorf("simtest: node %d: what was left of a dead process ended after %v", m.index, took))
+	}
+	return err
+}
+
+// reopen puts what a crash at this moment leaves of the machine's store in its place, once end has ended whoever uses it.
+func (m *machine) reopen(unplugged bool, end func()) error {
+	var dice *rand.Rand
+	if n := m.crashes.Add(1); unplugged {
+		dice = rand.New(rand.NewPCG(m.c.seed, 200+uint64(m.index)+n*maxNodes))
+	}
+	was := m.store.Load()
+	left, err := was.Reopen(dice)
+	end()
+	if err == nil {
+		m.store.Store(left)
+		err = was.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("simtest: node %d: open its store again: %w", m.index, err)
 	}
 	return nil
 }
+
+// checkpoint makes checkpoints of the store at random times, more often than it does by itself, as long as the process lives.
+func (m *machine) checkpoint(l *life) {
+	rng := rand.New(rand.NewPCG(m.c.seed, 400+uint64(m.index)))
+	st := m.store.Load()
+	for sleep(l.ctx, between(rng, 10*time.Millisecond, longestCheckpoint)) {
+		if err := st.Checkpoint(); err != nil && l.ctx.Err() == nil {
+			m.c.fail(fmt.Errorf("simtest: node %d: checkpoint: %w", m.index, err))
+		}
+	}
+}
+
+// longestCheckpoint is the longest time between two checkpoints.
+const longestCheckpoint = 5 * time.Second
 
 // stop ends the process in good order.
 func (m *machine) stop() error {
@@ -151,6 +198,7 @@ func (m *machine) stop() error {
 	m.c.network.set(func(n *network) { n.down[m.index] = true })
 	m.c.gossip.leave(m.index)
 	l.kill()
+	err = errors.Join(err, m.store.Load().Checkpoint(), m.reopen(false, func() {})) // as Close and Open do
 	m.life.Store(nil)
 	close(l.gone)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"sync"
 )
 
-// memory is a directory in memory, of a log that is on no disk. All that is written is
-// there as long as the process lives, so nothing needs a sync.
+// memory is a directory in memory, of a log that is on no disk. A file knows what was
+// written since its last sync, so that a power loss can be simulated (powerloss.go).
+// Names need no sync.
 type memory struct {
 	mu    sync.RWMutex
 	files map[string]*memoryFile
@@ -66,9 +67,17 @@ func (m *memory) sync() error { return nil }
 
 // memoryFile takes memory for what is written to it; behind that are zeros.
 type memoryFile struct {
-	mu    sync.RWMutex
-	data  []byte
-	bytes int64
+	mu       sync.RWMutex
+	data     []byte
+	bytes    int64
+	unsynced []overwritten // oldest first
+}
+
+// overwritten is what a write has replaced; behind it there was nothing.
+type overwritten struct {
+	at  int64
+	old []byte
+	end int64 // of data before the write
 }
 
 func (f *memoryFile) ReadAt(b []byte, at int64) (n int, err error) {
@@ -88,6 +97,9 @@ func (f *memoryFile) ReadAt(b []byte, at int64) (n int, err error) {
 func (f *memoryFile) WriteAt(b []byte, at int64) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	was := int64(len(f.data))
+	old := slices.Clone(f.data[min(at, was):min(at+int64(len(b)), was)])
+	f.unsynced = append(f.unsynced, overwritten{at: at, old: old, end: was})
 	if end := at + int64(len(b)); end > int64(len(f.data)) {
 		f.data = append(f.data, make([]byte, end-int64(len(f.data)))...)
 	}
@@ -112,8 +124,15 @@ func (f *memoryFile) truncate(size int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.data, f.bytes = f.data[:min(size, int64(len(f.data)))], size
+	f.unsynced = nil // a truncation is synced before anything rests on it
 	return nil
 }
 
-func (f *memoryFile) sync() error  { return nil }
+func (f *memoryFile) sync() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unsynced = nil
+	return nil
+}
+
 func (f *memoryFile) close() error { return nil }

@@ -49,6 +49,16 @@ func parseSegmentName(name string) (sequence uint64, ok bool) {
 	return sequence, err == nil && segmentName(sequence) == name
 }
 
+// IsFile reports whether a file of this name in a log's directory is the log's.
+func IsFile(name string) bool {
+	_, segment := parseSegmentName(name)
+	spare, isSpare := strings.CutSuffix(name, spareExt)
+	if isSpare {
+		_, isSpare = parseSegmentName(spare + segmentExt)
+	}
+	return segment || isSpare || name == newName
+}
+
 // full reports whether an error says that there is no room on the disk.
 func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 

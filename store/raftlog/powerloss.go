@@ -1,0 +1,48 @@
+package raftlog
+
+import (
+	"errors"
+	"slices"
+)
+
+// This file simulates crashes of a log in memory, for tests of what uses it; the log's own
+// tests cut the power of a simulated disk at every step (model_test.go). No node runs it.
+
+// Reopen returns what would be found of a log in memory if the process ended now: all that
+// was written, or, if the power fails, what was written before each file's last sync. l
+// goes on as if nothing had happened; the two share nothing. Any goroutine may call it.
+func (l *Log) Reopen(powerFails bool) (*Log, error) {
+	m, ok := l.fs.(*memory)
+	if !ok {
+		return nil, errors.New("raftlog: the log is not in memory")
+	}
+	o := l.opts
+	o.ID, o.Create, o.fs = l.id, false, m.copy(powerFails)
+	return Open(l.dir, o)
+}
+
+// copy returns the files as they are, or as they were synced. Only the last segment is
+// written to, and none is made meanwhile: what is missing is at the log's end.
+func (m *memory) copy(syncedOnly bool) *memory {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	to := newMemory()
+	for name, f := range m.files {
+		to.files[name] = f.copy(syncedOnly)
+	}
+	return to
+}
+
+func (f *memoryFile) copy(syncedOnly bool) *memoryFile {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	to := &memoryFile{data: slices.Clone(f.data), bytes: f.bytes}
+	if !syncedOnly {
+		return to
+	}
+	for _, w := range slices.Backward(f.unsynced) {
+		to.data = to.data[:w.end]
+		copy(to.data[min(w.at, w.end):], w.old)
+	}
+	return to
+}
