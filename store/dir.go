@@ -92,7 +92,7 @@ func checkContents(o Options) error {
 	case err != nil:
 		return fmt.Errorf("store: read version: %w", err)
 	}
-	if err := checkVersion(o, string(have)); err != nil {
+	if err := errors.Join(checkVersion(o, string(have)), readDamage(o.Dir)); err != nil {
 		return err
 	}
 	for _, name := range databaseDirs(o) {

@@ -45,3 +45,22 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("store: %s has %s, this program needs %s: run the version that wrote it, or export and load",
 		e.Dir, e.Have, e.Want)
 }
+
+// DamagedError says that a file of the store is not what was written. It is ErrDamaged, and
+// ErrFailed too: nothing of such a store is read or written any more, also not after it is opened
+// again.
+type DamagedError struct {
+	File string
+	Err  error
+}
+
+// Error implements error.
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("%v: %s: %v", ErrDamaged, e.File, e.Err)
+}
+
+// Unwrap returns what was found.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// Is implements errors.Is.
+func (e *DamagedError) Is(target error) bool { return target == ErrDamaged || target == ErrFailed }

@@ -45,11 +45,19 @@ func (s *Store) work() {
 		case <-space.C:
 		}
 		s.lookAtSpace()
+		s.checkReplaced()
 		if s.look() && !s.blocked.Load() { // else room is noticed soon
 			space.Reset(restInterval)
 		} else {
 			space.Reset(spaceInterval)
 		}
+	}
+}
+
+// checkReplaced has the tables verified that compactions have replaced.
+func (s *Store) checkReplaced() {
+	for _, d := range s.databases() {
+		_ = s.condemn(d.checkReplaced()) // which logs it, and fails the writers
 	}
 }
 
@@ -62,6 +70,7 @@ func (s *Store) Reclaim() {
 	if s.closed.Load() {
 		return
 	}
+	s.checkReplaced()
 	for _, d := range s.databases() {
 		d.discard()
 		if s.worthwhile(d) {
@@ -129,8 +138,14 @@ func (s *Store) compact(d *database) error {
 		}
 	}
 	d.discard()
+	if err := s.condemn(d.verifyTables(nil)); err != nil {
+		return err
+	}
 	if err := d.db.Flatten(1); err != nil {
 		return fmt.Errorf("store: compact: %w", err)
+	}
+	if err := s.condemn(d.checkReplaced()); err != nil {
+		return err
 	}
 	d.dead.Add(-dead)
 	return d.durable.shrink()
@@ -176,6 +191,9 @@ func (s *Store) awaitFlush(d *database, fid int) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
+		if err := s.condemn(d.checkReplaced()); err != nil { // else the memtable is held
+			return err
+		}
 		if _, err := os.Stat(logFileName(d.durable.dir, fid)); os.IsNotExist(err) {
 			return nil
 		}

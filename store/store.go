@@ -23,6 +23,9 @@ type Store struct {
 	stop    chan struct{}
 	workers sync.WaitGroup
 
+	damage    *damage
+	suspicion chan struct{} // of the scrubber: everything is to be verified now
+
 	blocked    atomic.Bool   // below MinFreeBytes when last looked at
 	exhausted  atomic.Bool   // see Exhausted
 	reclaiming sync.Mutex    // held while Reclaim or Compact works, and while Badger's compactors are started or stopped
@@ -31,15 +34,19 @@ type Store struct {
 
 // database is one Badger database with its sequence and its writer.
 type database struct {
-	db      *badger.DB
-	seq     sequence
-	hot     *hotCells
-	durable *durable
-	writer  *Writer
-	count   counters
-	dead    atomic.Int64 // bytes, about, that have become superfluous since the last compaction
-	rest    rest
-	looked  uint64 // bytes written when Reclaim last looked; guarded by reclaiming
+	db        *badger.DB
+	seq       sequence
+	hot       *hotCells
+	durable   *durable
+	writer    *Writer
+	count     counters
+	dead      atomic.Int64 // bytes, about, that have become superfluous since the last compaction
+	rest      rest
+	holder    holder
+	verified  verified
+	damage    *damage // the store's, as the next
+	suspicion chan struct{}
+	looked    uint64 // bytes written when Reclaim last looked; guarded by reclaiming
 }
 
 // Names inside Options.Dir.
@@ -53,7 +60,10 @@ const (
 // ErrDamaged or *VersionError, wrapped with the path, when the directory is not one that it may use.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
-	s := &Store{opts: o, stop: make(chan struct{}), wake: make(chan struct{}, 1)}
+	s := &Store{
+		opts: o, stop: make(chan struct{}), wake: make(chan struct{}, 1),
+		damage: &damage{}, suspicion: make(chan struct{}, 1),
+	}
 	if o.InMemory {
 		if o.Dir != "" {
 			return nil, errors.New("store: a store in memory has no directory")
@@ -94,6 +104,9 @@ func (s *Store) openDatabases() (err error) {
 	}
 	s.lookAtSpace()
 	s.workers.Go(s.work)
+	if !s.opts.InMemory {
+		s.workers.Go(s.scrub)
+	}
 	return nil
 }
 
@@ -107,7 +120,7 @@ func (s *Store) openDatabase(name string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &database{db: db, hot: newHotCells(hotSlots)}
+	d := &database{db: db, hot: newHotCells(hotSlots), damage: s.damage, suspicion: s.suspicion}
 	d.rest.until.Store(never)
 	if d.durable, err = openDurable(options, s.opts.NoSync || s.opts.InMemory); err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -173,6 +186,8 @@ func (s *Store) Close() error {
 		errs = append(errs, fmt.Errorf("store: closed with %d snaps open", n))
 	}
 	for _, d := range s.databases() {
+		errs = append(errs, s.condemn(d.checkReplaced()))
+		d.letGo()
 		if err := errors.Join(d.writer.stop(), d.db.Close(), d.durable.close()); err != nil {
 			errs = append(errs, fmt.Errorf("store: close: %w", err))
 		}
