@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"time"
 
@@ -45,7 +46,7 @@ func (n *Node) statusWith(asker context.Context, leading bool) (*pb.NodeStatusRe
 	}
 	n.metaStatus(asker, out)
 	out.Certificates = n.certificateStatus()
-	if err := n.host.failure(); err != nil {
+	if err := errors.Join(n.store.Damaged(), n.host.failure()); err != nil {
 		out.Failed = err.Error()
 	}
 	out.History = n.historyStatus(out.Tablets)

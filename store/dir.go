@@ -141,7 +141,8 @@ func checkContents(o Options) (log [16]byte, fresh bool, err error) {
 	case err != nil:
 		return log, false, fmt.Errorf("store: read version: %w", err)
 	}
-	if log, err = checkVersion(o, string(have)); err != nil {
+	log, err = checkVersion(o, string(have))
+	if err := errors.Join(err, readDamage(o.Dir)); err != nil {
 		return log, false, err
 	}
 	if _, err := os.Stat(filepath.Join(o.Dir, stateDirName, manifestFile)); err != nil {

@@ -32,6 +32,8 @@
 //  11. What belongs to a tablet's rows is in rangedGroups, nowhere else: a Cursor gives all of it, or deletes it (rows.go).
 //     What a snapshot has brought is staged under keys of its own and takes part in nothing until it is in force
 //     (replica.go).
+//  12. What a compaction has copied, and what a snapshot has sent, was compared with its checksums (tables.go, hold.go,
+//     scrub.go). The first damage ends the store, for good: ErrDamaged (damage.go, docs/adr/0029).
 //
 // # What a crash does
 //

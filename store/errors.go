@@ -53,3 +53,22 @@ func (e *VersionError) Error() string {
 		"`percolator export` every table there, and `percolator load` the files into an empty directory with this version",
 		e.Dir, e.Have, e.Want)
 }
+
+// DamagedError says that a file of the store is not what was written. It is ErrDamaged, and
+// ErrFailed too: nothing of such a store is read or written any more, also not after it is opened
+// again.
+type DamagedError struct {
+	File string
+	Err  error
+}
+
+// Error implements error.
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("%v: %s: %v", ErrDamaged, e.File, e.Err)
+}
+
+// Unwrap returns what was found.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// Is implements errors.Is.
+func (e *DamagedError) Is(target error) bool { return target == ErrDamaged || target == ErrFailed }

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"reflect"
+	"time"
 	"unsafe"
 
 	"github.com/dgraph-io/badger/v4"
@@ -13,6 +14,11 @@ import (
 // Compact flushes and compacts the state as far as Badger goes, after telling it what may be discarded.
 func Compact(s *Store) error {
 	s.Reclaim()
+	return Flatten(s)
+}
+
+// Flatten compacts the state without more ado, as Badger's own compactors do.
+func Flatten(s *Store) error {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
 	return s.state.db.Flatten(numCompactors)
@@ -89,4 +95,17 @@ func LoseMemtable(s *Store) (mend func()) {
 	kept.Set(mt)
 	mt.SetZero()
 	return func() { mt.Set(kept) }
+}
+
+// Replaced has the tables verified that compactions have replaced.
+func Replaced(s *Store) { s.checkReplaced() }
+
+// LevelZero is the number of tables in level 0 of the state.
+func LevelZero(s *Store) int { return s.state.db.Levels()[0].NumTables }
+
+// ScrubAll does so many turns of the scrubber's, as if no table had been verified for long.
+func ScrubAll(s *Store, turns int) {
+	for range turns {
+		s.scrubOne(time.Now().Add(2 * scrubInterval))
+	}
 }

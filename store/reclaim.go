@@ -36,6 +36,7 @@ func (s *Store) watch() {
 			return
 		case <-look.C:
 			s.lookAtSpace()
+			s.checkReplaced()
 			s.lookAtLog()
 		}
 	}
@@ -58,6 +59,11 @@ func (s *Store) work() {
 	}
 }
 
+// checkReplaced has the tables verified that compactions have replaced.
+func (s *Store) checkReplaced() {
+	_ = s.condemn(s.state.checkReplaced()) // which logs it, and fails the writer
+}
+
 // Reclaim tells Badger what no open Snap can see any more, and, if that is much and the store has nothing else to do, has it
 // compacted. There is no value log to collect (chunk.go). The background worker calls it, so that the end of a long Snap is
 // noticed without writes; others may. One of Reclaim and Compact goes on at a time.
@@ -67,6 +73,7 @@ func (s *Store) Reclaim() {
 	if s.closed.Load() {
 		return
 	}
+	s.checkReplaced()
 	s.state.discard()
 	if s.worthwhile(s.state) {
 		if err := s.compact(s.state); err != nil {
@@ -126,8 +133,14 @@ func (s *Store) compact(d *database) error {
 		}
 	}
 	d.discard()
+	if err := s.condemn(d.verifyTables(nil)); err != nil {
+		return err
+	}
 	if err := d.db.Flatten(1); err != nil {
 		return fmt.Errorf("store: compact: %w", err)
+	}
+	if err := s.condemn(d.checkReplaced()); err != nil {
+		return err
 	}
 	d.dead.Add(-dead)
 	return nil
@@ -156,6 +169,9 @@ func (s *Store) flushMemtable(d *database) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for !d.padded(began) {
+		if err := s.condemn(d.checkReplaced()); err != nil { // else the memtable is held
+			return err
+		}
 		select {
 		case <-s.stop:
 			return ErrClosed

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/y"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -42,6 +43,29 @@ func (r *Rows) behind(t mvcc.TableID, row string) bool {
 
 // empty reports whether the range holds no row at all.
 func (r *Rows) empty() bool { return r.behind(r.Table, r.Row) }
+
+// mayBeIn reports whether the table may hold keys of the rows. It takes
+// all columns of a group by column, and all chunks of long values, for the rows'.
+func (r *Rows) mayBeIn(t badger.TableInfo) bool {
+	left, right := y.ParseKey(t.Left), y.ParseKey(t.Right)
+	for _, g := range rangedGroups {
+		first := appendTable(nil, g, r.Table)
+		end := prefixEnd([]byte{byte(g)})
+		if r.Bounded {
+			end = prefixEnd(appendTable(nil, g, r.EndTable))
+		}
+		if !columnFirst(g) {
+			first = appendRow(nil, g, r.Table, r.Row)
+			if r.Bounded {
+				end = appendRow(nil, g, r.EndTable, r.EndRow)
+			}
+		}
+		if bytes.Compare(left, end) < 0 && bytes.Compare(first, right) <= 0 {
+			return true
+		}
+	}
+	return bytes.Compare(left, prefixEnd([]byte{chunkPrefix})) < 0 && bytes.Compare([]byte{chunkPrefix}, right) <= 0
+}
 
 // Entry is one key of the state with its value, as Batch.Put takes them.
 type Entry struct{ Key, Value []byte }

@@ -14,6 +14,7 @@ type sequence struct {
 	visible  uint64 // highest number such that its commit and all below it have returned
 	open     []pins // ascending; the first has count > 0 or there is none
 	discard  uint64 // what Badger was last told; it never goes back
+	held     uint64 // discard does not go above it: what the tables were held at (hold.go); 0: they are not
 }
 
 // pins counts the open Snaps at one number.
@@ -79,6 +80,24 @@ func (s *sequence) unpin(seq uint64) {
 	s.open = append(s.open[:0], s.open[done:]...)
 }
 
+// hold returns the highest visible number and keeps discard from going above it until settle. A
+// hold from before stays in force.
+func (s *sequence) hold() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == 0 {
+		s.held = max(s.visible, 1)
+	}
+	return s.visible
+}
+
+// settle lets discard go up to seq, the number of the last hold; 0: nothing is held any more.
+func (s *sequence) settle(seq uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = seq
+}
+
 // advanceDiscard returns the number up to which Badger may drop all versions but the newest: below every open pin. ok is
 // false if it has not moved.
 func (s *sequence) advanceDiscard() (seq uint64, ok bool) {
@@ -87,6 +106,9 @@ func (s *sequence) advanceDiscard() (seq uint64, ok bool) {
 	seq = s.visible
 	if len(s.open) > 0 && s.open[0].seq <= seq {
 		seq = max(s.open[0].seq, 1) - 1
+	}
+	if s.held > 0 {
+		seq = min(seq, s.held)
 	}
 	if seq <= s.discard {
 		return 0, false

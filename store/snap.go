@@ -45,14 +45,20 @@ func (s *Snap) Close() {
 
 // get looks a key up.
 func (s *Snap) get(key []byte) (item *badger.Item, err error) {
-	defer unreadable(&err)
+	if err := s.d.damage.err(); err != nil {
+		return nil, err
+	}
+	defer s.d.unreadable(&err)
 	return s.txn.Get(key)
 }
 
 // iterator begins a walk.
 func (s *Snap) iterator(o badger.IteratorOptions) (it *badger.Iterator, err error) {
+	if err := s.d.damage.err(); err != nil {
+		return nil, err
+	}
 	s.stuck = true // Badger counts an iterator before it is made, and those that are not closed
-	defer unreadable(&err)
+	defer s.d.unreadable(&err)
 	it = s.txn.NewIterator(o)
 	s.stuck = false
 	return it, nil
@@ -60,9 +66,10 @@ func (s *Snap) iterator(o badger.IteratorOptions) (it *badger.Iterator, err erro
 
 // unreadable turns a panic of Badger's into an error. A database that could not make a memtable, for
 // want of file descriptors or of room, is left without one: the write that needed it has failed, and
-// so has the writer, but Badger's reads take it for granted.
-func unreadable(err *error) {
+// so has the writer, but Badger's reads take it for granted. Or a table is damaged.
+func (d *database) unreadable(err *error) {
 	if p := recover(); p != nil {
+		d.suspect()
 		*err = fmt.Errorf("%w: read: %v", ErrFailed, p)
 	}
 }
@@ -74,8 +81,11 @@ func (s *Snap) Sequence() uint64 { return s.seq }
 func (s *Snap) read(key []byte, fn func(value []byte) error) (bool, error) {
 	hot := isHot(key)
 	if hot {
+		if err := s.d.damage.err(); err != nil {
+			return false, err
+		}
 		if known, ok, err := s.d.hot.lookup(key, s.seq, fn); known {
-			return ok, corrupt(key, err)
+			return ok, s.corrupt(key, err)
 		}
 	}
 	item, err := s.get(key)
@@ -94,14 +104,15 @@ func (s *Snap) read(key []byte, fn func(value []byte) error) (bool, error) {
 	case hot:
 		fn = s.keeping(item, key, fn)
 	}
-	return true, corrupt(key, item.Value(fn))
+	return true, s.corrupt(key, item.Value(fn))
 }
 
 // corrupt is the error of a value that cannot be read.
-func corrupt(key []byte, err error) error {
+func (s *Snap) corrupt(key []byte, err error) error {
 	if err == nil {
 		return nil
 	}
+	s.d.suspect()
 	return fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
 }
 
@@ -175,7 +186,7 @@ func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp, room int) (v []byte
 		}
 		return err
 	})
-	return v, n, err == nil, corrupt(s.key, err)
+	return v, n, err == nil, s.corrupt(s.key, err)
 }
 
 // Raw implements mvcc.View.

@@ -28,6 +28,9 @@ type Store struct {
 	stop    chan struct{}
 	workers sync.WaitGroup
 
+	damage    *damage
+	suspicion chan struct{} // of the scrubber: everything is to be verified now
+
 	blocked    atomic.Bool // below MinFreeBytes when last looked at
 	exhausted  atomic.Bool // see Exhausted
 	reclaiming sync.Mutex  // held while Reclaim or Compact works
@@ -35,13 +38,17 @@ type Store struct {
 
 // database is Badger with its sequence and its writer.
 type database struct {
-	db     *badger.DB
-	seq    sequence
-	hot    *hotCells
-	writer *Writer
-	count  counters
-	dead   atomic.Int64 // bytes, about, that have become superfluous since the last compaction
-	looked uint64       // bytes written when Reclaim last looked; guarded by reclaiming
+	db        *badger.DB
+	seq       sequence
+	hot       *hotCells
+	writer    *Writer
+	count     counters
+	dead      atomic.Int64 // bytes, about, that have become superfluous since the last compaction
+	holder    holder
+	verified  verified
+	damage    *damage // the store's, as the next
+	suspicion chan struct{}
+	looked    uint64 // bytes written when Reclaim last looked; guarded by reclaiming
 }
 
 // Names inside Options.Dir.
@@ -83,7 +90,7 @@ func Open(o Options) (*Store, error) {
 }
 
 func newStore(o Options) *Store {
-	s := &Store{opts: o, stop: make(chan struct{})}
+	s := &Store{opts: o, stop: make(chan struct{}), damage: &damage{}, suspicion: make(chan struct{}, 1)}
 	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
 	return s
 }
@@ -115,6 +122,9 @@ func (s *Store) openState(left *remains) (err error) {
 	s.lookAtSpace()
 	s.workers.Go(s.watch)
 	s.workers.Go(s.work)
+	if !s.opts.InMemory {
+		s.workers.Go(s.scrub)
+	}
 	return nil
 }
 
@@ -130,7 +140,7 @@ func (s *Store) openDatabase() (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &database{db: db, hot: newHotCells(hotSlots)}
+	d := &database{db: db, hot: newHotCells(hotSlots), damage: s.damage, suspicion: s.suspicion}
 	d.seq.assigned = db.MaxVersion()
 	d.seq.visible = d.seq.assigned
 	d.writer = &Writer{store: s, d: d, drops: chunkDrops{}}
@@ -181,6 +191,8 @@ func (s *Store) Close() error {
 	if n := s.snaps(); n > 0 {
 		errs = append(errs, fmt.Errorf("store: closed with %d snaps open", n))
 	}
+	errs = append(errs, s.condemn(s.state.checkReplaced()))
+	s.state.letGo()
 	errs = append(errs, s.lastCheckpoint(), s.state.db.Close(), s.checkpoints.closeRoot(), s.log.Close(), s.unlock())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("store: close: %w", err)

@@ -27,9 +27,13 @@ type memory struct {
 	dropped bool           // nothing of the term is remembered; earlier terms stay over
 	raising bool           // a raise of the mark is under way ahead of need
 	// stands: the mark cannot be raised for want of disk space, so time stands still and each
-	// timestamp is the next one. What is left below the mark lasts for hours of reads.
+	// timestamp is the next one. What is left below the mark, the reserve at least, lasts for hours of reads.
 	stands bool
 }
+
+// reserve is which part of the lead is kept for time that stands: were it used before the mark is known not to be raised,
+// nothing could be read on a full disk.
+const reserve = 16
 
 // ErrNoRoom is wrapped by the error of Meta.Mark when the mark was not raised because the node's
 // disk is full.
@@ -42,8 +46,12 @@ var (
 	errBroken = errors.New("oracle: broken invariant")
 )
 
-// markTooLow: the timestamps would not be below the persisted mark.
-type markTooLow struct{ raiseTo mvcc.Timestamp }
+// markTooLow: the timestamps would not be below the persisted mark, or time that goes on would use up what is for
+// time that stands. spent: time stands already.
+type markTooLow struct {
+	raiseTo mvcc.Timestamp
+	spent   bool
+}
 
 // Error implements error.
 func (e *markTooLow) Error() string {
@@ -78,8 +86,8 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 	if limit := m.physical() + mvcc.TimestampAt(maxLead.Milliseconds()); end > limit && !broken.UnboundedLead {
 		return 0, &tooFarAhead{limit - min(first, limit)}
 	}
-	if end > m.mark {
-		return 0, &markTooLow{end + m.lead()}
+	if end > m.mark || !m.stands && end+m.lead()/reserve > m.mark {
+		return 0, &markTooLow{raiseTo: end + m.lead(), spent: m.stands}
 	}
 	if first <= m.lastRun {
 		m.drop()
@@ -112,13 +120,6 @@ func (m *memory) raised(term uint64, mark mvcc.Timestamp, err error) {
 	case errors.Is(err, ErrNoRoom):
 		m.stands = true
 	}
-}
-
-// stand has time stand still. It reports whether it did not yet.
-func (m *memory) stand() bool {
-	stood := m.stands
-	m.stands = true
-	return !stood
 }
 
 // drop forgets all but which term it is: the next to take begins from the persisted mark. A confirmation of an earlier term

@@ -100,3 +100,74 @@ func TestNoTimestampsAboveMark(t *testing.T) {
 		}
 	}
 }
+
+// TestTimeLeavesReserve: time that goes on while the mark is being raised leaves what time that stands is to last with,
+// whenever a timestamp is asked for.
+func TestTimeLeavesReserve(t *testing.T) {
+	for before := range 4 { // milliseconds before the mark
+		c := at(2026)
+		m := &memory{clock: c.Now, ahead: 3 * time.Second}
+		m.Lock()
+		_, err := m.take(1, 0, 1)
+		var low *markTooLow
+		if !errors.As(err, &low) {
+			t.Fatal(err)
+		}
+		mark := low.raiseTo
+		if _, err := m.take(1, mark, 1); err != nil {
+			t.Fatal(err)
+		}
+		c.move(3*time.Second - time.Duration(before)*time.Millisecond)
+		if _, err := m.take(1, mark, 1); !errors.As(err, &low) || low.spent {
+			t.Errorf("%d ms before the mark: %v", before, err)
+		}
+		m.stands = true
+		for i := range 1000 {
+			if first, err := m.take(1, mark, MaxCount); err != nil || first+MaxCount > mark {
+				t.Fatalf("%d ms before the mark timestamps %d are %d, %v", before, i, first, err)
+			}
+		}
+		m.Unlock()
+	}
+}
+
+// TestTwoRefusals: the mark is refused to a batch after it was refused ahead of need, both asked for before. The batch is
+// served from below the mark, as all are.
+func TestTwoRefusals(t *testing.T) {
+	meta, c := &heldMeta{asked: make(chan func(uint64, uint64, error), 8)}, at(2026)
+	o := spawn(t, meta, Config{Clock: c.Now})
+	refused := fmt.Errorf("%w: test", ErrNoRoom)
+	answered := make(chan error, 1)
+	request := func() {
+		go func() { _, err := ask(o, 1); answered <- err }()
+	}
+	mark := uint64(mvcc.TimestampAt(c.Now().UnixMilli()+3000) + 1)
+	request()
+	(<-meta.asked)(1, 0, nil)
+	(<-meta.asked)(1, mark, nil) // raised
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	c.move(2 * time.Second)
+	request()
+	(<-meta.asked)(1, mark, nil)
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	early := <-meta.asked
+	c.move(2 * time.Second)
+	request()
+	(<-meta.asked)(1, mark, nil)
+	own := <-meta.asked
+	early(0, 0, refused)
+	own(0, 0, refused)
+	select {
+	case confirm := <-meta.asked:
+		confirm(1, mark, nil)
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+	case err := <-answered:
+		t.Errorf("two seconds of timestamps are left below the mark: %v", err)
+	}
+}

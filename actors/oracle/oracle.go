@@ -159,7 +159,10 @@ type receiver struct {
 
 // closed is a batch that takes no more calls. Answers of the meta tablet and of the judge name the one that they were asked
 // for, and serve no other: none that was closed later, in this incarnation of the actor or in the next (invariant 3).
-type closed struct{ calls []*Call }
+type closed struct {
+	calls []*Call
+	spent bool // time stood still, and too little was left below the mark: it must be raised
+}
 
 // raise asks the actor to have the mark raised ahead of need: Now has found it low.
 type raise struct{ to mvcc.Timestamp }
@@ -243,7 +246,7 @@ func (r *receiver) next() {
 	if r.closed != nil || len(r.rest)+r.batch.Len() == 0 {
 		return
 	}
-	if r.closed = (&closed{r.rest}); len(r.rest) == 0 {
+	if r.closed = (&closed{calls: r.rest}); len(r.rest) == 0 {
 		r.closed.calls = r.batch.Take()
 	}
 	r.rest = nil
@@ -282,7 +285,8 @@ func (r *receiver) onConfirmed(m *confirmed) {
 	if !r.underWay(m.of) {
 		return
 	}
-	if m.err != nil && errors.Is(m.err, ErrNoRoom) && r.stand() {
+	if m.err != nil && errors.Is(m.err, ErrNoRoom) && !r.closed.spent {
+		r.stand()
 		r.ask() // as many as there are below the mark
 		return
 	}
@@ -297,11 +301,11 @@ func (r *receiver) onConfirmed(m *confirmed) {
 	r.serve(m)
 }
 
-// stand has time stand still, and reports whether it did not yet.
-func (r *receiver) stand() bool {
+// stand has time stand still.
+func (r *receiver) stand() {
 	r.memory.Lock()
 	defer r.memory.Unlock()
-	return r.memory.stand()
+	r.memory.stands = true
 }
 
 // serve answers the batch if all its timestamps lie below the mark; otherwise the mark is raised first.
@@ -322,6 +326,7 @@ func (r *receiver) serve(m *confirmed) {
 		}
 		return
 	case errors.As(err, &low):
+		r.closed.spent = low.spent
 		r.confirm(r.closed, low.raiseTo)
 		return
 	case errors.Is(err, errStale):

@@ -164,7 +164,8 @@ func (s *SnapshotSender) run(j *snapshotJob) error {
 		return err
 	}
 	defer c.snap.Close()
-	out := &outgoing{sender: s, job: j, cursor: c.snap.Cursor(rowsOf(c.state.Tablet)), total: newSum(), id: s.name(j)}
+	rows := rowsOf(c.state.Tablet)
+	out := &outgoing{sender: s, job: j, rows: rows, cursor: c.snap.Cursor(rows), total: newSum(), id: s.name(j)}
 	header, err := c.header(j)
 	if err != nil {
 		return err
@@ -238,6 +239,7 @@ func (c *captured) header(j *snapshotJob) (*wire.SnapshotHeader, error) {
 type outgoing struct {
 	sender *SnapshotSender
 	job    *snapshotJob
+	rows   store.Rows
 	cursor *store.Cursor
 	total  *sum
 	id     string
@@ -260,6 +262,9 @@ func (o *outgoing) send(header *wire.SnapshotHeader) error {
 		header = nil
 		o.total.addPiece(chunk.Checksum)
 		if chunk.Last {
+			if err = o.job.store.VerifyRows(o.rows); err != nil {
+				break // else the receiver would have the damage with checksums of its own
+			}
 			chunk.Total = o.total.hash.Sum64()
 		}
 		installed, failure := o.piece(chunk)

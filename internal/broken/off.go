@@ -28,6 +28,9 @@ const (
 	// AnyToken: a lease on history is ended by whoever knows its holder's name.
 	AnyToken = false
 
+	// BitRotServed: the checksums of the store's tables are not compared (ADR 0029).
+	BitRotServed = false
+
 	// ChargeAfter: no attempt is written before a run, so one that ends its process is never
 	// counted.
 	ChargeAfter = false

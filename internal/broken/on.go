@@ -15,6 +15,7 @@ var (
 	AheadClock            = chosen == "ahead_clock"
 	AnyRole               = chosen == "any_role"
 	AnyToken              = chosen == "any_token"
+	BitRotServed          = chosen == "bit_rot_served"
 	ChargeAfter           = chosen == "charge_after"
 	CheckpointUnsynced    = chosen == "checkpoint_unsynced"
 	ClearAlways           = chosen == "clear_always"

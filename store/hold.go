@@ -1,0 +1,113 @@
+package store
+
+import (
+	"sync"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/table"
+)
+
+// A compaction reads tables, writes what is left of them into new ones, with new checksums, and
+// deletes them. Badger has no place to compare checksums before. So the tables are held by an open
+// iterator, which keeps their files, and those that a compaction has replaced are verified before
+// they are let go of: their bytes are still in the page cache, and are those that were copied. If
+// one is damaged the store is given up, for good.
+//
+// The worker calls checkReplaced every second while the store is awake; Reclaim, Compact and
+// VerifyRows call it too. A table that was made and replaced between two calls is not verified,
+// nor is one that is replaced while the store closes.
+
+// holder holds one database's tables.
+type holder struct {
+	mu   sync.Mutex  // held while replaced tables are verified
+	held *heldTables // nil until the first call, and once the database is about to be closed
+}
+
+// heldTables are a database's tables at one number. Beside them the iterator keeps the memtables of
+// that moment, with their log files, and Badger would replay those after a crash. So no tombstone
+// that is younger may be dropped meanwhile (sequence.held).
+type heldTables struct {
+	seq uint64
+	txn *badger.Txn
+	it  *badger.Iterator
+	ids map[uint64]bool
+}
+
+// hold takes hold of all tables. It returns nil if there is no reading the database.
+func (d *database) hold() (h *heldTables) {
+	defer func() {
+		if recover() != nil { // as in unreadable
+			h = nil
+		}
+	}()
+	seq := d.seq.hold()
+	before := tableIDs(d.db)
+	txn := d.db.NewTransactionAt(seq, false)
+	it := txn.NewIterator(badger.IteratorOptions{})
+	ids := tableIDs(d.db)
+	for id := range ids {
+		if !before[id] {
+			delete(ids, id) // younger than the iterator
+		}
+	}
+	return &heldTables{seq: seq, txn: txn, it: it, ids: ids}
+}
+
+func (h *heldTables) release() {
+	h.it.Close()
+	h.txn.Discard()
+}
+
+func tableIDs(db *badger.DB) map[uint64]bool {
+	ids := map[uint64]bool{}
+	for _, t := range db.Tables() {
+		ids[t.ID] = true
+	}
+	return ids
+}
+
+// checkReplaced verifies the tables that compactions have replaced since the last call, lets go of
+// them, and holds those that there are now. It returns a *DamagedError if one is damaged.
+func (d *database) checkReplaced() error {
+	if d.db.Opts().InMemory {
+		return nil
+	}
+	d.holder.mu.Lock()
+	defer d.holder.mu.Unlock()
+	old, now := d.holder.held, d.hold()
+	if now == nil {
+		return nil // the writer has failed, and Badger with it
+	}
+	var damage error
+	if old != nil {
+		damage = d.verifyReplaced(old.ids, now.ids)
+		old.release()
+	}
+	d.holder.held = now
+	d.seq.settle(max(now.seq, 1))
+	return damage
+}
+
+// verifyReplaced verifies the tables of old that are not in now.
+func (d *database) verifyReplaced(old, now map[uint64]bool) error {
+	for id := range old {
+		if now[id] {
+			continue
+		}
+		if _, err := verifyTable(table.NewFilename(id, d.db.Opts().Dir), true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// letGo ends the hold: the database is about to be closed.
+func (d *database) letGo() {
+	d.holder.mu.Lock()
+	defer d.holder.mu.Unlock()
+	if d.holder.held != nil {
+		d.holder.held.release()
+		d.holder.held = nil
+	}
+	d.seq.settle(0)
+}
