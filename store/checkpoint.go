@@ -263,7 +263,7 @@ func (s *Store) restore() error {
 		if len(f.state) > 0 {
 			want[string(appendTabletKey(nil, r.Replica))] = append([]byte{plainTag}, f.state...)
 		}
-		if f.applied != (Applied{}) {
+		if len(f.state) > 0 || f.applied != (Applied{}) {
 			want[string(appendAppliedKey(nil, r.Replica))] = f.applied.append(nil)
 		}
 	}

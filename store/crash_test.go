@@ -1,0 +1,392 @@
+package store_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percolator-go/percolator/store"
+)
+
+var (
+	kills       = flag.Int("kills", 10, "rounds of TestKill")
+	powerLosses = flag.Int("power-losses", 8, "rounds of TestPowerLoss; of TestTornState twice as many")
+	crashSeed   = flag.Uint64("crash-seed", 0, "seed of the tests that kill a process or its power; 0 picks one")
+)
+
+// The environment makes this test binary the process that the crash tests kill.
+const (
+	crashDirEnv      = "STORE_CRASH_DIR"
+	crashNoSyncEnv   = "STORE_CRASH_NOSYNC"
+	crashStepEnv     = "STORE_CRASH_STEP"     // waits for a line on standard input where everything is to be made durable
+	crashMemTableEnv = "STORE_CRASH_MEMTABLE" // bytes; the smallest if it is not set
+)
+
+// What the process says, a line each.
+const (
+	saysFound   = "found"   // the number of the last action that has survived; it is answered with the world as it should be
+	saysOpened  = "opened"  // so many entries were applied again, and all is as it should be
+	saysBegin   = "begin"   // an action
+	saysDone    = "done"    // the number of an action that will survive
+	saysDurable = "durable" // see crashStepEnv
+	saysFailed  = "failed"
+)
+
+func crashOptions(dir string) store.Options {
+	memTable, _ := strconv.ParseInt(os.Getenv(crashMemTableEnv), 10, 64)
+	o := store.Options{
+		Dir: dir, MemTableSize: max(memTable, 2<<20), MinFreeBytes: 8 << 20, // small: tables are flushed all the time
+		NoSync: os.Getenv(crashNoSyncEnv) != "", ReclaimInterval: -1,
+	}
+	if os.Getenv(crashStepEnv) != "" {
+		store.BeforeSync(&o, func() error {
+			say(saysDurable, "")
+			_, err := crashInput.ReadString('\n')
+			return err
+		})
+	}
+	return o
+}
+
+var crashInput = bufio.NewReader(os.Stdin)
+
+// say writes a line at once: a kill leaves whole lines, or the last without its end.
+func say(verb string, what any) {
+	text, err := json.Marshal(what)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = os.Stdout.WriteString(verb + " " + string(text) + "\n") // who does not listen has killed us
+}
+
+// TestCrashWriter is no test: it is the process.
+func TestCrashWriter(t *testing.T) {
+	dir := os.Getenv(crashDirEnv)
+	if dir == "" {
+		t.Skip("the process of the tests that kill one")
+	}
+	if err := crashWriter(dir); err != nil {
+		say(saysFailed, err.Error())
+	}
+}
+
+func crashWriter(dir string) error {
+	s, err := store.Open(crashOptions(dir))
+	if err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(time.Now().UnixNano())))
+	m, err := openMachine(s, rand.New(rand.NewPCG(rng.Uint64(), 0)))
+	if err != nil {
+		return err
+	}
+	n, err := m.number()
+	if err != nil {
+		return err
+	}
+	say(saysFound, n)
+	w := newWorld()
+	answer, err := crashInput.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(answer, w)
+	}
+	if err != nil {
+		return err
+	}
+	replayed, err := m.replay(w)
+	if err == nil {
+		err = m.check(w)
+	}
+	if err != nil {
+		return err
+	}
+	say(saysOpened, replayed)
+	c := &crasher{machine: m, w: w, rng: rng, work: make(chan func() error), idle: make(chan error)}
+	go c.commitAll()
+	return errors.Join(c.run(), c.end(), s.Close())
+}
+
+// crasher carries out actions until it is killed: appends on one goroutine, commits beside them on another, and checkpoints
+// beside both on a third.
+type crasher struct {
+	*machine
+	w          *world
+	rng        *rand.Rand
+	work       chan func() error // for the goroutine that commits
+	idle       chan error        // its outcome of each
+	busy       bool              // an outcome is still to come
+	checkpoint chan error        // of the checkpoint under way; nil: there is none
+}
+
+func (c *crasher) commitAll() {
+	for f := range c.work {
+		c.idle <- f()
+	}
+}
+
+// settle waits for what is being committed.
+func (c *crasher) settle() error {
+	if !c.busy {
+		return nil
+	}
+	c.busy = false
+	return <-c.idle
+}
+
+// end waits for all that goes on.
+func (c *crasher) end() error {
+	err := c.settle()
+	close(c.work)
+	if c.checkpoint != nil {
+		err = errors.Join(err, <-c.checkpoint)
+	}
+	return err
+}
+
+// run returns when it has done enough.
+func (c *crasher) run() error {
+	seldom, last, calm := 10<<c.rng.IntN(6), 100<<c.rng.IntN(6), c.rng.IntN(2) == 0
+	for {
+		a := c.w.next(c.rng, calm)
+		c.w.apply(a)
+		say(saysBegin, a)
+		if err := c.carryOut(a); err != nil {
+			return err
+		}
+		if a.Kind != commitEntries {
+			say(saysDone, a.N)
+		}
+		if err := c.tear(); err != nil {
+			return err
+		}
+		select {
+		case err := <-c.checkpoint:
+			if c.checkpoint = nil; err != nil {
+				return err
+			}
+		default:
+		}
+		if c.checkpoint == nil && c.rng.IntN(seldom) == 0 {
+			done := make(chan error, 1)
+			c.checkpoint = done
+			go func() { done <- c.s.Checkpoint() }()
+		}
+		if c.rng.IntN(last) == 0 {
+			return nil
+		}
+	}
+}
+
+func (c *crasher) carryOut(a action) error {
+	if a.Kind == appendEntries {
+		return c.append(c.rng, a)
+	}
+	if err := c.settle(); err != nil {
+		return err
+	}
+	if a.Kind != commitEntries {
+		return c.do(a)
+	}
+	tablets := len(c.tablets)
+	c.work <- func() error { return c.commit(a.Logs...) }
+	if c.busy = true; tablets < len(c.w.Tablets) { // there is a new one, which has no log before this is done
+		return c.settle()
+	}
+	return nil
+}
+
+// tear has the kernel write some of a log file of Badger's, so that what survives is not what is oldest.
+func (c *crasher) tear() error {
+	dir := os.Getenv(crashDirEnv)
+	names, _ := filepath.Glob(filepath.Join(dir, "db", "*.mem"))
+	if len(names) == 0 || c.rng.IntN(15) != 0 {
+		return nil
+	}
+	f, err := os.OpenFile(names[c.rng.IntN(len(names))], os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
+	for range c.rng.IntN(20) {
+		at, n := int64(c.rng.IntN(512))<<12, int64(1+c.rng.IntN(4))<<12
+		if err := unix.SyncFileRange(int(f.Fd()), at, n, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// victim is a running process.
+type victim struct {
+	cmd    *exec.Cmd
+	lines  *bufio.Reader
+	input  io.Writer
+	errors bytes.Buffer
+}
+
+func startVictim(t *testing.T, dir string, env ...string) *victim {
+	t.Helper()
+	v := &victim{cmd: exec.Command(os.Args[0], "-test.run=^TestCrashWriter$", "-test.timeout=10m")}
+	v.cmd.Env = append(append(os.Environ(), crashDirEnv+"="+dir), env...)
+	v.cmd.Stderr = &v.errors
+	out, err := v.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.input, err = v.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	v.lines = bufio.NewReader(out)
+	t.Cleanup(v.kill)
+	return v
+}
+
+// kill may come late.
+func (v *victim) kill() { _ = v.cmd.Process.Kill() }
+
+// line returns what it says next; no verb: it has ended.
+func (v *victim) line() (verb, rest string) {
+	line, err := v.lines.ReadString('\n')
+	if err != nil { // or it was cut short, and what is behind it was never begun
+		_ = v.cmd.Wait()
+		return "", ""
+	}
+	verb, rest, _ = strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+	return verb, rest
+}
+
+// account is kept by the tests that kill a process.
+type account struct {
+	w        *world
+	open     []action // that have begun since
+	done     uint64   // number of the last action that must survive
+	actions  int      // of all lives
+	replayed int      // the most entries that were applied again at once
+}
+
+// resume makes the world what it is when the last action that has survived is that one: of what began later, some entries may
+// have been applied.
+func (a *account) resume(n uint64) error {
+	if n < a.done {
+		return fmt.Errorf("lost: action %d was acknowledged, and the last is %d", a.done, n)
+	}
+	for len(a.open) > 0 && (a.open[0].N <= n || a.open[0].Kind == commitEntries) {
+		a.w.apply(a.open[0])
+		a.open = a.open[1:]
+	}
+	if n > a.w.N {
+		return fmt.Errorf("lost: the last action is %d, and none of that number has begun after %d", n, a.w.N)
+	}
+	a.open, a.done = nil, n
+	return nil
+}
+
+// follow listens to a process until it ends, and calls crash when it has done enough, and done for each point where everything
+// is to be made durable. What is acknowledged after a crash counts only if that says so.
+func (a *account) follow(v *victim, enough int, crash func() (later bool), durable func() error) error {
+	var failed error
+	crashed := false
+	for actions, count := 0, true; ; {
+		verb, rest := v.line()
+		var err error
+		switch verb {
+		case "":
+			if state := v.cmd.ProcessState; failed == nil && count && state.Exited() && !state.Success() {
+				failed = fmt.Errorf("the process ended: %v", state)
+			}
+			if failed != nil {
+				return fmt.Errorf("%w %s", failed, v.errors.String())
+			}
+			return nil
+		case saysFound:
+			var n uint64
+			if err = json.Unmarshal([]byte(rest), &n); err == nil {
+				err = a.resume(n)
+			}
+			if err == nil {
+				err = json.NewEncoder(v.input).Encode(a.w)
+			}
+		case saysOpened:
+			n := 0
+			err = json.Unmarshal([]byte(rest), &n)
+			a.replayed = max(a.replayed, n)
+		case saysBegin:
+			var next action
+			err = json.Unmarshal([]byte(rest), &next)
+			a.open = append(a.open, next)
+			if actions++; actions == enough {
+				count, crashed = crash(), true
+			}
+			a.actions++
+		case saysDone:
+			if count {
+				err = json.Unmarshal([]byte(rest), &a.done)
+			}
+		case saysDurable:
+			if !crashed {
+				err = durable()
+			}
+		case saysFailed:
+			if count {
+				err = errors.New(rest)
+			}
+		}
+		if err != nil {
+			v.kill()
+			failed = errors.Join(failed, err)
+		}
+	}
+}
+
+func crashRand(t *testing.T) *rand.Rand {
+	seed := *crashSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-crash-seed=%d", seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+// A process killed at any moment has lost nothing that it acknowledged, and what its entries do is there as a whole after they
+// were applied again, also if its memtables were larger than those that it is opened with next. Some end by themselves.
+func TestKill(t *testing.T) {
+	rounds := *kills
+	if testing.Short() {
+		rounds = min(rounds, 3)
+	}
+	rng, dir, a := crashRand(t), t.TempDir(), &account{w: newWorld()}
+	for i := range rounds {
+		v := startVictim(t, dir, fmt.Sprintf("%s=%d", crashMemTableEnv, 2<<(20+rng.IntN(3))))
+		enough := rng.IntN(400)
+		if enough == 0 { // during Open or soon after
+			time.AfterFunc(time.Duration(rng.IntN(60))*time.Millisecond, v.kill)
+		}
+		delay := time.Duration(rng.IntN(1500)) * time.Microsecond
+		err := a.follow(v, enough, func() bool { time.AfterFunc(delay, v.kill); return true }, nil)
+		if err != nil {
+			t.Fatalf("LOST: kill %d, after %d actions: %v", i, a.actions, err)
+		}
+	}
+	t.Logf("%d kills, %d actions; %d entries applied again at most", rounds, a.actions, a.replayed)
+}
