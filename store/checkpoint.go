@@ -81,6 +81,7 @@ type checkpoints struct {
 
 	mu      sync.Mutex
 	tablets map[uint64]figures
+	changed bool // since they were last copied
 
 	written uint64    // bytes of the log at the last one; the worker's, as the next
 	at      time.Time // of the last one
@@ -93,6 +94,7 @@ func (c *checkpoints) note(batches []*Batch) {
 	for _, b := range batches {
 		for i := range b.tablets {
 			b.tablets[i].apply(c.tablets)
+			c.changed = true
 		}
 	}
 }
@@ -101,7 +103,15 @@ func (c *checkpoints) note(batches []*Batch) {
 func (c *checkpoints) copy() map[uint64]figures {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.changed = false
 	return maps.Clone(c.tablets)
+}
+
+// stale reports whether there is something to record.
+func (c *checkpoints) stale() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
 }
 
 // Checkpoint makes everything durable that was committed before it is called, and records
@@ -210,12 +220,15 @@ func (c *checkpoints) closeRoot() error {
 // syncState makes all durable that was committed: whatever files Badger has it in. After an
 // error it is unknown what is on the disk, and another sync would not tell.
 func (s *Store) syncState() error {
+	if broken.CheckpointUnsynced {
+		return nil
+	}
 	if s.opts.beforeSync != nil {
 		if err := s.opts.beforeSync(); err != nil {
 			return fmt.Errorf("sync the state: %w", err)
 		}
 	}
-	if s.opts.NoSync || broken.CheckpointUnsynced {
+	if s.opts.NoSync {
 		return nil
 	}
 	if s.checkpoints.root == nil {
@@ -233,7 +246,7 @@ func (s *Store) syncState() error {
 func (s *Store) lookAtLog() {
 	c, st := &s.checkpoints, s.log.Stats()
 	due := st.Written-c.written >= checkpointBytes || time.Since(c.at) >= checkpointInterval
-	if st.Written == c.written || !due {
+	if !due || st.Written == c.written && !c.stale() {
 		return
 	}
 	err := s.Checkpoint()
@@ -267,11 +280,14 @@ func (s *Store) restore() error {
 			want[string(appendAppliedKey(nil, r.Replica))] = f.applied.append(nil)
 		}
 	}
-	maps.Copy(want, s.log.Notes())
+	prefixes := []byte{tombstonePrefix, installingPrefix, recordPrefix}
 	if broken.ReplayFromApplied {
-		return nil
+		clear(want)
+	} else {
+		prefixes = append(prefixes, tabletPrefix, appliedPrefix)
 	}
-	if err := s.compare(want); err != nil {
+	maps.Copy(want, s.log.Notes())
+	if err := s.compare(want, prefixes); err != nil {
 		return err
 	}
 	b := &Batch{}
@@ -294,12 +310,12 @@ func (s *Store) restore() error {
 // restoreBytes is what goes in one batch of restore, about.
 const restoreBytes = 1 << 20
 
-// compare takes out of want what is there, and adds what should not be there, without a value.
-// What cannot be read, such as a long value of which not all has survived, differs.
-func (s *Store) compare(want map[string][]byte) (fault error) {
+// compare takes out of want what is there, and adds, without a value, what should not be
+// there under the prefixes. What cannot be read, such as a long value of which not all has survived, differs.
+func (s *Store) compare(want map[string][]byte, prefixes []byte) (fault error) {
 	snap := s.Snap()
 	defer snap.Close()
-	for _, prefix := range []byte{tabletPrefix, appliedPrefix, tombstonePrefix, installingPrefix, recordPrefix} {
+	for _, prefix := range prefixes {
 		snap.walk(walkOptions{prefix: []byte{prefix}, keysOnly: true}, func(key, _ []byte, err error) bool {
 			if fault = err; err != nil {
 				return false

@@ -1,0 +1,335 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"golang.org/x/sys/unix"
+
+	"github.com/percolator-go/percolator/store"
+	"github.com/percolator-go/percolator/test/disk"
+)
+
+// at is what a tablet of these tests has applied, and its state then.
+func at(index uint64) (store.Applied, []byte) {
+	return store.Applied{Index: index, Term: store.InitialTerm, Bytes: 7 * index}, fmt.Appendf(nil, "as of %d", index)
+}
+
+// advance adds an entry to a tablet's log and commits what it does.
+func advance(t testing.TB, s *store.Store, tablet, index uint64, value []byte) {
+	t.Helper()
+	appendTo(t, s, tablet, run(store.InitialTerm, index, index), hard(store.InitialTerm, index))
+	commit(t, s, effectsOf(tablet, index, value))
+}
+
+func effectsOf(tablet, index uint64, value []byte) *store.Batch {
+	b := new(store.Batch)
+	applied, state := at(index)
+	b.Put(fmt.Appendf(nil, "key %d.%d", tablet, index), value)
+	b.PutTabletState(tablet, state)
+	b.PutApplied(tablet, applied)
+	return b
+}
+
+// wantFigures checks that a tablet is as of an index.
+func wantFigures(t *testing.T, s *store.Store, tablet, index uint64, when string) {
+	t.Helper()
+	snap := s.Snap()
+	defer snap.Close()
+	wantApplied, wantState := at(index)
+	applied, _, err := snap.Applied(tablet)
+	if err != nil || applied != wantApplied {
+		t.Errorf("%s: tablet %d: %+v, %v, want %+v", when, tablet, applied, err, wantApplied)
+	}
+	if state, _, err := snap.TabletState(tablet); err != nil || !bytes.Equal(state, wantState) {
+		t.Errorf("%s: tablet %d: state %q, %v, want %q", when, tablet, state, err, wantState)
+	}
+}
+
+func beginAt(t testing.TB, s *store.Store, tablet, index uint64) {
+	t.Helper()
+	b := effectsOf(tablet, index, []byte("begin"))
+	b.InitialLog(tablet, index, store.InitialTerm)
+	commit(t, s, b)
+}
+
+// A tablet is opened as of its checkpoint, also where more of its state has survived than that, with a hole: its entries
+// are applied to what they were applied to. Catches broken_replay_from_applied.
+func TestOpenedAsOfTheCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, memTable(2<<20))
+	beginAt(t, s, 3, 10)
+	then, err := filesOf(filepath.Join(dir, "db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := filepath.Join(dir, "db", "00002.mem")
+	index := uint64(10)
+	for begun := false; !begun; {
+		index++
+		advance(t, s, 3, index, make([]byte, 200<<10))
+		_, err := os.Stat(second)
+		begun = err == nil
+	}
+	index++
+	advance(t, s, 3, index, []byte("behind the hole"))
+	lost := killed(t, dir)
+	b, err := os.ReadFile(filepath.Join(lost, "db", "00002.mem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	then["00002.mem"] = b // of the log files the second was written, and of the first only what the checkpoint has synced
+	if err := rewrite(filepath.Join(lost, "db"), then); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, lost, memTable(2<<20))
+	snap := s.Snap()
+	defer snap.Close()
+	if applied, _, err := snap.Applied(3); applied.Index != 10 || err != nil {
+		t.Errorf("AHEAD: the tablet is applied up to %d, %v, and its checkpoint is at 10", applied.Index, err)
+	}
+	wantFigures(t, s, 3, 10, "after the power loss")
+	if v, ok, err := snap.Get(fmt.Appendf(nil, "key 3.%d", index)); string(v) != "behind the hole" || !ok || err != nil {
+		t.Errorf("this test shows nothing: %q, %v", v, err)
+	}
+	if last, err := openLog(t, s, 3).LastIndex(); last != index || err != nil {
+		t.Errorf("the log ends at %d, %v, want %d", last, err, index)
+	}
+}
+
+// What a batch has said of a tablet stays said when the batch is used again.
+func TestFiguresOutliveTheirBatch(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	beginAt(t, s, 3, 10)
+	beginAt(t, s, 4, 10)
+	appendTo(t, s, 3, run(5, 11, 11), nil)
+	applied, state := at(11)
+	b := new(store.Batch)
+	b.PutTabletState(3, state)
+	b.PutApplied(3, applied)
+	commit(t, s, b)
+	b.Reset()
+	b.PutTabletState(4, []byte("something else"))
+	if err := s.Checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, killed(t, dir))
+	wantFigures(t, s, 3, 11, "after a kill")
+	wantFigures(t, s, 4, 10, "after a kill")
+}
+
+// Of a replica that is removed and made anew at once the figures are the new one's.
+func TestReplacedAtOnce(t *testing.T) {
+	for name, join := range map[string]func(gone, begun *store.Batch) []*store.Batch{
+		"two batches": func(gone, begun *store.Batch) []*store.Batch { return []*store.Batch{gone, begun} },
+		"one batch": func(gone, _ *store.Batch) []*store.Batch {
+			applied, state := at(20)
+			gone.PutTabletState(3, state)
+			gone.PutApplied(3, applied)
+			gone.InitialLog(3, 20, store.InitialTerm)
+			return []*store.Batch{gone}
+		},
+	} {
+		dir := t.TempDir()
+		s := open(t, dir)
+		beginAt(t, s, 3, 10)
+		gone, begun := new(store.Batch), effectsOf(3, 20, nil)
+		gone.DeleteReplica(3)
+		begun.InitialLog(3, 20, store.InitialTerm)
+		commit(t, s, join(gone, begun)...)
+		advance(t, s, 3, 21, nil)
+		if err := s.Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, killed(t, dir))
+		wantFigures(t, s, 3, 21, name)
+		never := effectsOf(9, 10, nil)
+		never.InitialLog(9, 10, store.InitialTerm)
+		gone.Reset()
+		gone.DeleteReplica(9)
+		commit(t, s, never, gone)
+		if _, err := s.OpenLog(9); !errors.Is(err, store.ErrNoLog) {
+			t.Errorf("%s: begun and removed at once: %v, want ErrNoLog", name, err)
+		}
+	}
+}
+
+// A sync of the state that fails is the last: what the kernel has given up would count as written the next time. No
+// checkpoint is made of it, and nothing is written any more.
+func TestFailedSyncIsTheLast(t *testing.T) {
+	dir, broken := t.TempDir(), false
+	s := open(t, dir, func(o *store.Options) {
+		store.BeforeSync(o, func() error {
+			if broken {
+				return errCut
+			}
+			return nil
+		})
+	})
+	beginAt(t, s, 3, 10)
+	advance(t, s, 3, 11, nil)
+	broken = true
+	if err := s.Checkpoint(); !errors.Is(err, store.ErrFailed) {
+		t.Errorf("%v, want ErrFailed", err)
+	}
+	broken = false
+	record := new(store.Batch)
+	record.PutRecord("five", []byte("5"))
+	for what, err := range map[string]error{
+		"checkpoint": s.Checkpoint(), "commit": s.StateWriter().Commit([]*store.Batch{effectsOf(3, 11, nil)}),
+		"record": s.StateWriter().Commit([]*store.Batch{record}),
+	} {
+		if !errors.Is(err, store.ErrFailed) {
+			t.Errorf("%s after it: %v, want ErrFailed", what, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	s = open(t, dir)
+	wantFigures(t, s, 3, 10, "after the failure")
+}
+
+// Checkpoints are made while anything is committed: every half a minute, or when much was appended.
+func TestWorkerMakesCheckpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "")
+		beginAt(t, s, 3, 10)
+		wantCheckpoint := func(wait time.Duration, want uint64) {
+			t.Helper()
+			<-time.After(wait)
+			if c, err := openLog(t, s, 3).Checkpoint(); c != want || err != nil {
+				t.Errorf("the checkpoint is at %d, %v, want %d", c, err, want)
+			}
+		}
+		<-time.After(time.Second / 2) // between two looks of the worker
+		for index := uint64(11); index < 14; index++ {
+			advance(t, s, 3, index, nil)
+			wantCheckpoint(time.Minute, index)
+		}
+		written := s.Stats().Log.Written
+		if <-time.After(time.Hour); s.Stats().Log.Written != written {
+			t.Error("checkpoints of nothing")
+		}
+		advance(t, s, 3, 14, nil)
+		wantCheckpoint(2*time.Second, 14)
+		advance(t, s, 3, 15, nil)
+		wantCheckpoint(2*time.Second, 14)
+		for index := uint64(16); index < 24; index++ {
+			appendTo(t, s, 3, []*raftpb.Entry{entry(index, store.InitialTerm, make([]byte, 8<<20))}, nil)
+			commit(t, s, effectsOf(3, index, nil))
+		}
+		wantCheckpoint(2*time.Second, 23)
+	})
+}
+
+// Open brings back all that the log says, of many tablets, whatever became of it in Badger, and nothing else.
+func TestRestoreMuch(t *testing.T) {
+	const tablets = 1000
+	dir := t.TempDir()
+	s := open(t, dir, memTable(2<<20))
+	b := new(store.Batch)
+	for id := range uint64(tablets) {
+		applied, _ := at(10)
+		b.PutTabletState(id, bytes.Repeat([]byte{byte(id)}, 2000+int(id)%5))
+		b.PutApplied(id, applied)
+		b.InitialLog(id, 10, store.InitialTerm)
+		b.PutTombstone(tablets+id, nil)
+	}
+	b.PutTabletState(5, bytes.Repeat([]byte("long"), 200<<10)) // several chunks
+	b.PutRecord("kept", []byte("record"))
+	b.PutRecord("gone", []byte("record"))
+	b.PutRecord("gone", nil)
+	commit(t, s, b)
+	spoil := new(store.Batch) // as what was committed since the checkpoint
+	for id := range uint64(tablets) {
+		spoil.PutTabletState(id, []byte("later"))
+	}
+	spoil.PutTabletState(3*tablets, []byte("unknown"))
+	spoil.PutApplied(3*tablets, store.Applied{Index: 3})
+	spoil.Put([]byte("ngone"), []byte("back"))
+	spoil.Delete([]byte("nkept"))
+	commit(t, s, spoil)
+	s = open(t, killed(t, dir), memTable(2<<20))
+	snap := s.Snap()
+	defer snap.Close()
+	n := 0
+	for e, err := range snap.TabletStates() {
+		want := bytes.Repeat([]byte{byte(e.Tablet)}, 2000+int(e.Tablet)%5)
+		if e.Tablet == 5 {
+			want = bytes.Repeat([]byte("long"), 200<<10)
+		}
+		if n++; err != nil || !bytes.Equal(e.State, want) {
+			t.Fatalf("tablet %d has a state of %d bytes, %v", e.Tablet, len(e.State), err)
+		}
+	}
+	if n != tablets || len(collect(t, snap.Tombstones())) != tablets {
+		t.Errorf("%d tablets", n)
+	}
+	if v, ok, err := snap.Record("kept"); string(v) != "record" || !ok || err != nil {
+		t.Errorf("the record is %q, %v", v, err)
+	}
+	if v, ok, err := snap.Record("gone"); ok || err != nil {
+		t.Errorf("a record came back: %q, %v", v, err)
+	}
+}
+
+// A Commit that the log has no room for is not acknowledged, fails nothing, and succeeds later; what it says of tablets is
+// in no checkpoint before.
+func TestNoRoomForARecord(t *testing.T) {
+	d := disk.New(t, 64<<20)
+	dir, logDir := t.TempDir(), filepath.Join(d.Dir(), "log")
+	options := func(o *store.Options) {
+		o.LogDir, o.FreeBytes = logDir, func() (uint64, error) { return 1 << 40, nil }
+	}
+	s := open(t, dir, options)
+	beginAt(t, s, 3, 10)
+	advance(t, s, 3, 11, nil)
+	filler, err := os.Create(filepath.Join(d.Dir(), "others"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer filler.Close()
+	var space unix.Statfs_t
+	if err := unix.Statfs(d.Dir(), &space); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fallocate(int(filler.Fd()), 0, 0, int64(space.Bavail)*space.Bsize); err != nil {
+		t.Fatal(err)
+	}
+	b, more := effectsOf(3, 30, nil), new(store.Batch)
+	b.InitialLog(3, 30, store.InitialTerm)
+	b.PutRecord("one", make([]byte, 9<<20)) // both are more than a segment
+	more.PutRecord("two", make([]byte, 9<<20))
+	if err := s.StateWriter().Commit([]*store.Batch{b, more}); !errors.Is(err, store.ErrDiskFull) || errors.Is(err, store.ErrFailed) {
+		t.Fatalf("%v, want ErrDiskFull", err)
+	}
+	if err := s.Checkpoint(); err != nil {
+		t.Error(err)
+	}
+	lost, lostLog := killed(t, dir), killed(t, logDir)
+	after := open(t, lost, func(o *store.Options) { o.LogDir = lostLog })
+	wantFigures(t, after, 3, 11, "killed without room")
+	snap := after.Snap()
+	defer snap.Close()
+	if _, ok, err := snap.Record("one"); ok || err != nil {
+		t.Errorf("a record that was not acknowledged is there: %v", err)
+	}
+	if err := filler.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, s, b, more)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, options)
+	wantFigures(t, s, 3, 30, "with room again")
+}
