@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/dgraph-io/badger/v4"
+	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/percolator-go/percolator/store"
 )
@@ -114,7 +116,7 @@ func damagedOrOther() []dirCase {
 // A directory that is not one of ours, or not whole, is refused with an error that says what it is; the store is made
 // anew only where nothing can be lost.
 func TestOpenRefuses(t *testing.T) {
-	for _, c := range append(newOrForeign(), damagedOrOther()...) {
+	for _, c := range slices.Concat(newOrForeign(), damagedOrOther(), logCases()) {
 		t.Run(c.name, c.check)
 	}
 }
@@ -126,6 +128,7 @@ func (c dirCase) check(t *testing.T) {
 	if c.opts != nil {
 		c.opts(&o)
 	}
+	_, before := os.Stat(filepath.Join(dir, "db"))
 	s, err := store.Open(o)
 	if err == nil {
 		commit(t, s, round(2, 10))
@@ -137,13 +140,13 @@ func (c dirCase) check(t *testing.T) {
 		t.Errorf("refused: %v", err)
 	case c.want != nil && err == nil:
 		t.Errorf("opened, want %v", c.want)
-	case c.want != nil && !errors.Is(err, c.want) && !(errors.As(c.want, &other) && errors.As(err, &other)):
+	case c.want != nil && c.want != errAny && !errors.Is(err, c.want) && !(errors.As(c.want, &other) && errors.As(err, &other)):
 		t.Errorf("%v, want %v", err, c.want)
 	case err != nil && !strings.Contains(err.Error(), dir):
 		t.Errorf("the error does not name the directory: %v", err)
 	}
 	if c.want == store.ErrForeign {
-		if _, err := os.Stat(filepath.Join(dir, "db")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "db")); err == nil && before != nil {
 			t.Error("a database was made in a foreign directory")
 		}
 	}
@@ -181,5 +184,172 @@ func TestOpenLeftovers(t *testing.T) {
 	defer snap.Close()
 	if n, err := readRound(snap, 10); n != 7 || err != nil {
 		t.Errorf("round %d, %v", n, err)
+	}
+}
+
+// logCases are stores whose log is not there, or not where it should be.
+func logCases() []dirCase {
+	elsewhere := func(dir string) func(*store.Options) {
+		return func(o *store.Options) { o.LogDir = dir }
+	}
+	return []dirCase{
+		{name: "the log is missing", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
+			makeStore(t, dir)
+			_ = os.RemoveAll(filepath.Join(dir, "log"))
+		}},
+		{name: "a segment is missing", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
+			s := open(t, dir)
+			begin(t, s, 3)
+			for i := range uint64(5) {
+				appendTo(t, s, 3, []*raftpb.Entry{entry(11+i, 5, make([]byte, 9<<20))}, nil)
+			}
+			_ = s.Close()
+			segments, _ := filepath.Glob(filepath.Join(dir, "log", "*.log"))
+			if len(segments) < 3 {
+				t.Fatal("there are too few segments")
+			}
+			_ = os.Remove(segments[1])
+		}},
+		{name: "the log of another store", want: store.ErrForeign, make: func(t *testing.T, dir string) {
+			makeStore(t, dir)
+			makeStore(t, dir+".other")
+			_ = os.RemoveAll(filepath.Join(dir, "log"))
+			if err := os.Rename(filepath.Join(dir+".other", "log"), filepath.Join(dir, "log")); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{name: "VERSION names no log", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
+			makeStore(t, dir)
+			write(t, dir, "VERSION", "percolator store\nformat 2\nlog 0102\n")
+		}},
+		{name: "a version without its last line", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
+			makeStore(t, dir)
+			write(t, dir, "VERSION", "percolator store\nformat 2\n")
+		}},
+		{name: "a format of more lines", want: &store.VersionError{}, make: func(t *testing.T, dir string) {
+			write(t, dir, "VERSION", "percolator store\nformat 20\nlog 01\nmore\n")
+		}},
+		{name: "one directory for both", want: errAny, make: makeStore, opts: func(o *store.Options) { o.LogDir = o.Dir + "/." }},
+		{name: "another directory than before", want: store.ErrDamaged, make: makeStore,
+			opts: func(o *store.Options) { elsewhere(o.Dir + ".log")(o) }},
+		{name: "a directory of its own, and then the log has moved", make: func(t *testing.T, dir string) {
+			if err := open(t, dir, elsewhere(dir+".first")).Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(dir+".first", dir+".log"); err != nil {
+				t.Fatal(err)
+			}
+		}, opts: func(o *store.Options) { elsewhere(o.Dir + ".log")(o) }},
+	}
+}
+
+// errAny is any error.
+var errAny = errors.New("any")
+
+// One log belongs to one process at a time, wherever it is, and what is not the store's own is left alone.
+func TestLogInUse(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	begin(t, s, 3)
+	spare := filepath.Join(dir, "log", "0000000000000000.free")
+	write(t, filepath.Dir(spare), filepath.Base(spare), "")
+	other := store.Options{Dir: filepath.Join(t.TempDir(), "other"), LogDir: filepath.Join(dir, "log")}
+	if _, err := store.Open(other); !errors.Is(err, store.ErrInUse) {
+		t.Errorf("in use: %v, want ErrInUse", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(other); !errors.Is(err, store.ErrForeign) {
+		t.Errorf("not in use: %v, want ErrForeign", err)
+	}
+	if _, err := os.Stat(spare); err != nil {
+		t.Errorf("a file of another store's log is gone: %v", err)
+	}
+	other.LogDir = ""
+	if s, err := store.Open(other); err != nil {
+		t.Errorf("with a log of its own, after that: %v", err)
+	} else if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	openLog(t, open(t, dir), 3)
+}
+
+// An Open that is cut short before the store is finished is begun anew, wherever the log is, and finds the log that it has made.
+func TestOpenCutShort(t *testing.T) {
+	for _, where := range []string{"", "log"} {
+		for cut, spoil := range map[string]func(dir, log string) error{
+			"before VERSION":      func(string, string) error { return nil },
+			"before the database": func(dir, _ string) error { return os.RemoveAll(filepath.Join(dir, "db")) },
+			"in the database":     func(dir, _ string) error { return os.Truncate(filepath.Join(dir, "db", "MANIFEST"), 3) },
+			"before the log": func(dir, log string) error {
+				return errors.Join(os.RemoveAll(filepath.Join(dir, "db")), os.RemoveAll(log))
+			},
+			"while VERSION.new is written": func(dir, log string) error {
+				return errors.Join(os.RemoveAll(filepath.Join(dir, "db")), os.RemoveAll(log),
+					os.Truncate(filepath.Join(dir, "VERSION.new"), 21))
+			},
+			"before VERSION.new": func(dir, log string) error {
+				return errors.Join(os.RemoveAll(filepath.Join(dir, "db")), os.RemoveAll(log),
+					os.Remove(filepath.Join(dir, "VERSION.new")), os.RemoveAll(filepath.Join(dir, "MEMTABLE")))
+			},
+		} {
+			dir := filepath.Join(t.TempDir(), "store")
+			log, options := filepath.Join(dir, "log"), func(*store.Options) {}
+			if where != "" {
+				log = filepath.Join(t.TempDir(), where)
+				options = func(o *store.Options) { o.LogDir = log }
+			}
+			if err := open(t, dir, options).Close(); err != nil {
+				t.Fatal(err)
+			}
+			err := os.Rename(filepath.Join(dir, "VERSION"), filepath.Join(dir, "VERSION.new"))
+			if err = errors.Join(err, spoil(dir, log)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				s, err := store.Open(store.Options{Dir: dir, LogDir: map[bool]string{true: log}[where != ""], MinFreeBytes: 1})
+				if err != nil {
+					t.Fatalf("log %q, cut %s: %v", where, cut, err)
+				}
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, "VERSION.new")); err == nil {
+				t.Errorf("log %q, cut %s: the store is not finished", where, cut)
+			}
+		}
+	}
+}
+
+// An Open that fails leaves nothing open: the directories can be opened once the cause is gone.
+func TestFailedOpenLeavesNothing(t *testing.T) {
+	files := func() int {
+		names, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip(err)
+		}
+		return len(names)
+	}
+	before := 0
+	for i, c := range append(damagedOrOther(), logCases()...) {
+		dir := filepath.Join(t.TempDir(), "store")
+		c.make(t, dir)
+		o := store.Options{Dir: dir, MinFreeBytes: 1}
+		if c.opts != nil {
+			c.opts(&o)
+		}
+		for try := range 2 {
+			s, err := store.Open(o)
+			if err == nil {
+				err = s.Close()
+			}
+			if n := files(); try == 0 {
+				before = n
+			} else if n > before || errors.Is(err, store.ErrInUse) {
+				t.Errorf("case %d, %s: %d files are open, and %d after the first try: %v", i, c.name, n, before, err)
+			}
+		}
 	}
 }

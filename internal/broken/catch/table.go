@@ -22,6 +22,8 @@ var properties = []property{
 	{tag: "confirm_reserved", pkg: "actors/tablet", test: "^TestConfirmWaitsForReservations$", assertion: "CONFIRM-RESERVED: .*"},
 	{tag: "torn_seq", pkg: "store", test: "^TestSnapNeverTorn$", assertion: "torn batch: at sequence"},
 	{tag: "stale_hot", pkg: "store", test: "^TestOldSnapLeavesNothingBehind$", assertion: "STALE-CELL: .*"},
+	{tag: "checkpoint_unsynced", pkg: "store", test: "^TestTornState$", assertion: "LOST: .*"},
+	{tag: "replay_from_applied", pkg: "store", test: "^TestOpenedAsOfTheCheckpoint$", assertion: "AHEAD: .*"},
 	{tag: "log_no_sync", pkg: "store/raftlog", test: "^TestModel$", assertion: "LOST: .*"},
 	{tag: "log_torn_frame", pkg: "store/raftlog", test: "^TestTornFrame$", assertion: "TORN: .*"},
 	{tag: "log_stale_frame", pkg: "store/raftlog", test: "^TestStaleFrames$", assertion: "STALE: .*"},
