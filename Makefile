@@ -135,7 +135,7 @@ device: build ## bytes that reach the block device, for each transaction and for
 history: ## overwrite 1 MiB COUNT times with ten seconds of history, and look at what the directory takes
 	HISTORY=$(or $(COUNT),10000) $(GO) test -count=1 -timeout 2h -run '^TestHistorySpace$$' -v ./actors/tablet
 
-power: ## power loss on a loop-mounted ext4; needs root
+power: ## ROUNDS=200 kills, and as many power losses on a loop-mounted ext4, of a store, and some of a node; needs root
 	./scripts/power
 
 clean: ## remove bin/
