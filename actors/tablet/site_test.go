@@ -260,7 +260,7 @@ func (s *site) checkInstalled(want []string) {
 }
 
 // appendTo appends to the log of a tablet whose actor does not run.
-func appendTo(t *testing.T, st *store.Store, tablet uint64, entries []*raftpb.Entry, hard *raftpb.HardState) {
+func appendTo(t testing.TB, st *store.Store, tablet uint64, entries []*raftpb.Entry, hard *raftpb.HardState) {
 	t.Helper()
 	b := &raftlog.Batch{}
 	b.Append(tablet, entries, hard)

@@ -69,9 +69,9 @@ type Tablet struct {
 	// visible is the highest index whose effects can be read from the store.
 	visible, visibleTerm uint64
 	last                 uint64            // of raft's log, as handed to the log actor
-	hard                 *raftpb.HardState // likewise
-	// replayed is the last entry that was in the log when the replica was opened. Until it is visible, the store may show
-	// effects of entries that are being applied once more.
+	hard                 *raftpb.HardState // raft's newest; the log may lack its commit index
+	// replayed is the last entry that was in the log when the replica was opened, unless another leader has replaced it
+	// since. Until it is visible, the store may show effects of entries that are being applied once more.
 	replayed uint64
 
 	// The group.
