@@ -35,8 +35,8 @@ type Host interface {
 	SplitApplied(left, right *pb.TabletDescriptor)
 	// Hint: the cells have become dirty. It may be dropped.
 	Hint(cells []mvcc.Cell)
-	// Failed: the replica has stopped serving. After ErrPanic it may be stopped and spawned again, once the log actor
-	// has written what the replica sent it.
+	// Failed: the replica has stopped serving. After ErrPanic it may be stopped and spawned again, once the writers
+	// have written what the replica sent it.
 	Failed(tablet uint64, err error)
 	// Leading: this replica leads the tablet and serves it, with this descriptor.
 	Leading(d *pb.TabletDescriptor)
@@ -64,7 +64,7 @@ type Tablet struct {
 	node *raft.RawNode
 	log  *raftlog.Replica
 
-	// Replicated figures, as of the last entry handed to the log actor for applying.
+	// Replicated figures, as of the last entry handed to the state actor.
 	state
 	// visible is the highest index whose effects can be read from the store.
 	visible, visibleTerm uint64
