@@ -51,7 +51,7 @@ func NewChecksums(st *store.Store, logger *slog.Logger) *Checksums {
 	return c
 }
 
-// Close ends the worker after the jobs that wait. The log actor must have stopped.
+// Close ends the worker after the jobs that wait. The state actor must have stopped.
 func (c *Checksums) Close() {
 	c.mu.Lock()
 	c.closed = true

@@ -1,11 +1,15 @@
 // Package tablet holds the actors that own a tablet's replicas (the paper's section 2.1: Bigtable's tablet server) and the
-// log actor that writes for all of them.
+// two writers that write for all of them: the log actor, which appends, and the state actor, which applies.
 //
 // A Tablet is the only one to touch its RawNode. Operations reach it through its Port; what was in the mailbox ahead of
 // the flush marker is one batch: its reads share one ReadIndex, its mutations become one Raft entry that holds their
-// effects. Every write to disk goes through the node's log actor, which drains what all tablets have sent it into one
-// commit with one sync, and applies what is committed while that goes on. Where the leader is the only voter, an entry and
-// what it does are one write (through.go).
+// effects. Entries go to the node's write-ahead log through the log actor, which drains what all tablets have sent it into
+// one frame with one sync. What is committed goes to the store's state through the state actor, without a sync and while the
+// next entries are synced (writers.go).
+//
+// After a crash a replica begins where the last checkpoint of the store is, and Raft hands it the entries behind that once
+// more (docs/adr/0028). The rows that the store shows may be ahead of it, or in part; what entries do to them does not depend
+// on what is there. All else that entries are applied by is as of the checkpoint.
 //
 // Invariants (design section 5):
 //  1. A read is answered only by the leader, after an entry of its own term is applied, from state that includes all up
@@ -13,8 +17,9 @@
 //     checked inside it. A first read asks for its timestamp before all that.
 //  2. A mutation is evaluated and proposed in one actor turn, against applied state plus the effects of every proposal in
 //     flight. An answer waits until all that its evaluation could have read is applied.
-//  3. The applied index is written in the Txn of the effects. If that is the Txn of the entry too, it holds a HardState that
-//     commits the entry, and is visible only when it is synced.
+//  3. The applied index is written in the Txn of the effects, and that only when the entry is synced in the log. The log is
+//     never truncated beyond the checkpoint. The commit index is in the log with the next entry at the latest: a replica that
+//     starts with an old configuration must know that there is a newer one before it asks for votes.
 //  4. A one-phase commit holds its reservation before it asks the oracle (invariant 10 of section 4), or has both in one
 //     turn, in which no view of the locks is captured; the reservation goes only after its effects are visible.
 //  5. Every call is answered exactly once: on loss of leadership with "unknown" if it may have been proposed.
@@ -27,11 +32,14 @@
 //     configuration counts in which others can be elected, the oracle's short cut (Alone) is withdrawn.
 //  10. A message of another replica is checked before Raft sees it: one that does not fit is counted and dropped.
 //  11. What Raft has handed out to be written is written, in order, however long the disk is full; until then nothing of it
-//     is acknowledged, and nothing else taken on (room.go). A batch that is refused for good ends its own replica alone.
+//     is acknowledged, and nothing else taken on (room.go). A write that is refused for good ends its own replica alone.
 //  12. A group with nothing to do is not ticked and sends nothing (wake.go); a group of one replica never is.
 //  13. A turn never waits for a read worker: reads wait in the tablet (readqueue.go), within its port's QueueLimit.
+//  14. What begins or ends a replica (a split, a snapshot in force, a removal) is one frame of the log with a checkpoint of
+//     all: no replay writes where another replica's rows are. Until all is visible that was in the log when the replica was
+//     opened, it computes no checksum and makes no snapshot: its rows may be ahead of its applied index.
 //
-// A crash loses nothing acknowledged: what was acknowledged is applied and synced. The lock table is loaded from the
+// A crash loses nothing acknowledged: its entries are synced in the log. The lock table is loaded from the
 // store again; reservations vanish with the process, and their transactions were never proposed.
 //
 // Called by: node (spawns, routes, hands over other nodes' messages by Receive, says by Ticker which nodes are believed dead),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,6 +26,7 @@ type group struct {
 	tb    testing.TB
 	now   atomic.Uint64 // the last timestamp given out
 	nodes map[uint64]*member
+	dir   string // nodes keep their stores below it; "": in memory
 
 	// first is what a node that is written to without having a replica makes one of: the log from its beginning does the rest.
 	first *pb.TabletDescriptor
@@ -38,10 +40,12 @@ type group struct {
 type member struct {
 	g       *group
 	id      uint64
+	dir     string
 	system  *actor.ActorSystem
 	store   *store.Store
 	logs    *Writers
 	readers *ReadPool
+	sums    *Checksums // nil: none are computed
 	ticker  *Ticker
 	spawns  sync.WaitGroup
 
@@ -64,7 +68,16 @@ const groupTablet = 2
 // newGroup starts nodes 1 to n, of which the first voters have a replica of the tablet each. tick 0: a test ticks.
 func newGroup(tb testing.TB, n, voters int, tick time.Duration) *group {
 	tb.Helper()
-	g := &group{tb: tb, nodes: map[uint64]*member{}}
+	return startGroup(&group{tb: tb, nodes: map[uint64]*member{}}, n, voters, tick)
+}
+
+// newGroupOnDisk is newGroup with nodes that can crash.
+func newGroupOnDisk(tb testing.TB, n, voters int, tick time.Duration) *group {
+	tb.Helper()
+	return startGroup(&group{tb: tb, nodes: map[uint64]*member{}, dir: tb.TempDir()}, n, voters, tick)
+}
+
+func startGroup(g *group, n, voters int, tick time.Duration) *group {
 	if tick == 0 {
 		tick = time.Hour
 	}
@@ -82,25 +95,35 @@ func newGroup(tb testing.TB, n, voters int, tick time.Duration) *group {
 	for id := uint64(1); id <= uint64(voters); id++ {
 		g.nodes[id].spawn(groupTablet)
 	}
-	tb.Cleanup(g.close)
+	g.tb.Cleanup(g.close)
 	return g
 }
 
 func (g *group) newMember(id uint64, tick time.Duration) *member {
 	logger := slog.New(slog.DiscardHandler)
 	m := &member{g: g, id: id, system: actorkit.NewSystem(logger), ports: map[uint64]*Port{}, removed: map[uint64]bool{}, made: map[uint64]bool{}}
-	m.free.Store(math.MaxUint64)
-	st, err := store.Open(store.Options{
-		InMemory: true, MemTableSize: 16 << 20, Logger: logger, FreeBytes: func() (uint64, error) { return m.free.Load(), nil },
-	})
-	if err != nil {
-		g.tb.Fatal(err)
+	if g.dir != "" {
+		m.dir = filepath.Join(g.dir, fmt.Sprint(id))
 	}
-	m.store = st
-	m.logs = SpawnWriters(m.system, st, actorkit.BatchConfig{}, logger)
+	m.free.Store(math.MaxUint64)
+	m.open()
 	m.readers = NewReadPool(1)
 	m.ticker = NewTicker(m.system, tick)
 	return m
+}
+
+// open opens the store of m.dir, and starts its writers.
+func (m *member) open() {
+	logger := slog.New(slog.DiscardHandler)
+	st, err := store.Open(store.Options{
+		Dir: m.dir, InMemory: m.dir == "", MemTableSize: 16 << 20, Logger: logger, ReclaimInterval: -1,
+		FreeBytes: func() (uint64, error) { return m.free.Load(), nil },
+	})
+	if err != nil {
+		m.g.tb.Fatal(err)
+	}
+	m.store = st
+	m.logs = SpawnWriters(m.system, st, actorkit.BatchConfig{}, logger)
 }
 
 func (m *member) bootstrap(d *pb.TabletDescriptor, replica uint64) {
@@ -112,7 +135,7 @@ func (m *member) bootstrap(d *pb.TabletDescriptor, replica uint64) {
 }
 
 func (m *member) spawn(id uint64) {
-	cfg := Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler), NodeID: m.id, Ticker: m.ticker, Board: &m.board}
+	cfg := Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler), NodeID: m.id, Ticker: m.ticker, Board: &m.board, Checksums: m.sums}
 	if id == groupTablet {
 		cfg.Alone = &m.alone
 	}
@@ -148,18 +171,23 @@ func (m *member) stop(id uint64) {
 	}
 }
 
+// stopAll is stop for all tablets.
+func (m *member) stopAll() {
+	m.spawns.Wait()
+	m.mu.Lock()
+	ids := make([]uint64, 0, len(m.ports))
+	for id := range m.ports {
+		ids = append(ids, id)
+	}
+	m.mu.Unlock()
+	for _, id := range ids {
+		m.stop(id)
+	}
+}
+
 func (g *group) close() {
 	for _, m := range g.nodes {
-		m.spawns.Wait()
-		m.mu.Lock()
-		ids := make([]uint64, 0, len(m.ports))
-		for id := range m.ports {
-			ids = append(ids, id)
-		}
-		m.mu.Unlock()
-		for _, id := range ids {
-			m.stop(id)
-		}
+		m.stopAll()
 	}
 	for _, m := range g.nodes {
 		m.ticker.Close()

@@ -71,14 +71,21 @@ func (t *Tablet) onState(rd *raft.Ready) {
 }
 
 // append sends a MsgStorageAppend to the log actor, and with it a truncation that has become due. A commit index that moves
-// alone is not written: it can be learnt again, and is in the next append.
+// alone waits for the next entries. With them it must be in the log, though Raft does not say it again: after a crash the
+// replica begins with the configuration of its checkpoint, and if it did not know which changes of it are committed it
+// could be elected by voters that are none any more.
 func (t *Tablet) append(m *raftpb.Message) {
-	hard := t.hardState(m)
-	if len(m.Entries) == 0 && len(m.Responses) == 0 && !t.votes(hard) {
+	voted := t.onHardState(m)
+	if len(m.Entries) == 0 && len(m.Responses) == 0 && !voted {
 		return
 	}
-	if hard != nil {
-		t.hard = hard
+	hard := t.hard
+	if broken.ForgetCommit && m.Commit == nil {
+		hard = nil
+	}
+	if len(m.Entries) > 0 {
+		// What these take the place of was never committed: nothing of it is visible.
+		t.replayed = min(t.replayed, m.Entries[0].GetIndex()-1)
 	}
 	for _, e := range m.Entries {
 		t.logSizes.append(e.GetIndex(), len(e.Data))
@@ -98,18 +105,16 @@ func (t *Tablet) append(m *raftpb.Message) {
 	t.logs.append(w)
 }
 
-// hardState is the HardState in a MsgStorageAppend; nil: there is none.
-func (t *Tablet) hardState(m *raftpb.Message) *raftpb.HardState {
+// onHardState takes note of the HardState in a MsgStorageAppend, if there is one. It reports whether it brings more than a
+// commit index.
+func (t *Tablet) onHardState(m *raftpb.Message) (voted bool) {
 	if m.Term == nil && m.Vote == nil && m.Commit == nil {
-		return nil
+		return false
 	}
+	voted = m.GetTerm() != t.hard.GetTerm() || m.GetVote() != t.hard.GetVote()
 	term, vote, commit := m.GetTerm(), m.GetVote(), m.GetCommit()
-	return &raftpb.HardState{Term: &term, Vote: &vote, Commit: &commit}
-}
-
-// votes reports whether the HardState says more than a commit index.
-func (t *Tablet) votes(hard *raftpb.HardState) bool {
-	return hard != nil && (hard.GetTerm() != t.hard.GetTerm() || hard.GetVote() != t.hard.GetVote())
+	t.hard = &raftpb.HardState{Term: &term, Vote: &vote, Commit: &commit}
+	return voted
 }
 
 func (t *Tablet) onAppended(m *appended) {

@@ -8,7 +8,7 @@ import (
 )
 
 // What a replica does while its node's disk is full. Raft hands out what is to be written once, so
-// the log actor keeps what the store refuses for want of room, and writes it when there is some.
+// a writer keeps what the store refuses for want of room, and writes it when there is some.
 // Until then the replica takes nothing on that would have to be written: a leader proposes nothing,
 // a follower is deaf to appends, as if they were lost on the way. It acknowledges nothing, and goes
 // on reading. All of it runs on the tablet's goroutine.

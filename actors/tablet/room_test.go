@@ -2,13 +2,18 @@ package tablet
 
 import (
 	"errors"
+	"log/slog"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/asynkron/protoactor-go/actor"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
@@ -166,6 +171,45 @@ func TestGiveUpKeepsOrder(t *testing.T) {
 		if !strings.Contains(told, store.ErrDiskFull.Error()) {
 			t.Errorf("told %q", told)
 		}
+	}
+}
+
+// TestRoomForTheFirst: of writes that the disk has no room for together, those are written that it has
+// room for, in order: on a disk with a little room the node goes on.
+func TestRoomForTheFirst(t *testing.T) {
+	system := actor.NewActorSystem()
+	defer system.Shutdown()
+	var written []int
+	var largest int
+	commit := func(writes []*write) error {
+		if largest = max(largest, len(writes)); len(writes) > 2 {
+			return store.ErrDiskFull
+		}
+		for _, w := range writes {
+			written = append(written, w.batch.Size())
+		}
+		return nil
+	}
+	w := spawnWriters(system, commit, commit, actorkit.BatchConfig{}, slog.New(slog.DiscardHandler))
+	release := (&rig{logs: w}).holdApplies()
+	const n = 9
+	told := make(chan error, n)
+	for i := range n {
+		b := &store.Batch{}
+		b.Put(make([]byte, i+1), nil)
+		w.apply(&write{batch: b, done: func(err error) { told <- err }})
+	}
+	release()
+	for range n {
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := w.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if largest <= 2 || len(written) != n+1 || !slices.IsSorted(written) {
+		t.Errorf("written %v, at most %d at once", written, largest)
 	}
 }
 

@@ -202,7 +202,7 @@ func (s *site) old() *pb.TabletDescriptor {
 	}
 	s.commit(func(b *store.Batch) {
 		b.PutTabletState(sentTablet, state)
-		b.PutApplied(sentTablet, store.Applied{Index: 12, Term: 5, Epoch: 3})
+		b.PutApplied(sentTablet, store.Applied{Index: store.InitialIndex, Term: store.InitialTerm, Epoch: 3})
 		b.InitialLog(sentTablet, store.InitialIndex, store.InitialTerm)
 		for _, g := range allGroups {
 			for _, row := range []string{"bold", "m", "x", "zzz"} {
@@ -216,6 +216,9 @@ func (s *site) old() *pb.TabletDescriptor {
 		entries = append(entries, &raftpb.Entry{Index: proto.Uint64(i), Term: proto.Uint64(5), Data: []byte("e")})
 	}
 	appendTo(s.t, s.store, sentTablet, entries, &raftpb.HardState{Term: proto.Uint64(9), Vote: proto.Uint64(1), Commit: proto.Uint64(12)})
+	s.commit(func(b *store.Batch) {
+		b.PutApplied(sentTablet, store.Applied{Index: 12, Term: 5, Epoch: 3})
+	})
 	return d
 }
 
@@ -260,7 +263,7 @@ func (s *site) checkInstalled(want []string) {
 }
 
 // appendTo appends to the log of a tablet whose actor does not run.
-func appendTo(t *testing.T, st *store.Store, tablet uint64, entries []*raftpb.Entry, hard *raftpb.HardState) {
+func appendTo(t testing.TB, st *store.Store, tablet uint64, entries []*raftpb.Entry, hard *raftpb.HardState) {
 	t.Helper()
 	b := &raftlog.Batch{}
 	b.Append(tablet, entries, hard)

@@ -70,7 +70,7 @@ func putInstalling(b *store.Batch, marker *wire.Installing) error {
 	return nil
 }
 
-// write commits a batch in the log actor's order.
+// write commits a batch in the state actor's order.
 func (i *installer) write(step string, b *store.Batch) error {
 	if i.cut != nil {
 		if err := i.cut(step); err != nil {

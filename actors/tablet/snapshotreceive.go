@@ -97,7 +97,7 @@ func (a *Arrival) Whole() bool { return a.whole }
 // Fits returns store.ErrDiskFull, wrapped, if the store has no room to install what is staged, which is copied then.
 func (a *Arrival) Fits() error { return a.store.Room(a.bytes) }
 
-// Take checks a piece and stages it; then is called once that is done, on the log actor's goroutine, and must not block.
+// Take checks a piece and stages it; then is called once that is done, on the state actor's goroutine, and must not block.
 // After an error of Take or to then, the snapshot is lost: Unstage it. It stays above the store's watermark of free space. A piece that was taken before is an error too: who
 // doubles messages must filter them by Next.
 func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {

@@ -35,8 +35,8 @@ type Host interface {
 	SplitApplied(left, right *pb.TabletDescriptor)
 	// Hint: the cells have become dirty. It may be dropped.
 	Hint(cells []mvcc.Cell)
-	// Failed: the replica has stopped serving. After ErrPanic it may be stopped and spawned again, once the log actor
-	// has written what the replica sent it.
+	// Failed: the replica has stopped serving. After ErrPanic it may be stopped and spawned again, once the writers
+	// have written what the replica sent it.
 	Failed(tablet uint64, err error)
 	// Leading: this replica leads the tablet and serves it, with this descriptor.
 	Leading(d *pb.TabletDescriptor)
@@ -64,14 +64,14 @@ type Tablet struct {
 	node *raft.RawNode
 	log  *raftlog.Replica
 
-	// Replicated figures, as of the last entry handed to the log actor for applying.
+	// Replicated figures, as of the last entry handed to the state actor.
 	state
 	// visible is the highest index whose effects can be read from the store.
 	visible, visibleTerm uint64
 	last                 uint64            // of raft's log, as handed to the log actor
-	hard                 *raftpb.HardState // likewise
-	// replayed is the last entry that was in the log when the replica was opened. Until it is visible, the store may show
-	// effects of entries that are being applied once more.
+	hard                 *raftpb.HardState // raft's newest; the log may lack its commit index
+	// replayed is the last entry that was in the log when the replica was opened, unless another leader has replaced it
+	// since. Until it is visible, the store may show effects of entries that are being applied once more.
 	replayed uint64
 
 	// The group.

@@ -14,8 +14,8 @@ const (
 	truncateBytes = 16 << 20
 )
 
-// What replicas that lag may keep from being dropped, and what snapshots under way may: so many entries, or bytes, in the
-// log. Beyond it nobody is waited for: who lags more gets a snapshot.
+// What replicas that lag may keep from being dropped, and what snapshots under way may: so many entries, or bytes, up to the
+// newest. Beyond it nobody is waited for: who lags more gets a snapshot.
 const (
 	laggardEntries = 16 << 10
 	laggardBytes   = 32 << 20
@@ -29,15 +29,12 @@ func (t *Tablet) truncateTo() (uint64, error) {
 	if t.visible < t.truncated+keptEntries+truncateEvery && t.logSizes.total < truncateBytes {
 		return 0, nil
 	}
-	keep := min(keptEntries, t.logSizes.lastWithin(t.visible, keptBytes))
-	if t.visible <= t.truncated+keep {
-		return 0, nil
-	}
 	checkpoint, err := t.log.Checkpoint()
-	if err != nil {
+	if err != nil || checkpoint <= t.truncated { // much may be written until the next one
 		return 0, err
 	}
-	to := min(t.visible-keep, t.neededFrom(), checkpoint)
+	kept := t.visible - t.logSizes.lastWithin(t.visible, keptEntries, keptBytes)
+	to := min(kept, t.neededFrom(), checkpoint)
 	if to <= t.truncated {
 		return 0, nil
 	}
@@ -50,21 +47,33 @@ func (t *Tablet) truncateTo() (uint64, error) {
 // log at all: whether a replica is dead or slow, it costs so much once, then a snapshot. Who does not lead knows of nobody,
 // and keeps as little as it may: were it to lead, it would send more snapshots, nothing worse.
 func (t *Tablet) neededFrom() uint64 {
-	needed, held := t.visible, t.visible-t.truncated
-	if held <= laggardEntries && t.logSizes.total <= laggardBytes && t.node.BasicStatus().RaftState == raft.StateLeader {
+	needed := t.visible
+	if t.node.BasicStatus().RaftState == raft.StateLeader {
+		from := t.heldFrom(laggardEntries, laggardBytes)
 		t.node.WithProgress(func(_ uint64, _ raft.ProgressType, pr tracker.Progress) {
 			// Who needs what is gone gets a snapshot anyway, and then what comes after that.
-			if pr.State != tracker.StateSnapshot && pr.Match >= t.truncated {
+			if pr.State != tracker.StateSnapshot && pr.Match >= from {
 				needed = min(needed, pr.Match)
 			}
 		})
 	}
-	if held <= sendingEntries && t.logSizes.total <= sendingBytes {
+	if len(t.sending) > 0 {
+		from := t.heldFrom(sendingEntries, sendingBytes)
 		for _, s := range t.sending {
-			needed = min(needed, s.index)
+			if s.index >= from {
+				needed = min(needed, s.index)
+			}
 		}
 	}
 	return needed
+}
+
+// heldFrom is the first index behind which there are at most so many entries, and bytes, in the log.
+func (t *Tablet) heldFrom(entries uint64, bytes int) uint64 {
+	if t.visible-t.truncated <= entries && t.logSizes.total <= bytes {
+		return t.truncated
+	}
+	return max(t.truncated, t.visible-t.logSizes.lastWithin(t.visible, entries, bytes))
 }
 
 // logSizes are the sizes of the log's entries that were appended since the replica was opened, by index.
@@ -95,13 +104,14 @@ func (l *logSizes) truncate(index uint64) {
 	}
 }
 
-// lastWithin is how many of the entries up to an index, counted from the last, are within so many bytes together.
-func (l *logSizes) lastWithin(index uint64, bytes int) (n uint64) {
-	for i := index; i >= l.first && i-l.first < uint64(len(l.sizes)); i-- {
+// lastWithin is how many of the entries up to an index, counted from the last, are within so many entries and bytes
+// together. Those whose size is not known take nothing.
+func (l *logSizes) lastWithin(index, entries uint64, bytes int) (n uint64) {
+	for i := index; n < entries && i >= l.first && i-l.first < uint64(len(l.sizes)); i-- {
 		if bytes -= l.sizes[i-l.first]; bytes < 0 {
 			return n
 		}
 		n++
 	}
-	return max(n, keptEntries) // entries from before are as many as there are
+	return min(entries, index)
 }

@@ -89,6 +89,10 @@ const (
 	// section 7).
 	ForgetAttempts = false
 
+	// ForgetCommit: a commit index that was learnt before an entry came is not in the log with it
+	// (section 5).
+	ForgetCommit = false
+
 	// ForgetRollback: a leader takes a transaction for never rolled back that it has rolled
 	// back itself (section 4, invariant 5).
 	ForgetRollback = false

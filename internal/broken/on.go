@@ -32,6 +32,7 @@ var (
 	ExportEarlyAck        = chosen == "export_early_ack"
 	ForgedAcks            = chosen == "forged_acks"
 	ForgetAttempts        = chosen == "forget_attempts"
+	ForgetCommit          = chosen == "forget_commit"
 	ForgetRollback        = chosen == "forget_rollback"
 	FullDiskAck           = chosen == "full_disk_ack"
 	GrantUnchecked        = chosen == "grant_unchecked"

@@ -55,6 +55,7 @@ var properties = []property{
 	{tag: "full_disk_ack", pkg: "actors/tablet", test: "^TestGiveUpWaitingForRoom$", assertion: "FULL-DISK-ACK: .*"},
 	{tag: "log_gap", pkg: "actors/tablet", test: "^TestTooLargeBatchOfOne$", assertion: "LOG-GAP: .*"},
 	{tag: "early_durable", pkg: "actors/tablet", test: "^TestAppendsAreSynced$", assertion: "EARLY-DURABLE: .*"},
+	{tag: "forget_commit", pkg: "actors/tablet", test: "^TestOldVoterAfterCrash$", assertion: "FORGOT-COMMIT: .*"},
 	{tag: "unapplied_lead", pkg: "actors/tablet", test: "^TestLeaderHasAllBeforeItReads$", assertion: "UNAPPLIED-READ: .*"},
 	{tag: "split_loses_locks", pkg: "actors/tablet", test: "^TestSplitKeepsDataAndLocks$", assertion: "the split lost a lock: .*"},
 	{tag: "split_applied", pkg: "actors/tablet", test: "^TestAppliedIndexMatchesEffects$", assertion: "APPLIED-INDEX: .*"},
