@@ -112,5 +112,12 @@ func (n *Node) diskStatus(out *pb.NodeStatusResponse) {
 	if free, err := n.store.FreeBytes(); err == nil {
 		out.DiskFree = free
 	}
-	out.DiskUsed = n.store.Stats().DiskBytes
+	st := n.store.Stats()
+	out.DiskUsed = st.DiskBytes
+	out.Log = &pb.LogStatus{
+		Dir: n.cfg.LogDir, DiskFree: st.LogFreeBytes,
+		Segments: uint64(st.Log.Segments), Bytes: uint64(st.Log.Bytes), LiveBytes: uint64(st.Log.LiveBytes),
+		Written: st.Log.Written, Syncs: st.Log.Syncs,
+		Unchecked: st.Unchecked, CheckpointAgeMs: st.CheckpointAge.Milliseconds(),
+	}
 }

@@ -27,8 +27,8 @@ func gaugeFamily(name, help string, labels ...string) family {
 var (
 	oracleServed  = counterFamily("oracle_timestamps_total", "Timestamps given out.")
 	oracleBatches = counterFamily("oracle_batches_total", "Batches that they were given out in.")
-	logCommits    = counterFamily("log_commits_total", "Synced commits of the store.")
-	logRequests   = counterFamily("log_requests_total", "Appends and applies that they held.")
+	logCommits    = counterFamily("log_commits_total", "Synced writes to the Raft log.")
+	logRequests   = counterFamily("log_requests_total", "Appends that they held.")
 
 	tabletReads     = counterFamily("tablet_reads_total", "Reads.", "tablet")
 	tabletMutations = counterFamily("tablet_mutations_total", "Mutations, evaluated again ones included.", "tablet")
@@ -62,6 +62,7 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	m.collectQuorum(out, status)
 	m.collectCerts(out, status)
+	m.collectLog(out, status.Log)
 	m.collectHistory(out, status)
 	m.collectPlacement(out, status.Placement)
 	m.collectObservers(out, status.Observers)

@@ -81,10 +81,23 @@ type checkpoints struct {
 
 	mu      sync.Mutex
 	tablets map[uint64]figures
-	changed bool // since they were last copied
+	changed bool      // since they were last copied
+	written uint64    // bytes of the log at the last one, or at the last try
+	at      time.Time // of that
+}
 
-	written uint64    // bytes of the log at the last one; the worker's, as the next
-	at      time.Time // of the last one
+// made takes note of a checkpoint, or of one that could not be made, with so much in the log.
+func (c *checkpoints) made(written uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.written, c.at = written, time.Now()
+}
+
+// since is what was appended since the last one, and how long that is ago.
+func (c *checkpoints) since(written uint64) (bytes uint64, age time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return written - min(c.written, written), time.Since(c.at)
 }
 
 // note takes in what batches say that are committed.
@@ -181,7 +194,11 @@ func (s *Store) recordOnce(batches []*Batch) error {
 			frame.Checkpoint(tablet, f.applied.Index, f.encode())
 		}
 	}
-	return s.Append(frame)
+	if err := s.Append(frame); err != nil {
+		return err
+	}
+	s.checkpoints.made(s.log.Stats().Written)
+	return nil
 }
 
 // add adds the change to a frame. at are the replicas' checkpoints before it, and then behind it.
@@ -244,9 +261,9 @@ func (s *Store) syncState() error {
 // lookAtLog makes a checkpoint if one is due, and lets go of segments that hold next to
 // nothing. The worker calls it.
 func (s *Store) lookAtLog() {
-	c, st := &s.checkpoints, s.log.Stats()
-	due := st.Written-c.written >= checkpointBytes || time.Since(c.at) >= checkpointInterval
-	if !due || st.Written == c.written && !c.stale() {
+	st := s.log.Stats()
+	bytes, age := s.checkpoints.since(st.Written)
+	if bytes < checkpointBytes && (age < checkpointInterval || bytes == 0 && !s.checkpoints.stale()) {
 		return
 	}
 	err := s.Checkpoint()
@@ -259,7 +276,7 @@ func (s *Store) lookAtLog() {
 	if err != nil {
 		s.opts.Logger.Error("store: no checkpoint", "error", err)
 	}
-	c.written, c.at = s.log.Stats().Written, time.Now()
+	s.checkpoints.made(s.log.Stats().Written)
 }
 
 // restore puts figures and records into Badger as the log has them, and takes away those of

@@ -6,6 +6,7 @@ import (
 	"math"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,7 +33,10 @@ type Stats struct {
 	Batches uint64 // batches in them: Batches/Txns is what group commit gains
 	Bytes   uint64 // keys, values and overhead as counted by Batch.Size
 
-	Log raftlog.Stats
+	Log           raftlog.Stats
+	LogFreeBytes  uint64        // of the file system that the log is on
+	Unchecked     uint64        // bytes of the log behind the last checkpoint: what a start applies again
+	CheckpointAge time.Duration // since that was made; 0: nothing is behind it
 
 	Snaps       int    // open now
 	Sequence    uint64 // of the state: the newest that Snaps read at
@@ -47,6 +51,10 @@ func (s *Store) Stats() Stats {
 	st.Txns, st.Batches, st.Bytes = count.txns.Load(), count.batches.Load(), count.bytes.Load()
 	st.MemoryBytes = s.state.memory()
 	st.Log = s.log.Stats()
+	if st.Unchecked, st.CheckpointAge = s.checkpoints.since(st.Log.Written); st.Unchecked == 0 {
+		st.CheckpointAge = 0
+	}
+	st.LogFreeBytes, _ = s.opts.freeBytes(s.opts.logDir())
 	st.Snaps = s.snaps()
 	s.state.seq.mu.Lock()
 	st.Sequence = s.state.seq.visible

@@ -218,6 +218,7 @@ func bankCluster() *fakeCluster {
 			History:   &pb.HistoryStatus{Bound: 7, Safepoint: 6, Collected: 4, Holds: 1, BlockedBy: "a lock of transaction 5"},
 			DiskUsed:  3 << 20, DiskFree: 5 << 30,
 			OracleLast: 1 << 18, OracleServed: 30, OracleBatches: 10, LogBatches: 8, LogRequests: 20,
+			Log: &pb.LogStatus{Dir: "/fast/log", DiskFree: 1 << 30, Segments: 3, Bytes: 48 << 20, Unchecked: 1 << 20},
 		},
 	}
 }

@@ -84,6 +84,9 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.T
 	}
 	g.add("operations", fmt.Sprintf("%d reads, %d mutations%s", reads, mutations, perBatch(reads+mutations, batches)))
 	g.add("log", fmt.Sprintf("%d synced batches%s", s.LogBatches, perBatch(s.LogRequests, s.LogBatches)))
+	if s.Log != nil {
+		g.add("log files", logFiles(s.Log))
+	}
 	if s.OracleLast > 0 {
 		g.add("oracle", fmt.Sprintf("at %d (%s UTC), %d timestamps%s", s.OracleLast, clock(mvcc.Timestamp(s.OracleLast)), s.OracleServed,
 			perBatch(s.OracleServed, s.OracleBatches)))
@@ -106,6 +109,16 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.T
 		g.add("registering", s.Registering)
 	}
 	return g.write(r.Stdout)
+}
+
+// logFiles says what the Raft log takes, and where, if that is a directory of its own.
+func logFiles(l *pb.LogStatus) string {
+	text := fmt.Sprintf("%s in %d segments, %s to be applied again after a crash",
+		byteText(int64(l.Bytes)), l.Segments, byteText(int64(l.Unchecked)))
+	if l.Dir != "" {
+		text += fmt.Sprintf("; in %s, %s free there", l.Dir, byteText(int64(l.DiskFree)))
+	}
+	return text
 }
 
 // metaText says whether meta, which has tables, nodes and the oracle, answers the node.

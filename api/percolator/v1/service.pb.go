@@ -67,7 +67,7 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28, 0}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29, 0}
 }
 
 type Operation struct {
@@ -1050,8 +1050,8 @@ type NodeStatusResponse struct {
 	OracleLast    uint64                 `protobuf:"varint,10,opt,name=oracle_last,json=oracleLast,proto3" json:"oracle_last,omitempty"`
 	OracleServed  uint64                 `protobuf:"varint,11,opt,name=oracle_served,json=oracleServed,proto3" json:"oracle_served,omitempty"`
 	OracleBatches uint64                 `protobuf:"varint,12,opt,name=oracle_batches,json=oracleBatches,proto3" json:"oracle_batches,omitempty"`
-	LogBatches    uint64                 `protobuf:"varint,13,opt,name=log_batches,json=logBatches,proto3" json:"log_batches,omitempty"`    // synced Badger Txns
-	LogRequests   uint64                 `protobuf:"varint,14,opt,name=log_requests,json=logRequests,proto3" json:"log_requests,omitempty"` // appends and applies they held
+	LogBatches    uint64                 `protobuf:"varint,13,opt,name=log_batches,json=logBatches,proto3" json:"log_batches,omitempty"`    // synced writes to the Raft log
+	LogRequests   uint64                 `protobuf:"varint,14,opt,name=log_requests,json=logRequests,proto3" json:"log_requests,omitempty"` // appends that they held
 	Addresses     []string               `protobuf:"bytes,15,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	History       *HistoryStatus         `protobuf:"bytes,16,opt,name=history,proto3" json:"history,omitempty"`
 	DiskFree      uint64                 `protobuf:"varint,17,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`               // bytes
@@ -1066,6 +1066,7 @@ type NodeStatusResponse struct {
 	PolicyDiffers []string               `protobuf:"bytes,28,rep,name=policy_differs,json=policyDiffers,proto3" json:"policy_differs,omitempty"` // settings that the node was given and that the cluster's policy overrules
 	Failed        string                 `protobuf:"bytes,30,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why replicas of this node do not serve; empty: they do
 	Registering   string                 `protobuf:"bytes,40,opt,name=registering,proto3" json:"registering,omitempty"`                          // what keeps observers from being registered with every tablet; empty: they are
+	Log           *LogStatus             `protobuf:"bytes,41,opt,name=log,proto3" json:"log,omitempty"`                                          // unset: it is in memory
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1296,6 +1297,122 @@ func (x *NodeStatusResponse) GetRegistering() string {
 	return ""
 }
 
+func (x *NodeStatusResponse) GetLog() *LogStatus {
+	if x != nil {
+		return x.Log
+	}
+	return nil
+}
+
+// LogStatus is about the Raft log of all tablets of a node.
+type LogStatus struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Dir             string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`                                                   // as the node was given it; empty: it is inside of the node's directory
+	DiskFree        uint64                 `protobuf:"varint,2,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`                        // bytes, where the log is
+	Segments        uint64                 `protobuf:"varint,3,opt,name=segments,proto3" json:"segments,omitempty"`                                        // files
+	Bytes           uint64                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`                                              // of these files
+	LiveBytes       uint64                 `protobuf:"varint,5,opt,name=live_bytes,json=liveBytes,proto3" json:"live_bytes,omitempty"`                     // of them, of entries that are kept
+	Written         uint64                 `protobuf:"varint,6,opt,name=written,proto3" json:"written,omitempty"`                                          // bytes, since the start
+	Syncs           uint64                 `protobuf:"varint,7,opt,name=syncs,proto3" json:"syncs,omitempty"`                                              // since the start
+	Unchecked       uint64                 `protobuf:"varint,8,opt,name=unchecked,proto3" json:"unchecked,omitempty"`                                      // bytes behind the last checkpoint: what a start applies again
+	CheckpointAgeMs int64                  `protobuf:"varint,9,opt,name=checkpoint_age_ms,json=checkpointAgeMs,proto3" json:"checkpoint_age_ms,omitempty"` // 0: nothing is behind it
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *LogStatus) Reset() {
+	*x = LogStatus{}
+	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogStatus) ProtoMessage() {}
+
+func (x *LogStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogStatus.ProtoReflect.Descriptor instead.
+func (*LogStatus) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *LogStatus) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *LogStatus) GetDiskFree() uint64 {
+	if x != nil {
+		return x.DiskFree
+	}
+	return 0
+}
+
+func (x *LogStatus) GetSegments() uint64 {
+	if x != nil {
+		return x.Segments
+	}
+	return 0
+}
+
+func (x *LogStatus) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *LogStatus) GetLiveBytes() uint64 {
+	if x != nil {
+		return x.LiveBytes
+	}
+	return 0
+}
+
+func (x *LogStatus) GetWritten() uint64 {
+	if x != nil {
+		return x.Written
+	}
+	return 0
+}
+
+func (x *LogStatus) GetSyncs() uint64 {
+	if x != nil {
+		return x.Syncs
+	}
+	return 0
+}
+
+func (x *LogStatus) GetUnchecked() uint64 {
+	if x != nil {
+		return x.Unchecked
+	}
+	return 0
+}
+
+func (x *LogStatus) GetCheckpointAgeMs() int64 {
+	if x != nil {
+		return x.CheckpointAgeMs
+	}
+	return 0
+}
+
 type ObserversRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1304,7 +1421,7 @@ type ObserversRequest struct {
 
 func (x *ObserversRequest) Reset() {
 	*x = ObserversRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1433,7 @@ func (x *ObserversRequest) String() string {
 func (*ObserversRequest) ProtoMessage() {}
 
 func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1446,7 @@ func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversRequest.ProtoReflect.Descriptor instead.
 func (*ObserversRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 type ObserversResponse struct {
@@ -1341,7 +1458,7 @@ type ObserversResponse struct {
 
 func (x *ObserversResponse) Reset() {
 	*x = ObserversResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1470,7 @@ func (x *ObserversResponse) String() string {
 func (*ObserversResponse) ProtoMessage() {}
 
 func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1483,7 @@ func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversResponse.ProtoReflect.Descriptor instead.
 func (*ObserversResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ObserversResponse) GetObservers() []*ObserverState {
@@ -1388,7 +1505,7 @@ type CertificateStatus struct {
 
 func (x *CertificateStatus) Reset() {
 	*x = CertificateStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1517,7 @@ func (x *CertificateStatus) String() string {
 func (*CertificateStatus) ProtoMessage() {}
 
 func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1530,7 @@ func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateStatus.ProtoReflect.Descriptor instead.
 func (*CertificateStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CertificateStatus) GetFile() string {
@@ -1449,7 +1566,7 @@ type MetaSight struct {
 
 func (x *MetaSight) Reset() {
 	*x = MetaSight{}
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1578,7 @@ func (x *MetaSight) String() string {
 func (*MetaSight) ProtoMessage() {}
 
 func (x *MetaSight) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1591,7 @@ func (x *MetaSight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaSight.ProtoReflect.Descriptor instead.
 func (*MetaSight) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MetaSight) GetAnsweredAgoMs() int64 {
@@ -1517,7 +1634,7 @@ type ObserverState struct {
 
 func (x *ObserverState) Reset() {
 	*x = ObserverState{}
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1646,7 @@ func (x *ObserverState) String() string {
 func (*ObserverState) ProtoMessage() {}
 
 func (x *ObserverState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1659,7 @@ func (x *ObserverState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverState.ProtoReflect.Descriptor instead.
 func (*ObserverState) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ObserverState) GetInfo() *ObserverInfo {
@@ -1627,7 +1744,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1756,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1769,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -1692,7 +1809,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1704,7 +1821,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1717,7 +1834,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -1737,7 +1854,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1866,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1879,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -1788,7 +1905,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +1917,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +1930,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -1838,7 +1955,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1967,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1980,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Backfill) GetName() string {
@@ -1929,7 +2046,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2058,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2071,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -1996,7 +2113,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2008,7 +2125,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2021,7 +2138,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -2073,7 +2190,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2202,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2215,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2255,7 +2372,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2384,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2397,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -2334,7 +2451,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2463,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2476,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -2429,7 +2546,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2558,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2571,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -2547,7 +2664,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2676,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2689,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -2710,7 +2827,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2839,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +2852,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NodesRequest) GetLeaders() bool {
@@ -2759,7 +2876,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2888,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2901,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -2826,7 +2943,7 @@ type TabletLeader struct {
 
 func (x *TabletLeader) Reset() {
 	*x = TabletLeader{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +2955,7 @@ func (x *TabletLeader) String() string {
 func (*TabletLeader) ProtoMessage() {}
 
 func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +2968,7 @@ func (x *TabletLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
 func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TabletLeader) GetTabletId() uint64 {
@@ -2879,7 +2996,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +3008,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3021,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -2930,7 +3047,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2942,7 +3059,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2955,7 +3072,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -2978,7 +3095,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +3107,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +3120,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -3043,7 +3160,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3055,7 +3172,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3068,7 +3185,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -3088,7 +3205,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3217,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3230,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -3133,7 +3250,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3145,7 +3262,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3158,7 +3275,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -3186,7 +3303,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3315,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3328,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -3256,7 +3373,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3385,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3398,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -3370,7 +3487,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[49]
+	mi := &file_percolator_v1_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +3499,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[49]
+	mi := &file_percolator_v1_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +3512,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -3414,7 +3531,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[50]
+	mi := &file_percolator_v1_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3543,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[50]
+	mi := &file_percolator_v1_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3556,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -3458,7 +3575,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[51]
+	mi := &file_percolator_v1_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3587,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[51]
+	mi := &file_percolator_v1_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3600,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -3501,7 +3618,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[52]
+	mi := &file_percolator_v1_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3513,7 +3630,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[52]
+	mi := &file_percolator_v1_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3526,7 +3643,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{53}
 }
 
 var File_percolator_v1_service_proto protoreflect.FileDescriptor
@@ -3588,7 +3705,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
 	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
-	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xa0\b\n" +
+	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xcc\b\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3621,7 +3738,19 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\fcertificates\x18\x19 \x03(\v2 .percolator.v1.CertificateStatusR\fcertificates\x12%\n" +
 	"\x0epolicy_differs\x18\x1c \x03(\tR\rpolicyDiffers\x12\x16\n" +
 	"\x06failed\x18\x1e \x01(\tR\x06failed\x12 \n" +
-	"\vregistering\x18( \x01(\tR\vregistering\"\x12\n" +
+	"\vregistering\x18( \x01(\tR\vregistering\x12*\n" +
+	"\x03log\x18) \x01(\v2\x18.percolator.v1.LogStatusR\x03log\"\x85\x02\n" +
+	"\tLogStatus\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x1b\n" +
+	"\tdisk_free\x18\x02 \x01(\x04R\bdiskFree\x12\x1a\n" +
+	"\bsegments\x18\x03 \x01(\x04R\bsegments\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12\x1d\n" +
+	"\n" +
+	"live_bytes\x18\x05 \x01(\x04R\tliveBytes\x12\x18\n" +
+	"\awritten\x18\x06 \x01(\x04R\awritten\x12\x14\n" +
+	"\x05syncs\x18\a \x01(\x04R\x05syncs\x12\x1c\n" +
+	"\tunchecked\x18\b \x01(\x04R\tunchecked\x12*\n" +
+	"\x11checkpoint_age_ms\x18\t \x01(\x03R\x0fcheckpointAgeMs\"\x12\n" +
 	"\x10ObserversRequest\"O\n" +
 	"\x11ObserversResponse\x12:\n" +
 	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"i\n" +
@@ -3866,7 +3995,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
 	(*Operation)(nil),               // 1: percolator.v1.Operation
@@ -3890,130 +4019,132 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*SplitTabletRequest)(nil),      // 19: percolator.v1.SplitTabletRequest
 	(*NodeStatusRequest)(nil),       // 20: percolator.v1.NodeStatusRequest
 	(*NodeStatusResponse)(nil),      // 21: percolator.v1.NodeStatusResponse
-	(*ObserversRequest)(nil),        // 22: percolator.v1.ObserversRequest
-	(*ObserversResponse)(nil),       // 23: percolator.v1.ObserversResponse
-	(*CertificateStatus)(nil),       // 24: percolator.v1.CertificateStatus
-	(*MetaSight)(nil),               // 25: percolator.v1.MetaSight
-	(*ObserverState)(nil),           // 26: percolator.v1.ObserverState
-	(*ControlObserverRequest)(nil),  // 27: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil), // 28: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),         // 29: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),        // 30: percolator.v1.BackfillResponse
-	(*Backfill)(nil),                // 31: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),      // 32: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil),     // 33: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),          // 34: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),             // 35: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),           // 36: percolator.v1.HistoryStatus
-	(*PlacementStatus)(nil),         // 37: percolator.v1.PlacementStatus
-	(*Node)(nil),                    // 38: percolator.v1.Node
-	(*NodesRequest)(nil),            // 39: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),           // 40: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),            // 41: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),        // 42: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),       // 43: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),       // 44: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),      // 45: percolator.v1.MoveTabletResponse
-	(*VerifyTabletRequest)(nil),     // 46: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),    // 47: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),         // 48: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                  // 49: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),    // 50: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),   // 51: percolator.v1.ClusterPolicyResponse
-	(*ForgetNodeRequest)(nil),       // 52: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),      // 53: percolator.v1.ForgetNodeResponse
-	nil,                             // 54: percolator.v1.PlacementStatus.BlockedNodesEntry
-	nil,                             // 55: percolator.v1.Node.LabelsEntry
-	(*TabletRequest)(nil),           // 56: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),          // 57: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),        // 58: percolator.v1.TabletDescriptor
-	(*Worker)(nil),                  // 59: percolator.v1.Worker
-	(*StatusResponse)(nil),          // 60: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),            // 61: percolator.v1.ObserverInfo
-	(NodeState)(0),                  // 62: percolator.v1.NodeState
-	(*ChecksumResponse)(nil),        // 63: percolator.v1.ChecksumResponse
-	(*Catalogue)(nil),               // 64: percolator.v1.Catalogue
-	(*SplitResponse)(nil),           // 65: percolator.v1.SplitResponse
+	(*LogStatus)(nil),               // 22: percolator.v1.LogStatus
+	(*ObserversRequest)(nil),        // 23: percolator.v1.ObserversRequest
+	(*ObserversResponse)(nil),       // 24: percolator.v1.ObserversResponse
+	(*CertificateStatus)(nil),       // 25: percolator.v1.CertificateStatus
+	(*MetaSight)(nil),               // 26: percolator.v1.MetaSight
+	(*ObserverState)(nil),           // 27: percolator.v1.ObserverState
+	(*ControlObserverRequest)(nil),  // 28: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil), // 29: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),         // 30: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),        // 31: percolator.v1.BackfillResponse
+	(*Backfill)(nil),                // 32: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),      // 33: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil),     // 34: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),          // 35: percolator.v1.ObserverStatus
+	(*ObserverRow)(nil),             // 36: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),           // 37: percolator.v1.HistoryStatus
+	(*PlacementStatus)(nil),         // 38: percolator.v1.PlacementStatus
+	(*Node)(nil),                    // 39: percolator.v1.Node
+	(*NodesRequest)(nil),            // 40: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),           // 41: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),            // 42: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),        // 43: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),       // 44: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),       // 45: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),      // 46: percolator.v1.MoveTabletResponse
+	(*VerifyTabletRequest)(nil),     // 47: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),    // 48: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),         // 49: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                  // 50: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),    // 51: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),   // 52: percolator.v1.ClusterPolicyResponse
+	(*ForgetNodeRequest)(nil),       // 53: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),      // 54: percolator.v1.ForgetNodeResponse
+	nil,                             // 55: percolator.v1.PlacementStatus.BlockedNodesEntry
+	nil,                             // 56: percolator.v1.Node.LabelsEntry
+	(*TabletRequest)(nil),           // 57: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),          // 58: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),        // 59: percolator.v1.TabletDescriptor
+	(*Worker)(nil),                  // 60: percolator.v1.Worker
+	(*StatusResponse)(nil),          // 61: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),            // 62: percolator.v1.ObserverInfo
+	(NodeState)(0),                  // 63: percolator.v1.NodeState
+	(*ChecksumResponse)(nil),        // 64: percolator.v1.ChecksumResponse
+	(*Catalogue)(nil),               // 65: percolator.v1.Catalogue
+	(*SplitResponse)(nil),           // 66: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	56, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	57, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	1,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	57, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	58, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	3,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	58, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	59, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	9,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	59, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	60, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	34, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	36, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	37, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
-	25, // 12: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
-	24, // 13: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
-	26, // 14: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	61, // 15: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	34, // 16: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	31, // 17: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	61, // 18: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	0,  // 19: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	31, // 20: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	35, // 21: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	54, // 22: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	55, // 23: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	62, // 24: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	38, // 25: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	41, // 26: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	38, // 27: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	58, // 28: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	48, // 29: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	63, // 30: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	49, // 31: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	49, // 32: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	2,  // 33: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	5,  // 34: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	7,  // 35: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 36: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 37: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 38: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 39: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 40: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 41: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 42: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	22, // 43: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	27, // 44: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	29, // 45: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
-	32, // 46: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	39, // 47: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
-	42, // 48: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	44, // 49: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	46, // 50: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	52, // 51: percolator.v1.Percolator.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	50, // 52: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	4,  // 53: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	6,  // 54: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	8,  // 55: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 56: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 57: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 58: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	64, // 59: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 60: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	65, // 61: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 62: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	23, // 63: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	28, // 64: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	30, // 65: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
-	33, // 66: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	40, // 67: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
-	43, // 68: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	45, // 69: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	47, // 70: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	53, // 71: percolator.v1.Percolator.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	51, // 72: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	53, // [53:73] is the sub-list for method output_type
-	33, // [33:53] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	60, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	61, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	35, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	37, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	38, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	26, // 12: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
+	25, // 13: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
+	22, // 14: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
+	27, // 15: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	62, // 16: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	35, // 17: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	32, // 18: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	62, // 19: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	0,  // 20: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	32, // 21: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	36, // 22: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	55, // 23: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	56, // 24: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	63, // 25: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	39, // 26: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	42, // 27: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	39, // 28: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	59, // 29: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	49, // 30: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	64, // 31: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	50, // 32: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	50, // 33: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	2,  // 34: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	5,  // 35: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	7,  // 36: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 37: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 38: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 39: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 40: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 41: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 42: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 43: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	23, // 44: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	28, // 45: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	30, // 46: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
+	33, // 47: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	40, // 48: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
+	43, // 49: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	45, // 50: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	47, // 51: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	53, // 52: percolator.v1.Percolator.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	51, // 53: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	4,  // 54: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	6,  // 55: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	8,  // 56: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 57: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 58: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 59: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	65, // 60: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 61: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	66, // 62: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 63: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	24, // 64: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	29, // 65: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	31, // 66: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
+	34, // 67: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	41, // 68: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
+	44, // 69: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	46, // 70: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	48, // 71: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	54, // 72: percolator.v1.Percolator.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	52, // 73: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	54, // [54:74] is the sub-list for method output_type
+	34, // [34:54] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -4022,15 +4153,15 @@ func file_percolator_v1_service_proto_init() {
 		return
 	}
 	file_percolator_v1_data_proto_init()
-	file_percolator_v1_service_proto_msgTypes[26].OneofWrappers = []any{}
-	file_percolator_v1_service_proto_msgTypes[48].OneofWrappers = []any{}
+	file_percolator_v1_service_proto_msgTypes[27].OneofWrappers = []any{}
+	file_percolator_v1_service_proto_msgTypes[49].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   55,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
