@@ -17,17 +17,18 @@ LINT_VERSION := v2.15.0
 LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 
 # What must also hold under the race detector: everything that runs goroutines. Whole nodes and clusters take many minutes of
-# it; of them `race` has one simulation, and the tests of nodes but for those that take longest. It also leaves out tests of one
-# goroutine, which takes a store or a log through many states, and those that fill the memory of package rpc, where others
-# look for races. `race-long` leaves out none.
+# it; of them `race` has one simulation, and the tests of nodes but for those that take longest. It also leaves out tests in
+# which a single goroutine drives a model through many states, and those that fill the memory of package rpc, whose concurrency
+# others cover. `race-long` leaves out none.
 RACE      ?= . ./internal/actorkit/... ./internal/certs/... ./internal/cli/... ./internal/httpd/... ./internal/rpc/... ./internal/txn/... \
 	./store/... ./actors/... ./cluster/... ./percolatortest/...
 RACE_LONG ?= ./node/... ./internal/simtest/...
 RACE_SKIP_NODE  := BackfillIsPaced|BackfillResumes|BadObserversHarmNobody|BankWhileALeaderIsCutOff|DeadWorkersWork|ExactCounting|GrowsAndShrinks|IdleTabletsAreNotWalked|OneDirtyRowAmongMany|OpensBesideLostTablets|ReplicaFallsBehind|UnreadableStore|Workloads
-RACE_SKIP_STORE := BatchesAgainstModel|CursorGivesItsRows|JournalCutShort|JournalsRestore|Kill|LargeBatchCutShort|LogFilesAreFollowed|ManyChunksGo|MemTableIsLowered|RestCompacts|SnapKeepsItsVersions
-RACE_SKIP_LOG   := BitFlips|Model|ReplayAfterPowerLoss|ReplayTornState|TornFrame
+RACE_SKIP_STORE := BatchesAgainstModel|CommitLimits|CursorGivesItsRows|JournalCutShort|JournalsRestore|Kill|LargeBatchCutShort|LogFilesAreFollowed|ManyChunksGo|MemTableIsLowered|OldVersionsGo|RestCompacts|SnapKeepsItsVersions
+RACE_SKIP_LOG   := BitFlips|Model|ReplayAfterKill|ReplayAfterPowerLoss|ReplayFindsMissingSync|ReplayTornState|TornFrame
 RACE_SKIP_RPC   := AnswersAreBounded|HeavyOperations|OperationsAreBounded
-RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC))$$
+RACE_SKIP_ACTOR := CollectionAgainstModel|EvenBytes|NotifyIndexIsTheStore|Random
+RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR))$$
 
 .DEFAULT_GOAL := build
 .PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device
