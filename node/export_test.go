@@ -33,6 +33,9 @@ func (n *Node) Scans() scanner.Stats {
 	return x.scanners.Load().Stats()
 }
 
+// VerifyStore has all tables of the node's store verified.
+func (n *Node) VerifyStore() error { return n.store.Verify() }
+
 // Ready is what /readyz says.
 func (n *Node) Ready() error { return n.ready(context.Background()) }
 

@@ -196,7 +196,7 @@ func TestSweptWithoutItsObserver(t *testing.T) {
 // TestOneDirtyRowAmongMany: with hints off, the scanners find the one dirty cell of a large table (§2.4: the notify
 // group is walked, not the cells).
 func TestOneDirtyRowAmongMany(t *testing.T) {
-	rows, perTxn := 1_000_000, 2000
+	rows, perTxn := 250_000, 2000
 	if testing.Short() {
 		rows = 50_000
 	}

@@ -19,6 +19,7 @@ var (
 
 	diskFree    = gaugeFamily("disk_free_bytes", "Free space of the node's file system.")
 	diskUsed    = gaugeFamily("disk_used_bytes", "Space that the node's directory takes.")
+	diskDamaged = gaugeFamily("disk_damaged", "1 once the node's store was found damaged: it serves nothing any more.")
 	diskBlocked = gaugeFamily("disk_write_blocked", "1 while the node takes no writes for want of space.")
 )
 
@@ -42,5 +43,6 @@ func (m metrics) collectHistory(out chan<- prometheus.Metric, status *pb.NodeSta
 		send(diskFree, float64(status.DiskFree))
 		send(diskUsed, float64(status.DiskUsed))
 		send(diskBlocked, oneIf(status.WriteBlocked != ""))
+		send(diskDamaged, oneIf(status.Damaged != ""))
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/leaktest"
 )
 
 // A replica that has missed its removal is destroyed once meta's record of a later epoch does not list it, and not before.
 func TestMissedRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		leaktest.Settle(t)
 		r := newReplicaRig(t, of(2, 5, "a", "m", 1), of(3, 5, "m", "z", 1))
 		r.owner.mu.Lock()
 		r.owner.meta[2] = of(2, 5, "a", "m", 7) // of the same epoch: cannot be
@@ -40,6 +42,7 @@ func TestMissedRemoval(t *testing.T) {
 // TestOneReadingForAll: however many replicas are not heard of, since they rest, the tablet map is read once for all of a look.
 func TestOneReadingForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		leaktest.Settle(t)
 		var held []*pb.TabletDescriptor
 		for i := range askAtOnce {
 			held = append(held, of(uint64(i)+2, 5, fmt.Sprintf("%04d", i), fmt.Sprintf("%04d", i+1), 1))
@@ -64,6 +67,7 @@ func TestOneReadingForAll(t *testing.T) {
 // waits for its first snapshot knows of no epoch at all.
 func TestWaitingIsNotRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		leaktest.Settle(t)
 		r := newReplicaRig(t)
 		added := of(3, 5, "m", "z", 100)
 		added.NextReplicaId = 101

@@ -93,7 +93,16 @@ func (p placed) Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) 
 func (p placed) AheadClocks() []uint64 { return p.clocks.ahead(p.n.cfg.MaxClockAhead) }
 
 // FullDisks implements placement.Cluster.
-func (p placed) FullDisks() []uint64 { return p.disks.get() }
+func (p placed) FullDisks() []uint64 {
+	full, _ := p.disks.get()
+	return full
+}
+
+// DamagedStores implements placement.Cluster.
+func (p placed) DamagedStores() []uint64 {
+	_, damaged := p.disks.get()
+	return damaged
+}
 
 // statusTimeout bounds how long one node is asked what its tablets say.
 const statusTimeout = 2 * time.Second
@@ -106,7 +115,7 @@ func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
 	p.asked++
 	return p.n.census.take(ctx, leading, func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time) {
 		p.clocks.saw(node, s.GetUnixMs(), began, ended, p.n.cfg.MaxClockAhead)
-		p.disks.saw(node, s.GetWriteBlocked() != "")
+		p.disks.saw(node, s)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -184,6 +185,7 @@ func TestReopeningsDecay(t *testing.T) {
 // A tablet that has panicked once too often serves again after a pause, and after a long time its panics are forgotten.
 func TestPanickedTabletComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		leaktest.Settle(t)
 		ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
 		defer cancel()
 		cfg := DefaultConfig()

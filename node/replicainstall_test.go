@@ -15,6 +15,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -180,6 +181,7 @@ func TestSnapshotNotTaken(t *testing.T) {
 // A snapshot whose sender falls silent is given up, and its rows are free again.
 func TestSnapshotGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		leaktest.Settle(t)
 		r := newReplicaRig(t)
 		d := of(3, 4, "m", "z", 7)
 		r.Deliver(message(d, 7))

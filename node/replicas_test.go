@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -344,6 +345,7 @@ func TestSplitOfRemoved(t *testing.T) {
 // TestSlowStop: a replica whose actor takes too long to end, and so ends later, is opened again when it has.
 func TestSlowStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		leaktest.Settle(t)
 		r := newReplicaRig(t)
 		d := of(3, 4, "m", "z", 7)
 		r.Deliver(message(d, 7))

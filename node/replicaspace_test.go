@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -40,6 +41,7 @@ func TestSnapshotWithoutSpace(t *testing.T) {
 // A replica that could not be opened after its installation is opened later, without a restart.
 func TestClosedReplicaOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		leaktest.Settle(t)
 		r := newReplicaRig(t)
 		d := of(3, 4, "m", "z", 7)
 		r.Deliver(message(d, 7))

@@ -41,6 +41,9 @@ func (n *Node) statusWith(asker context.Context, leading bool) (*pb.NodeStatusRe
 	if err := n.store.WriteBlocked(); err != nil {
 		out.WriteBlocked = err.Error()
 	}
+	if err := n.store.Damaged(); err != nil {
+		out.Damaged = err.Error()
+	}
 	if leading {
 		return out, ctx.Err()
 	}

@@ -73,3 +73,65 @@ func TestUnreadableStore(t *testing.T) {
 	}
 	t.Log(n.Close(ctx)) // it may complain
 }
+
+// TestDamagedStore: a node whose only store is damaged serves nothing any more, and says which file
+// it is, while it runs and when it is to start again.
+func TestDamagedStore(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cfg := node.DefaultConfig()
+	cfg.Dir, cfg.Insecure, cfg.Listen, cfg.HTTP = t.TempDir(), true, "127.0.0.1:0", ""
+	start := func() (*node.Node, error) { return node.Open(ctx, cfg) }
+	n, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := workload.Prepare(ctx, n.DB(), 4); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(ctx); err != nil { // which writes a table
+		t.Fatal(err)
+	}
+	if n, err = start(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := filepath.Glob(filepath.Join(cfg.Dir, "db", "*.sst"))
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	f, err := os.OpenFile(names[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	one := make([]byte, 1)
+	if _, err := f.ReadAt(one, 100); err != nil {
+		t.Fatal(err)
+	}
+	one[0] ^= 1
+	if _, err := f.WriteAt(one, 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.VerifyStore(); !errors.Is(err, store.ErrDamaged) {
+		t.Fatalf("BIT-ROT: %v, want ErrDamaged", err)
+	}
+	if err := n.Ready(); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), names[0]) {
+		t.Errorf("ready: %v, want %s damaged", err, names[0])
+	}
+	if s := n.Status(); !strings.Contains(s.Damaged, names[0]) || !strings.Contains(s.Failed, names[0]) {
+		t.Errorf("status: damaged %q, failed %q", s.Damaged, s.Failed)
+	}
+	column := percolator.Column{Table: workload.Table, Name: "c"}
+	writing, cancelWriting := context.WithTimeout(ctx, 2*time.Second)
+	defer cancelWriting()
+	if err := set(writing, n.DB(), "00", column, []byte("1")); err == nil {
+		t.Error("a damaged store was written to")
+	}
+	t.Log(n.Close(ctx)) // it may complain
+	if n, err = start(); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), names[0]) {
+		t.Errorf("started again: %v, want %s damaged", err, names[0])
+	}
+	if err == nil {
+		_ = n.Close(ctx)
+	}
+}

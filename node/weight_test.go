@@ -35,8 +35,6 @@ func TestHeavyTransactions(t *testing.T) {
 		cfg.Observers = func(r *percolator.Registry) { r.Weak("nothing", weak, nothing) }
 	})
 	db := dial(t, n)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
 	long, zeros := strings.Repeat("x", 4<<10), strings.Repeat("\x00", 4<<10)
 	cases := []heavy{
 		{"intents", 400, 1000, long, 10}, {"one", 1, 2500, long, 10},
@@ -50,6 +48,7 @@ func TestHeavyTransactions(t *testing.T) {
 		cases = append(cases, heavy{name, 1 + rnd.IntN(600), rnd.IntN(900), row, rnd.IntN(3 << 10)})
 	}
 	for _, h := range cases {
+		ctx := within(t, 2*time.Minute) // all of them are half a minute of computing under the race detector
 		value := make([]byte, h.value)
 		if err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 			for i := range h.writes {

@@ -50,7 +50,7 @@ func TestWorkloads(t *testing.T) {
 			if err := workload.OpenBank(ctx, db); err != nil {
 				t.Fatal(err)
 			}
-			l := workload.Load{Workers: 8, Duration: 2 * time.Second, Seed: 1}
+			l := workload.Load{Workers: 8, Duration: time.Second, Seed: 1}
 			for _, w := range workload.All() {
 				t.Run(w.Name, func(t *testing.T) {
 					if err := w.Run(ctx, db, l); err != nil {

@@ -11,12 +11,14 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 // inVirtualTime runs test with an oracle over a meta tablet with one voter.
 func inVirtualTime(t *testing.T, test func(t *testing.T, o *Oracle)) {
 	synctest.Test(t, func(t *testing.T) {
+		leaktest.Settle(t)
 		system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 		o, err := Spawn(system, &fakeMeta{term: 1, alone: true}, Config{})
 		if err != nil {

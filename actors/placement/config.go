@@ -44,6 +44,9 @@ type Cluster interface {
 	AheadClocks() []uint64
 	// FullDisks are the nodes that took no writes for want of disk space, when Statuses was asked last.
 	FullDisks() []uint64
+	// DamagedStores are the nodes whose stores were damaged, when Statuses was asked last: they answer, but what they hold is
+	// lost.
+	DamagedStores() []uint64
 	// Send carries an operation to a tablet's leader and retries what was surely not done, until ctx ends.
 	Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 }

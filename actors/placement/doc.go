@@ -15,7 +15,8 @@
 //  2. A voter goes only if the live voters that stay are a quorum, and the one in its place has caught up. None is removed:
 //     it is made a learner first.
 //  3. No voter goes because of gossip. A node is gone when its record says since when, in oracle time, and that is
-//     GoneAfter ago; neither gossip nor any tablet's leader has been seen to hear of it in between.
+//     GoneAfter ago; neither gossip nor any tablet's leader has been seen to hear of it in between, or it said itself that
+//     its store is damaged.
 //  4. With every step something decreases that nothing else increases: replicas that are missing or on nodes that are gone
 //     or drain, then voters in one zone, then the sum of squares of how far nodes are from the mean in number, bytes and load
 //     beyond a slack, by more than is noise. So it comes to rest if the cluster does.

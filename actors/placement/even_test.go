@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -69,11 +71,18 @@ var sizes = []func(rng *rand.Rand) uint64{
 }
 
 // TestEvenBytes: from wherever replicas are, bytes come within a fifth of the mean, or one tablet of it, and leaders likewise,
-// with hardly more moves than there are replicas; then it is quiet, also when all sizes change a little.
+// with hardly more moves than there are replicas; then it is quiet, also when all sizes change a little. PLACEMENTS=n sets
+// how many clusters are tried.
 func TestEvenBytes(t *testing.T) {
-	seeds := uint64(300)
+	seeds := uint64(80)
 	if testing.Short() {
-		seeds = 30
+		seeds = 20
+	}
+	if text := os.Getenv("PLACEMENTS"); text != "" {
+		var err error
+		if seeds, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("PLACEMENTS: %v", err)
+		}
 	}
 	for seed := range seeds {
 		if t.Failed() {

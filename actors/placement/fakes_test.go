@@ -34,6 +34,7 @@ type world struct {
 	silent  map[uint64]bool // alive, but gossip does not know it
 	ahead   []uint64        // nodes whose clocks are
 	full    []uint64        // nodes without room on their disks
+	damaged []uint64        // nodes with damaged stores
 	tablets []*fakeTablet
 	orders  []*pb.MoveTabletRequest
 	target  int
@@ -261,6 +262,9 @@ func (w *world) AheadClocks() []uint64 { return w.ahead }
 
 // FullDisks implements Cluster.
 func (w *world) FullDisks() []uint64 { return w.full }
+
+// DamagedStores implements Cluster.
+func (w *world) DamagedStores() []uint64 { return w.damaged }
 
 // Timestamp implements Cluster.
 func (w *world) Timestamp(context.Context) (mvcc.Timestamp, error) {

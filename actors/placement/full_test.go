@@ -50,6 +50,29 @@ func TestKeepsOffFullDisks(t *testing.T) {
 	}
 }
 
+// TestReplacesDamagedStore: replicas on a node whose store is damaged are replaced as those of one
+// that is gone, though gossip and tablets hear of it, as long as it says so.
+func TestReplacesDamagedStore(t *testing.T) {
+	w := newWorld(t, 4)
+	for range 3 {
+		w.add(1, 2, 3)
+	}
+	p := newTest(t, w)
+	w.turns(p)
+	before, _ := w.spread()
+	w.damaged = []uint64{3}
+	w.turns(p)
+	if after, _ := w.spread(); after[3] != before[3] {
+		t.Errorf("before its time node 3 has %d replicas, and had %d", after[3], before[3])
+	}
+	w.now += p.cfg.GoneAfter.Milliseconds() + 1000
+	w.turns(p)
+	w.checkVoters(3)
+	if after, _ := w.spread(); after[3] != 0 {
+		t.Errorf("a damaged store has %d replicas", after[3])
+	}
+}
+
 // TestNoReplicaOnFullDisk: what a lost node's replicas are made anew on is a node with room.
 func TestNoReplicaOnFullDisk(t *testing.T) {
 	w := newWorld(t, 5)

@@ -31,6 +31,8 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 	for _, id := range w.cfg.Cluster.Alive() {
 		heard[id] = true
 	}
+	damaged := w.cfg.Cluster.DamagedStores()
+	lose(damaged, heard)
 	ts := mvcc.Timestamp(0)
 	if away(records, heard) { // else it would be one write to meta after another, for nothing
 		if ts, err = w.cfg.Cluster.Timestamp(ctx); err != nil {
@@ -50,6 +52,7 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 		}
 	}
 	heardOf(s.Tablets, heard)
+	lose(damaged, heard)
 	ahead, full := w.cfg.Cluster.AheadClocks(), w.cfg.Cluster.FullDisks()
 	for _, r := range records {
 		if r, err = w.seen(ctx, r, heard[r.NodeId], ts); err != nil {
@@ -102,6 +105,14 @@ func heardOf(tablets []Tablet, heard map[uint64]bool) {
 				heard[p.GetReplica().GetNodeId()] = true
 			}
 		}
+	}
+}
+
+// lose takes nodes with damaged stores for unheard of: they serve nothing any more, though some of
+// their replicas may still answer others.
+func lose(damaged []uint64, heard map[uint64]bool) {
+	for _, id := range damaged {
+		delete(heard, id)
 	}
 }
 

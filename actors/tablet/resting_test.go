@@ -3,11 +3,11 @@ package tablet
 import (
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -25,7 +25,7 @@ func (g *group) ticks() (all uint64) {
 func TestReadsLeaveAGroupAtRest(t *testing.T) { synctest.Test(t, readsAtRest) }
 
 func readsAtRest(t *testing.T) {
-	t.Cleanup(func() { <-time.After(time.Minute) }) // the last one: until the library's throttle of dead letters has ended
+	leaktest.Settle(t)
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)
 	g.write(groupTablet, "a", "1")

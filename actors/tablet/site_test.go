@@ -116,6 +116,14 @@ var allGroups = []mvcc.Group{
 // newSource is a store with a leader's replica: entries of every group inside its range, and some outside.
 func newSource(t *testing.T, d *pb.TabletDescriptor) *site {
 	s := newSite(t, "")
+	s.fill(d)
+	return s
+}
+
+// fill makes the site's store one with a leader's replica.
+func (s *site) fill(d *pb.TabletDescriptor) {
+	t := s.t
+	t.Helper()
 	conf, err := proto.Marshal(&raftpb.ConfState{Voters: []uint64{1}, Learners: []uint64{sentReplica}})
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +148,6 @@ func newSource(t *testing.T, d *pb.TabletDescriptor) *site {
 		long := groupEntry(mvcc.GroupData, 16, "long", string(bytes.Repeat([]byte("x"), 2<<20)))
 		b.Put(long.Key, long.Value)
 	})
-	return s
 }
 
 // job is a snapshot's sending, with its end.

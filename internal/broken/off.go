@@ -137,6 +137,10 @@ const (
 	// (invariant 6 of design section 4).
 	LocalExpiry = false
 
+	// LogBitRot: damage in the Raft log is taken for its end, and a damaged entry is read (ADR
+	// 0028).
+	LogBitRot = false
+
 	// LogEarlyFree: segments of the Raft log go before the state they brought about is
 	// durable.
 	LogEarlyFree = false
@@ -209,6 +213,9 @@ const (
 
 	// SkipConflictCheck: prewrite ignores newer write records (invariant 2).
 	SkipConflictCheck = false
+
+	// SnapshotBitRot: a piece of a snapshot that has changed on its way is taken.
+	SnapshotBitRot = false
 
 	// SnapshotWithoutLocks: the lock group is left out of snapshots (design section 5: a
 	// snapshot holds every group).

@@ -4,6 +4,7 @@ package leaktest
 
 import (
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -16,6 +17,13 @@ func Check(t *testing.T) {
 	options := append(known(), goleak.IgnoreCurrent())
 	t.Cleanup(func() { goleak.VerifyNone(t, options...) })
 }
+
+// throttling is longer than protoactor's dead letters wait.
+const throttling = 2 * time.Second
+
+// Settle is for tests in a bubble of package synctest whose actors may have sent a dead letter when they end: time in a bubble
+// ends with the test, so the test waits for the end of their throttling, after all that it cleans up. Call it first.
+func Settle(t testing.TB) { t.Cleanup(func() { <-time.After(throttling) }) }
 
 // known are the libraries' own: protoactor's dead letters wait once for the end of their throttling.
 func known() []goleak.Option {

@@ -29,7 +29,7 @@ func TestHistories(t *testing.T) {
 		}
 		return
 	}
-	count := 100_000
+	count := 25_000
 	if testing.Short() {
 		count = 5_000
 	}

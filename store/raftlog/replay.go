@@ -177,7 +177,7 @@ func (l *Log) readFrames(s, next *segment, b []byte) error {
 			return l.damage(s, at, "frame %d is not what was written", s.frames)
 		}
 		if !ok {
-			if behind, found := findFrame(b, seed, s.frames, at); found {
+			if behind, found := findFrame(b, seed, s.frames, at); found && !broken.LogBitRot {
 				return l.damage(s, at, "frame %d is not what was written, and there is one behind it, at %d",
 					s.frames, behind)
 			}

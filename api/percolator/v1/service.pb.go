@@ -1065,6 +1065,7 @@ type NodeStatusResponse struct {
 	Certificates  []*CertificateStatus   `protobuf:"bytes,25,rep,name=certificates,proto3" json:"certificates,omitempty"`                        // the node's own and its authority's; none: plain text
 	PolicyDiffers []string               `protobuf:"bytes,28,rep,name=policy_differs,json=policyDiffers,proto3" json:"policy_differs,omitempty"` // settings that the node was given and that the cluster's policy overrules
 	Failed        string                 `protobuf:"bytes,30,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why replicas of this node do not serve; empty: they do
+	Damaged       string                 `protobuf:"bytes,31,opt,name=damaged,proto3" json:"damaged,omitempty"`                                  // what of the node's store is damaged, for good; empty: nothing is known to be
 	Registering   string                 `protobuf:"bytes,40,opt,name=registering,proto3" json:"registering,omitempty"`                          // what keeps observers from being registered with every tablet; empty: they are
 	Log           *LogStatus             `protobuf:"bytes,41,opt,name=log,proto3" json:"log,omitempty"`                                          // unset: it is in memory
 	unknownFields protoimpl.UnknownFields
@@ -1286,6 +1287,13 @@ func (x *NodeStatusResponse) GetPolicyDiffers() []string {
 func (x *NodeStatusResponse) GetFailed() string {
 	if x != nil {
 		return x.Failed
+	}
+	return ""
+}
+
+func (x *NodeStatusResponse) GetDamaged() string {
+	if x != nil {
+		return x.Damaged
 	}
 	return ""
 }
@@ -3705,7 +3713,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
 	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
-	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xcc\b\n" +
+	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xe6\b\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3737,7 +3745,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\rlinked_age_ms\x18\x18 \x01(\x03R\vlinkedAgeMs\x12D\n" +
 	"\fcertificates\x18\x19 \x03(\v2 .percolator.v1.CertificateStatusR\fcertificates\x12%\n" +
 	"\x0epolicy_differs\x18\x1c \x03(\tR\rpolicyDiffers\x12\x16\n" +
-	"\x06failed\x18\x1e \x01(\tR\x06failed\x12 \n" +
+	"\x06failed\x18\x1e \x01(\tR\x06failed\x12\x18\n" +
+	"\adamaged\x18\x1f \x01(\tR\adamaged\x12 \n" +
 	"\vregistering\x18( \x01(\tR\vregistering\x12*\n" +
 	"\x03log\x18) \x01(\v2\x18.percolator.v1.LogStatusR\x03log\"\x85\x02\n" +
 	"\tLogStatus\x12\x10\n" +

@@ -149,12 +149,8 @@ func (s *sim) residue() error {
 // Whatever the order and concurrency of loads and runs, the index is what the batch program computes.
 func TestRandomWebs(t *testing.T) {
 	n := *webs
-	switch {
-	case n > 0:
-	case testing.Short():
+	if n == 0 {
 		n = 1000
-	default:
-		n = 3000
 	}
 	seeds := []uint64{ // each found a mistake, or catches it if one of the measures against it is taken out
 		26, 144, 1201, 3856, 5857, 6138, 11217, 320, 2085,

@@ -30,6 +30,8 @@ var properties = []property{
 	{tag: "log_early_free", pkg: "store/raftlog", test: "^TestCheckpointKeeps$", assertion: "EARLY-FREE: .*"},
 	{tag: "log_forget_hard_state", pkg: "store/raftlog", test: "^TestHardStateStays$", assertion: "FORGOTTEN: .*"},
 	{tag: "bit_rot_served", pkg: "store", test: "^TestBitRotWhileOpen$/^compacted$", assertion: "BIT-ROT: .*"},
+	{tag: "log_bit_rot", pkg: "store/raftlog", test: "^TestDamageBeforeTheEnd$|^TestDamagedEntry$", assertion: "UNNOTICED: .*"},
+	{tag: "snapshot_bit_rot", pkg: "actors/tablet", test: "^TestSnapshotBitFlips$", assertion: "UNNOTICED: .*"},
 	{tag: "forget_rollback", pkg: "actors/tablet", test: "^TestRolledBackStaysSo$", assertion: "ROLLED-BACK: .*"},
 	{tag: "secondary_first", pkg: "internal/txn", test: "^TestSecondaryNeverFirst$", assertion: "secondary-never-first: all-or-nothing is broken"},
 	{tag: "early_answer", pkg: "actors/tablet", test: "^TestAnswersWaitUntilApplied$", assertion: "ANSWER-BEFORE-APPLY: .*"},
