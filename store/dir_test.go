@@ -193,7 +193,7 @@ func logCases() []dirCase {
 		return func(o *store.Options) { o.LogDir = dir }
 	}
 	return []dirCase{
-		{name: "the log is missing", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
+		{name: "the log is missing", want: store.ErrLogMissing, make: func(t *testing.T, dir string) {
 			makeStore(t, dir)
 			_ = os.RemoveAll(filepath.Join(dir, "log"))
 		}},
@@ -210,7 +210,7 @@ func logCases() []dirCase {
 			}
 			_ = os.Remove(segments[1])
 		}},
-		{name: "the log of another store", want: store.ErrForeign, make: func(t *testing.T, dir string) {
+		{name: "the log of another store", want: store.ErrForeignLog, make: func(t *testing.T, dir string) {
 			makeStore(t, dir)
 			makeStore(t, dir+".other")
 			_ = os.RemoveAll(filepath.Join(dir, "log"))
@@ -230,7 +230,7 @@ func logCases() []dirCase {
 			write(t, dir, "VERSION", "percolator store\nformat 20\nlog 01\nmore\n")
 		}},
 		{name: "one directory for both", want: errAny, make: makeStore, opts: func(o *store.Options) { o.LogDir = o.Dir + "/." }},
-		{name: "another directory than before", want: store.ErrDamaged, make: makeStore,
+		{name: "another directory than before", want: store.ErrLogMissing, make: makeStore,
 			opts: func(o *store.Options) { elsewhere(o.Dir + ".log")(o) }},
 		{name: "a directory of its own, and then the log has moved", make: func(t *testing.T, dir string) {
 			if err := open(t, dir, elsewhere(dir+".first")).Close(); err != nil {
@@ -260,8 +260,8 @@ func TestLogInUse(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Open(other); !errors.Is(err, store.ErrForeign) {
-		t.Errorf("not in use: %v, want ErrForeign", err)
+	if _, err := store.Open(other); !errors.Is(err, store.ErrForeignLog) {
+		t.Errorf("not in use: %v, want ErrForeignLog", err)
 	}
 	if _, err := os.Stat(spare); err != nil {
 		t.Errorf("a file of another store's log is gone: %v", err)

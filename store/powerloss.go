@@ -169,7 +169,7 @@ func (d *database) fill(left *remains) error {
 	b := d.db.NewManagedWriteBatch()
 	defer b.Cancel()
 	for _, v := range left.versions {
-		err := error(nil)
+		var err error
 		if v.deleted {
 			err = b.DeleteAt(v.key, v.seq)
 		} else {
