@@ -24,7 +24,7 @@ import (
 
 var (
 	kills       = flag.Int("kills", 10, "rounds of TestKill")
-	powerLosses = flag.Int("power-losses", 8, "rounds of TestPowerLoss; of TestTornState twice as many")
+	powerLosses = flag.Int("power-losses", 8, "rounds of TestPowerLoss and TestTornState")
 	crashSeed   = flag.Uint64("crash-seed", 0, "seed of the tests that kill a process or its power; 0 picks one")
 )
 

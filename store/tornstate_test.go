@@ -78,10 +78,9 @@ func logFilesGone(then, now map[string][]byte) (names []string) {
 	return names
 }
 
-// The log and the state together hold what was acknowledged, whatever of Badger's unsynced pages have survived. Catches
-// broken_checkpoint_unsynced.
+// The log and the state together hold what was acknowledged, whatever of Badger's unsynced pages have survived.
 func TestTornState(t *testing.T) {
-	rounds := 2 * *powerLosses
+	rounds := *powerLosses
 	if testing.Short() {
 		rounds = min(rounds, 4)
 	}

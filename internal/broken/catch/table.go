@@ -22,7 +22,7 @@ var properties = []property{
 	{tag: "confirm_reserved", pkg: "actors/tablet", test: "^TestConfirmWaitsForReservations$", assertion: "CONFIRM-RESERVED: .*"},
 	{tag: "torn_seq", pkg: "store", test: "^TestSnapNeverTorn$", assertion: "torn batch: at sequence"},
 	{tag: "stale_hot", pkg: "store", test: "^TestOldSnapLeavesNothingBehind$", assertion: "STALE-CELL: .*"},
-	{tag: "checkpoint_unsynced", pkg: "store", test: "^TestTornState$", assertion: "LOST: .*"},
+	{tag: "checkpoint_unsynced", pkg: "store", test: "^TestCheckpointIsDurable$", assertion: "UNSYNCED: .*"},
 	{tag: "replay_from_applied", pkg: "store", test: "^TestOpenedAsOfTheCheckpoint$", assertion: "AHEAD: .*"},
 	{tag: "log_no_sync", pkg: "store/raftlog", test: "^TestModel$", assertion: "LOST: .*"},
 	{tag: "log_torn_frame", pkg: "store/raftlog", test: "^TestTornFrame$", assertion: "TORN: .*"},
