@@ -5,10 +5,6 @@ package broken
 // Each constant says what goes wrong where it is true; the sections are those of the design. In on.go
 // the same names, in the same order, are variables.
 const (
-	// CheckpointUnsynced: a checkpoint is recorded before the state is durable
-	// (acknowledged means durable).
-	CheckpointUnsynced = false
-
 	// CollectAboveSafepoint: collection deletes what is above the safepoint as well (section
 	// 4, invariant 11).
 	CollectAboveSafepoint = false
@@ -34,6 +30,10 @@ const (
 	// ChargeAfter: no attempt is written before a run, so one that ends its process is never
 	// counted.
 	ChargeAfter = false
+
+	// CheckpointUnsynced: a checkpoint is recorded before the state is durable
+	// (acknowledged means durable).
+	CheckpointUnsynced = false
 
 	// ClearAlways: notifications are cleared whatever their timestamp (invariant 12).
 	ClearAlways = false
