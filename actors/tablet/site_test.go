@@ -137,6 +137,7 @@ func (s *site) fill(d *pb.TabletDescriptor) {
 	s.commit(func(b *store.Batch) {
 		b.PutTabletState(sentTablet, state)
 		b.PutApplied(sentTablet, store.Applied{Index: 40, Term: 6, Epoch: d.Epoch, Bytes: 4711})
+		b.InitialLog(sentTablet, 40, 6)
 		for _, g := range allGroups {
 			for _, row := range []string{"a", "b", "m", "n", "z"} {
 				for table := mvcc.TableID(16); table < 18; table++ {

@@ -145,6 +145,9 @@ func tellEarly(writes []*write) {
 
 // refused reports whether the error is a single write's, which no try would make better.
 func refused(err error) bool {
+	if errors.Is(err, store.ErrFailed) {
+		return false
+	}
 	return errors.Is(err, store.ErrBatchTooLarge) || errors.Is(err, raftlog.ErrBatchTooLarge) || errors.Is(err, raftlog.ErrInvalid)
 }
 
