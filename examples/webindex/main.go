@@ -23,6 +23,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -125,9 +126,21 @@ func start(o options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	limitGarbage()
 	if err := run(ctx, o, logger); err != nil {
 		fmt.Fprintln(os.Stderr, "webindex:", err)
 		return 1
 	}
 	return 0
+}
+
+// gcPercent is how much the heap may grow before it is collected, as a share of what is in use.
+const gcPercent = 50
+
+// limitGarbage has garbage collected at gcPercent, unless GOGC in the environment says otherwise. Most of the heap are the
+// arenas in which Badger builds its tables: large, without pointers, cheap to collect around, and doubled by Go's default.
+func limitGarbage() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"testing"
 
@@ -252,5 +253,22 @@ func TestHotSpots(t *testing.T) {
 		if o.name == "elect" && o.commits > n || o.name == "rank" && o.commits > 2*n {
 			t.Errorf("%s ran %d times for a few hot spots: its notifications do not collapse", o.name, o.commits)
 		}
+	}
+}
+
+// TestLimitGarbage: the command has garbage collected sooner than Go does by default, unless it is told otherwise.
+func TestLimitGarbage(t *testing.T) {
+	const asked = 123
+	before := debug.SetGCPercent(asked)
+	defer debug.SetGCPercent(before)
+	t.Setenv("GOGC", "123")
+	limitGarbage()
+	if got := debug.SetGCPercent(asked); got != asked {
+		t.Errorf("GOGC=%d becomes %d", asked, got)
+	}
+	t.Setenv("GOGC", "")
+	start(options{corpus: "/nonexistent"})
+	if got := debug.SetGCPercent(asked); got != gcPercent {
+		t.Errorf("the command runs at GOGC=%d, want %d", got, gcPercent)
 	}
 }
