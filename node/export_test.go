@@ -36,6 +36,9 @@ func (n *Node) Scans() scanner.Stats {
 // VerifyStore has all tables of the node's store verified.
 func (n *Node) VerifyStore() error { return n.store.Verify() }
 
+// Checkpoint makes all durable that the node has applied.
+func (n *Node) Checkpoint() error { return n.store.Checkpoint() }
+
 // Ready is what /readyz says.
 func (n *Node) Ready() error { return n.ready(context.Background()) }
 

@@ -30,7 +30,14 @@ func TestReplicaFallsBehind(t *testing.T) {
 	r.stop(2)
 	column := percolator.Column{Table: "t", Name: "c"}
 	value := make([]byte, 1<<20)
-	for i := range 40 { // more than the log keeps for anybody
+	for i := range 41 { // more than the log keeps for anybody, and one with which it is cut
+		if i == 40 {
+			for _, n := range r.nodes[:2] {
+				if err := n.Checkpoint(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 		err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 			tx.Set(fmt.Sprintf("r%05d", i), column, value)
 			return nil
