@@ -47,7 +47,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "of each measurement")
 	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each kind, in turn; the best counts, of ratios the median")
 	flag.IntVar(&o.changes, "changes", 500, "commits one at a time, to measure how soon their observer starts; 0: none")
-	flag.DurationVar(&o.syncDelay, "sync-delay", 0, "added to every msync, fsync and fdatasync, by strace")
+	flag.DurationVar(&o.syncDelay, "sync-delay", 0, "added to every msync, fsync, fdatasync and syncfs, by strace")
 	flag.StringVar(&o.dir, "dir", "", "where the stores are made; default: the temporary directory")
 	flag.StringVar(&o.profile.cpu, "cpuprofile", "", "write a CPU profile; with -only and one number of -callers")
 	flag.StringVar(&o.profile.allocs, "memprofile", "", "write a profile of allocations")
@@ -113,8 +113,8 @@ func underStrace(delay time.Duration) error {
 	if err != nil {
 		return err
 	}
-	inject := fmt.Sprintf("inject=msync,fsync,fdatasync:delay_exit=%d", delay.Microseconds())
-	args := []string{"-f", "--seccomp-bpf", "-qq", "-o", os.DevNull, "-e", "trace=msync,fsync,fdatasync", "-e", inject, self}
+	inject := fmt.Sprintf("inject=msync,fsync,fdatasync,syncfs:delay_exit=%d", delay.Microseconds())
+	args := []string{"-f", "--seccomp-bpf", "-qq", "-o", os.DevNull, "-e", "trace=msync,fsync,fdatasync,syncfs", "-e", inject, self}
 	cmd := exec.Command(strace, append(args, os.Args[1:]...)...)
 	cmd.Env = append(os.Environ(), delayed+"=1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

@@ -208,7 +208,7 @@ func (p *Process) InjectSync(s Sync) error {
 	if _, err := exec.LookPath("strace"); err != nil {
 		return fmt.Errorf("%w: strace is missing (Debian: strace)", ErrUnable)
 	}
-	const calls = "msync,fsync,fdatasync"
+	const calls = "msync,fsync,fdatasync,syncfs"
 	p.tracer = exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace="+calls, "-e", "signal=none",
 		"-e", "inject="+calls+":"+what, "-p", strconv.Itoa(p.PID()))
 	return p.tracer.Start()
