@@ -16,7 +16,7 @@ func (r *replicaRig) split(index uint64) (child *pb.TabletDescriptor) {
 	b := &store.Batch{}
 	tablet.Bootstrap(b, of(2, 2, "a", "m", 1), 1)
 	b.PutApplied(2, store.Applied{Index: index, Term: 6, Epoch: 2})
-	b.InitialLog(2, index, 6)
+	b.InitialLog(2, index, 6) // as if all up to there had been applied and truncated
 	tablet.Bootstrap(b, child, 1)
 	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		r.t.Error(err)

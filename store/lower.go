@@ -57,12 +57,21 @@ func writeOut(o Options, dir string) error {
 
 // memTableFiles are the log files of Badger's memtables; none where there is no directory.
 func memTableFiles(dir string) ([]string, error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*.mem"))
-	if err != nil {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("store: look for log files: %w", err)
+	}
+	var paths []string
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == memTableExt {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
 	}
 	return paths, nil
 }
+
+// memTableExt is how the names of those files end.
+const memTableExt = ".mem"
 
 // memTablesHad is the size on record, or, of a store from before there was one, a size that is
 // enough; 0: there are no log files.

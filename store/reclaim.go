@@ -160,10 +160,19 @@ func (s *Store) flushMemtable(d *database) error {
 	pad.Put([]byte{padLow}, nil)
 	pad.Put([]byte{padHigh}, bytes.Repeat([]byte{0}, chunkBytes))
 	began := d.seq.current()
-	for left := 2 * s.opts.MemTableSize; left > 0 && !d.padded(began); left -= chunkBytes {
+	before, err := memTableFiles(d.db.Opts().Dir)
+	if err != nil {
+		return err
+	}
+	for left, next := 2*s.opts.MemTableSize, false; left > 0 && !next; left -= chunkBytes {
 		if err := d.writer.Commit([]*Batch{pad}); err != nil {
 			return err
 		}
+		now, err := memTableFiles(d.db.Opts().Dir)
+		if err != nil {
+			return err
+		}
+		next = slices.ContainsFunc(now, func(name string) bool { return !slices.Contains(before, name) })
 	}
 	const look = 10 * time.Millisecond
 	tick := time.NewTicker(look)
