@@ -178,8 +178,8 @@ func (t *Tablet) hand(p *proposal, data []byte) error {
 }
 
 // pipelineFree reports whether another batch of mutations may be evaluated. A proposal that is being applied leaves its place
-// in the pipeline to the next, which is evaluated and written to the log meanwhile; but no more than as many again may be
-// under way. A step of collection alone holds nobody up.
+// in the pipeline to the next, which is evaluated and written to the log meanwhile; but no more than twice as many again may
+// be under way. A step of collection alone holds nobody up.
 func (t *Tablet) pipelineFree() bool {
 	n := 0
 	for i, p := range t.inflight {
@@ -187,7 +187,7 @@ func (t *Tablet) pipelineFree() bool {
 			n++
 		}
 	}
-	return n < t.cfg.Pipeline && len(t.inflight) < 2*t.cfg.Pipeline
+	return n < t.cfg.Pipeline && len(t.inflight) < 3*t.cfg.Pipeline
 }
 
 // early reports whether what has gathered may be evaluated while the entry before it is being written: once it is as many as
