@@ -22,7 +22,7 @@ var snapshotSeed = flag.Uint64("snapshot-seed", 0, "of the moments of TestKilled
 
 // What the log keeps for nobody, and how long the kills go on.
 const (
-	behindRows  = 40 // of 1 MiB
+	behindRows  = 80 // of 1 MiB, more than two checkpoints are apart
 	killRounds  = 4
 	killsWithin = 30 * time.Second
 )
@@ -61,6 +61,8 @@ func TestKilledWhileCatchingUp(t *testing.T) {
 		return nil
 	}))
 	u.write(8, behindRows)
+	u.checkpoints()
+	u.write(behindRows, behindRows+1) // with which the log is cut
 	staged, installing := 0, 0
 	for began, round := time.Now(), 0; round < killRounds && time.Since(began) < killsWithin; round++ {
 		u.must("start", u.c.Node(2).Start())
@@ -150,6 +152,19 @@ func (u *catchUp) write(from, to int) {
 			tx.Set(fmt.Sprintf("r%05d", i), cell, value)
 			return nil
 		}))
+	}
+}
+
+// checkpoints waits until the nodes that run have made one of nearly all that they have: up to there the log may be cut.
+func (u *catchUp) checkpoints() {
+	u.t.Helper()
+	const name = "percolator_log_unchecked_bytes"
+	for u.scrape(0, name) > 32<<20 || u.scrape(1, name) > 32<<20 {
+		select {
+		case <-u.ctx.Done():
+			u.t.Fatal("out of time")
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 }
 

@@ -78,11 +78,21 @@ func Make(dir string, size int64) (*Disk, error) {
 // Dir is where the file system is mounted.
 func (d *Disk) Dir() string { return d.mount }
 
-// Mount mounts it again after Unmount: the power is back.
+// Mount mounts it again after Unmount: the power is back. It does so on another loop device: the one before may still be
+// mounted in the mount namespace of some process, without power, and a second mount of one device is the first one again.
 func (d *Disk) Mount() error {
-	out, err := exec.Command("mount", "-o", "loop", d.image, d.mount).CombinedOutput()
+	out, err := exec.Command("losetup", "--find", "--show", d.image).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("mount: %w: %s", err, out)
+		return fmt.Errorf("losetup: %w: %s", err, out)
+	}
+	device := strings.TrimSpace(string(out))
+	mounted, err := exec.Command("mount", device, d.mount).CombinedOutput()
+	// It goes with its last mount.
+	if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
+		return fmt.Errorf("losetup: %w: %s", err, out)
+	}
+	if err != nil {
+		return fmt.Errorf("mount: %w: %s", err, mounted)
 	}
 	d.mounted = true
 	return nil
