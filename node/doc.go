@@ -2,7 +2,7 @@
 // program's own process, or Main for the whole command line with the program's observers linked in (the paper's section
 // 2.4).
 //
-// Order of starting: store, HTTP, identity and joining, log actor, gossip and the way to other nodes, replicas, oracle, lockd,
+// Order of starting: store, HTTP, identity and joining, writers, gossip and the way to other nodes, replicas, oracle, lockd,
 // client; then the node waits until meta answers, wherever it is led; observers, which are registered with the tablets that
 // are there within some seconds and with the others later (registration.go), scanners, clients. Close is
 // the same backwards, after leaderships have been handed over and what is under way has ended. A crash anywhere is a stop

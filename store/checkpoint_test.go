@@ -61,12 +61,12 @@ func beginAt(t testing.TB, s *store.Store, tablet, index uint64) {
 }
 
 // A tablet is opened as of its checkpoint, also where more of its state has survived than that, with a hole: its entries
-// are applied to what they were applied to. Catches broken_replay_from_applied.
+// are applied to what they were applied to. Catches BROKEN=replay_from_applied.
 func TestOpenedAsOfTheCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, memTable(2<<20))
 	beginAt(t, s, 3, 10)
-	then, err := filesOf(filepath.Join(dir, "db"))
+	then, err := disk.Files(filepath.Join(dir, "db"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestOpenedAsOfTheCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	then["00002.mem"] = b // of the log files the second was written, and of the first only what the checkpoint has synced
-	if err := rewrite(filepath.Join(lost, "db"), then); err != nil {
+	if err := disk.Replace(filepath.Join(lost, "db"), then); err != nil {
 		t.Fatal(err)
 	}
 	s = open(t, lost, memTable(2<<20))
@@ -105,12 +105,12 @@ func TestOpenedAsOfTheCheckpoint(t *testing.T) {
 }
 
 // What a checkpoint covers is there after a power loss that leaves nothing but what was synced for it. Catches
-// broken_checkpoint_unsynced.
+// BROKEN=checkpoint_unsynced.
 func TestCheckpointIsDurable(t *testing.T) {
 	dir := t.TempDir()
 	var synced map[string][]byte
 	capture := func() (err error) {
-		synced, err = filesOf(filepath.Join(dir, "db"))
+		synced, err = disk.Files(filepath.Join(dir, "db"))
 		return err
 	}
 	s := open(t, dir, func(o *store.Options) { store.BeforeSync(o, capture) })
@@ -126,7 +126,7 @@ func TestCheckpointIsDurable(t *testing.T) {
 	}
 	advance(t, s, 3, 21, []byte("not covered"))
 	lost := killed(t, dir)
-	if err := rewrite(filepath.Join(lost, "db"), synced); err != nil {
+	if err := disk.Replace(filepath.Join(lost, "db"), synced); err != nil {
 		t.Fatal(err)
 	}
 	s = open(t, lost)

@@ -21,7 +21,8 @@ import (
 type Writers struct {
 	system     *actor.ActorSystem
 	log, state *actor.PID
-	stats      [2]writerStats // of the log and of the state
+
+	logStats, stateStats writerStats
 }
 
 // writerStats is what others may see of an actor.
@@ -107,8 +108,8 @@ func spawnWriters(
 			return &writer{commit: commit, batch: actorkit.NewBatcher[*write](cfg), stats: stats, logger: logger}
 		}, opts...))
 	}
-	w.log = spawn(&w.stats[0], toLog)
-	w.state = spawn(&w.stats[1], toState)
+	w.log = spawn(&w.logStats, toLog)
+	w.state = spawn(&w.stateStats, toState)
 	return w
 }
 
@@ -157,7 +158,7 @@ func (w *Writers) Barrier() error {
 }
 
 // Full reports whether writes wait for room on the disk: nothing should be sent that need not be.
-func (w *Writers) Full() bool { return w.stats[0].full.Load() || w.stats[1].full.Load() }
+func (w *Writers) Full() bool { return w.logStats.full.Load() || w.stateStats.full.Load() }
 
 // GiveUp makes writes that wait for room on the disk fail, now and from now on. A node that stops
 // calls it, so that nobody waits for what may never come.
@@ -177,5 +178,5 @@ func (w *Writers) Stop() error {
 
 // Stats are the writes to the log so far and the requests that they held.
 func (w *Writers) Stats() (commits, requests uint64) {
-	return w.stats[0].batches.Load(), w.stats[0].requests.Load()
+	return w.logStats.batches.Load(), w.logStats.requests.Load()
 }

@@ -70,26 +70,36 @@ const rewriteBytes = 1 << 20
 // their own bytes, not all that was written since. The caller does it while Stats.Bytes
 // is above what it allows, and Stats.LiveBytes well below.
 func (l *Log) Rewrite() (moved int64, err error) {
+	var oldest *segment
+	for {
+		n, err := l.rewrite(&oldest)
+		if moved += n; n == 0 || err != nil {
+			return moved, err
+		}
+	}
+}
+
+// rewrite moves one batch of entries out of the oldest segment, which it notes at the first
+// call; 0: there is nothing left in it. Appends may come between two calls.
+func (l *Log) rewrite(oldest **segment) (moved int64, err error) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	if l.failed != nil {
+	switch {
+	case l.failed != nil:
 		return 0, l.failed
-	}
-	if len(l.segments) < 2 {
+	case len(l.segments) < 2:
 		return 0, nil
+	case *oldest == nil:
+		*oldest = l.segments[0]
 	}
-	oldest := l.segments[0]
-	for oldest.live > 0 {
-		b, err := l.collect(oldest)
-		if err != nil {
-			return moved, err
-		}
-		if err := l.appendBatch(b); err != nil {
-			return moved, err
-		}
-		moved += b.Size()
+	if l.segments[0] != *oldest || (*oldest).live == 0 {
+		return 0, nil // let go of
 	}
-	return moved, nil
+	b, err := l.collect(*oldest)
+	if err != nil {
+		return 0, err
+	}
+	return b.Size(), l.appendBatch(b)
 }
 
 // collect makes a batch of entries that are kept in the segment.

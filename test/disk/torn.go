@@ -1,0 +1,88 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+)
+
+// This file makes power losses that are worse than those of a file system at hand: of what
+// Badger does not sync itself, its log files, each page is as it was when everything was last
+// made durable or as it was in the end, whichever the dice say, and files that it has removed
+// since may be back.
+
+const page = 4096
+
+// Files are the contents of a directory's files, by name. The process that writes them stands
+// still.
+func Files(dir string) (map[string][]byte, error) {
+	names, err := os.ReadDir(dir)
+	files := map[string][]byte{}
+	for _, e := range names {
+		b, fault := os.ReadFile(filepath.Join(dir, e.Name()))
+		err = errors.Join(err, fault)
+		files[e.Name()] = b
+	}
+	return files, err
+}
+
+// Replace makes the files all that there is in the directory.
+func Replace(dir string, files map[string][]byte) error {
+	err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700))
+	for name, b := range files {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o600)
+		}
+	}
+	return err
+}
+
+// Torn are the files of Badger's directory after a power loss, of those when it was last made
+// durable and those in the end.
+func Torn(rng *rand.Rand, durable, end map[string][]byte) map[string][]byte {
+	after := map[string][]byte{}
+	for name, b := range end {
+		switch old, known := durable[name]; {
+		case filepath.Ext(name) == ".sst" || name == "MANIFEST" || name == "KEYREGISTRY":
+			after[name] = b // Badger syncs a table before the manifest names it, and every change of that
+		case known:
+			after[name] = mix(rng, old, b)
+		case rng.IntN(4) > 0:
+			after[name] = mix(rng, nil, b)
+		case rng.IntN(2) == 0:
+			after[name] = nil // made, and no more
+		}
+	}
+	// File systems keep the order of names: of the log files that were removed, the last few are back.
+	removed := removedLogs(durable, end)
+	for _, name := range removed[rng.IntN(2*len(removed)+1)%(len(removed)+1):] {
+		after[name] = durable[name]
+	}
+	return after
+}
+
+// mix takes each page from one of two contents of a file.
+func mix(rng *rand.Rand, durable, end []byte) []byte {
+	b := make([]byte, len(end))
+	copy(b, durable)
+	survive := rng.IntN(4)
+	for at := 0; at < len(end); at += page {
+		if to := min(at+page, len(end)); rng.IntN(3) < survive {
+			copy(b[at:to], end[at:to])
+		}
+	}
+	return b
+}
+
+// removedLogs are the log files of memtables that were removed, in their order.
+func removedLogs(durable, end map[string][]byte) (names []string) {
+	for id := range 10_000 {
+		name := fmt.Sprintf("%05d.mem", id)
+		if _, there := end[name]; !there && durable[name] != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
