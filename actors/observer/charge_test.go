@@ -70,6 +70,13 @@ func (m *mortal) end(t *testing.T) {
 	if err := m.node.Dispatcher.Stop(ctx); err != nil && !errors.Is(err, observer.ErrStillRunning) {
 		t.Error(err)
 	}
+	// What a dead process had begun ends before the test does: its commits would be tried for seconds.
+	t.Cleanup(func() {
+		m.dead.Store(false)
+		if err := m.node.Dispatcher.Stop(bounded(t, 20*time.Second)); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestRowThatKillsIsParked: a row that ends every process that runs it has ended MaxAttempts of them when it is parked, and the
