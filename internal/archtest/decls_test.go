@@ -41,7 +41,8 @@ func receiverName(expr ast.Expr) string {
 	return ""
 }
 
-// declaration checks that exported types, constants and variables are commented: each by itself, or their group as a whole.
+// declaration checks that exported types, constants and variables are commented: each by
+// itself, or their group as a whole.
 func (w *walker) declaration(path, pkg string, d *ast.GenDecl) {
 	if d.Tok == token.IMPORT || pkg == "main" {
 		return

@@ -13,8 +13,9 @@ import (
 
 const module = "github.com/percolator-go/percolator"
 
-// A layer is a part of the repository and what of this module it may import (design section 1). "x/..." is x and all
-// below it. Every package belongs to the first layer that matches it.
+// A layer is a part of the repository and what of this module it may import (design
+// section 1). "x/..." is x and all below it. Every package belongs to the first layer
+// that matches it.
 type layer struct {
 	of  string
 	may []string
@@ -168,7 +169,8 @@ func layerOf(name string) *layer {
 	return nil
 }
 
-// short turns an import path of this module into a path relative to its root; "." is the root package.
+// short turns an import path of this module into a path relative to its root; "." is the
+// root package.
 func short(path string) string {
 	if path == module {
 		return root
@@ -176,7 +178,8 @@ func short(path string) string {
 	return strings.TrimPrefix(path, module+"/")
 }
 
-// list asks the Go tool for all packages of the module, with their dependencies. Tests' imports are not in it.
+// list asks the Go tool for all packages of the module, with their dependencies. Tests'
+// imports are not in it.
 func list(t *testing.T) []goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps,Error", module+"/...")

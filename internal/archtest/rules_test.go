@@ -16,11 +16,12 @@ import (
 )
 
 const (
-	maxFileLines = 400
+	maxFileLines = 600
 	maxFuncLines = 70
 )
 
-// finding is one violation: the rule, the file relative to the root, and the name or line that breaks it.
+// finding is one violation: the rule, the file relative to the root, and the name or line
+// that breaks it.
 type finding struct{ rule, file, what string }
 
 func (f finding) String() string { return f.rule + " " + f.file + " " + f.what }
@@ -61,7 +62,7 @@ func TestRulesCanFail(t *testing.T) {
 		"doc bad.go Number",
 		"doc bad.go Type",
 		"doc bad.go Type.Method",
-		"file long.go 401 lines",
+		"file long.go 601 lines",
 		"func bad.go tooLong: 71 lines",
 		"init bad.go init",
 		"package bad.go package bad has no comment",
@@ -98,7 +99,8 @@ var (
 	unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b|not (yet )?imple` + `mented`)
 )
 
-// inspect walks the tree under root. Directories named testdata, bin, tmp or with a leading dot are left out.
+// inspect walks the tree under root. Directories named testdata, bin, tmp or with a
+// leading dot are left out.
 func inspect(root string) ([]finding, error) {
 	w := &walker{root: root, commented: map[string]bool{}, packages: map[string]string{}}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
