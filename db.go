@@ -7,19 +7,20 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// DB is a handle of a repository, the same in a node's process and over the network. All its methods may be used
-// concurrently.
+// DB is a handle of a repository, the same in a node's process and over the network. All
+// its methods may be used concurrently.
 type DB struct {
 	c      *txn.Client
 	owned  bool // Close closes the client too
 	closed atomic.Bool
 }
 
-// NewDB returns a handle over a client that belongs to the caller: closing the handle leaves the client open. It is
-// for package node.
+// NewDB returns a handle over a client that belongs to the caller: closing the handle
+// leaves the client open. It is for package node.
 func NewDB(c *txn.Client) *DB { return &DB{c: c} }
 
-// CreateTable creates a table. It is idempotent: an existing table stays as it is, and missing split keys are added.
+// CreateTable creates a table. It is idempotent: an existing table stays as it is, and
+// missing split keys are added.
 func (db *DB) CreateTable(ctx context.Context, spec TableSpec) error {
 	if err := db.check(); err != nil {
 		return err
@@ -54,12 +55,13 @@ func (db *DB) Tables(ctx context.Context) ([]TableSpec, error) {
 	return specs, nil
 }
 
-// Transact runs fn in a transaction and commits it. On a conflict it runs fn again, after a backoff, until ctx ends;
-// then the error wraps both ctx's and the last conflict. An error of fn ends it, uncommitted, and is returned as it is.
-// After ErrCommitUnknown fn is not run again.
+// Transact runs fn in a transaction and commits it. On a conflict it runs fn again, after
+// a backoff, until ctx ends; then the error wraps both ctx's and the last conflict. An
+// error of fn ends it, uncommitted, and is returned as it is. After ErrCommitUnknown fn
+// is not run again.
 //
-// The snapshot that fn sees is that of its first read, or of Tx.StartTS if that is called before; without either, the
-// transaction starts when it commits.
+// The snapshot that fn sees is that of its first read, or of Tx.StartTS if that is called
+// before; without either, the transaction starts when it commits.
 func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error, opts ...TxOption) error {
 	if err := db.check(); err != nil {
 		return err
@@ -74,7 +76,8 @@ func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error,
 	return err
 }
 
-// Begin starts a transaction that the caller commits or rolls back; it reads the state of now. Nothing is retried.
+// Begin starts a transaction that the caller commits or rolls back; it reads the state of
+// now. Nothing is retried.
 func (db *DB) Begin(ctx context.Context, opts ...TxOption) (*Tx, error) {
 	if err := db.check(); err != nil {
 		return nil, err
@@ -98,8 +101,9 @@ func (db *DB) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return &Snapshot{s}, nil
 }
 
-// SnapshotAt reads the state at ts: time travel inside the history that is kept. Below it reads return
-// ErrSnapshotTooOld; a timestamp that the oracle has not given out yet is refused with ErrInvalid.
+// SnapshotAt reads the state at ts: time travel inside the history that is kept. Below it
+// reads return ErrSnapshotTooOld; a timestamp that the oracle has not given out yet is
+// refused with ErrInvalid.
 func (db *DB) SnapshotAt(ctx context.Context, ts Timestamp) (*Snapshot, error) {
 	if err := db.check(); err != nil {
 		return nil, err
@@ -128,8 +132,8 @@ type Stats = txn.Stats
 // Client is the coordinator behind the handle, for the packages of this module.
 func (db *DB) Client() *txn.Client { return db.c }
 
-// Close waits for commits that go on in the background and closes the handle; over the network the connections too.
-// On a node's own DB it closes only this handle.
+// Close waits for commits that go on in the background and closes the handle; over the
+// network the connections too. On a node's own DB it closes only this handle.
 func (db *DB) Close() error {
 	if db.closed.Swap(true) {
 		return nil

@@ -13,7 +13,8 @@ import (
 type ClientConfig struct {
 	// Insecure connects in clear text.
 	Insecure bool
-	// CertFile and KeyFile are this client's certificate, CAFile the authority that signed the nodes': PEM files.
+	// CertFile and KeyFile are this client's certificate, CAFile the authority that
+	// signed the nodes': PEM files.
 	CertFile, KeyFile, CAFile string
 	// LockTTL is how long others wait for this client's locks after its death; default 10 s.
 	LockTTL time.Duration
@@ -26,8 +27,9 @@ type ClientConfig struct {
 // ClientBatch tunes how the operations for one address are put into messages.
 type ClientBatch = rpc.BatchConfig
 
-// Dial connects to a cluster through any of the addresses, host:port, and returns when one of them has answered or
-// ctx ends, but gives up with ErrUnavailable after ten seconds. The rest are used when that one fails.
+// Dial connects to a cluster through any of the addresses, host:port, and returns when
+// one of them has answered or ctx ends, but gives up with ErrUnavailable after ten
+// seconds. The rest are used when that one fails.
 func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
 	transport, err := rpc.Dial(ctx, addrs, rpc.ClientConfig{
 		Insecure: cfg.Insecure, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile,

@@ -15,7 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// flaky is a listener of a node that restarts: it hangs up on everybody, and then on the next who try.
+// flaky is a listener of a node that restarts: it hangs up on everybody, and then on the
+// next who try.
 type flaky struct {
 	net.Listener
 	mu       sync.Mutex
@@ -63,7 +64,8 @@ type observed struct{ *txntest.Process }
 
 func (observed) Observers(context.Context) ([]*pb.ObserverState, error) { return nil, nil }
 
-// TestReadsOfMetaOutliveRestart: what only reads is asked again while the node is away, within the caller's context.
+// TestReadsOfMetaOutliveRestart: what only reads is asked again while the node is away,
+// within the caller's context.
 func TestReadsOfMetaOutliveRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -1,10 +1,12 @@
-// Package percolator is the client of a Percolator repository: large-scale incremental processing with distributed
-// transactions and notifications, after Peng and Dabek, "Large-scale Incremental Processing Using Distributed
-// Transactions and Notifications" (OSDI 2010).
+// Package percolator is the client of a Percolator repository: large-scale incremental
+// processing with distributed transactions and notifications, after Peng and Dabek,
+// "Large-scale Incremental Processing Using Distributed Transactions and Notifications"
+// (OSDI 2010).
 //
-// A repository holds tables of cells; a cell is (table, row, column) and its value is bytes. Transactions give snapshot
-// isolation over any number of cells (the paper's section 2.2). Observers are functions that run, in a transaction of
-// their own, after somebody has changed a column (section 2.4).
+// A repository holds tables of cells; a cell is (table, row, column) and its value is
+// bytes. Transactions give snapshot isolation over any number of cells (the paper's
+// section 2.2). Observers are functions that run, in a transaction of their own, after
+// somebody has changed a column (section 2.4).
 //
 //	db, err := percolator.Dial(ctx, []string{"127.0.0.1:7800"}, percolator.ClientConfig{Insecure: true})
 //	balance := percolator.Column{Table: "bank", Name: "balance"}
@@ -28,7 +30,8 @@
 //     failed cannot commit, also when the function ignores the error.
 //  5. Bytes handed in are copied; bytes handed out belong to the caller.
 //
-// The same DB type works inside a node's process (package node) and over the network (Dial). This package links
-// neither actors nor storage. When a client process dies, the locks of its unfinished commits expire (ten seconds by
-// default) and whoever meets them next decides by their primary.
+// The same DB type works inside a node's process (package node) and over the network
+// (Dial). This package links neither actors nor storage. When a client process dies, the
+// locks of its unfinished commits expire (ten seconds by default) and whoever meets them
+// next decides by their primary.
 package percolator

@@ -10,7 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// Bob pays Joe 7 dollars, as in the paper's Figure 4. Outside of a test the database comes from Dial, or from a node.
+// Bob pays Joe 7 dollars, as in the paper's Figure 4. Outside of a test the database
+// comes from Dial, or from a node.
 func Example() {
 	ctx := context.Background()
 	db := percolator.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))

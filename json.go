@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// bytesText is a row, column or value in JSON: text where it is UTF-8, else base64 and marked as such, so that every
-// byte string survives the way there and back and a person can read those that are text.
+// bytesText is a row, column or value in JSON: text where it is UTF-8, else base64 and
+// marked as such, so that every byte string survives the way there and back and a person
+// can read those that are text.
 type bytesText string
 
 type markedBase64 struct {

@@ -9,8 +9,9 @@ import (
 
 // Defaults of LoaderConfig.
 const (
-	// DefaultLoaderWorkers is what gains throughput where each sync takes some milliseconds; where it takes
-	// none it costs nothing that can be measured (docs/operating.md).
+	// DefaultLoaderWorkers is what gains throughput where each sync takes some
+	// milliseconds; where it takes none it costs nothing that can be measured
+	// (docs/operating.md).
 	DefaultLoaderWorkers = 128
 	DefaultLoaderBacklog = 10_000
 	maxLoaderErrors      = 100
@@ -20,18 +21,19 @@ const (
 type LoaderConfig struct {
 	Workers int // transactions at once; default 128
 	Queue   int // functions that wait for a worker; default twice Workers
-	// Backlog is the most notifications that may wait for observers before Load blocks, so that observers that are slower
-	// than the loaders do not leave ever longer queues behind; default 10,000, negative: no bound. Only what can run counts:
-	// not what is parked, nor what waits for observers that are paused, retired or linked by no process. All loaders of a
-	// handle share one view of it, some milliseconds old. Loads from inside an observer are never held up: they may be
-	// what empties the queue.
+	// Backlog is the most notifications that may wait for observers before Load blocks,
+	// so that observers that are slower than the loaders do not leave ever longer queues
+	// behind; default 10,000, negative: no bound. Only what can run counts: not what is
+	// parked, nor what waits for observers that are paused, retired or linked by no
+	// process. All loaders of a handle share one view of it, some milliseconds old. Loads
+	// from inside an observer are never held up: they may be what empties the queue.
 	Backlog int
 	// Name groups metrics and prefetching, as the option Name does.
 	Name string
 }
 
-// Loader runs many small transactions with bounded concurrency and backpressure (§2.4's loader transactions). Its
-// methods may be used concurrently.
+// Loader runs many small transactions with bounded concurrency and backpressure (§2.4's
+// loader transactions). Its methods may be used concurrently.
 type Loader struct {
 	db    *DB
 	opts  []TxOption
@@ -95,15 +97,17 @@ func (l *Loader) fail(err error) {
 	}
 }
 
-// Load queues fn, to be run as Transact does, under ctx. It blocks while the queue is full or too much waits for
-// observers (LoaderConfig.Backlog), and returns when fn is queued: its failure is reported by Close. It returns ctx's
-// error if ctx ends first, ErrClosed after Close.
+// Load queues fn, to be run as Transact does, under ctx. It blocks while the queue is
+// full or too much waits for observers (LoaderConfig.Backlog), and returns when fn is
+// queued: its failure is reported by Close. It returns ctx's error if ctx ends first,
+// ErrClosed after Close.
 func (l *Loader) Load(ctx context.Context, fn func(context.Context, *Tx) error) error {
 	return l.LoadThen(ctx, fn, nil)
 }
 
-// LoadThen is Load for those who must know how each transaction ended: then is called once with its outcome, on the
-// worker, which it holds up, and Close reports nothing of it. then is not called if LoadThen returns an error.
+// LoadThen is Load for those who must know how each transaction ended: then is called
+// once with its outcome, on the worker, which it holds up, and Close reports nothing of
+// it. then is not called if LoadThen returns an error.
 func (l *Loader) LoadThen(ctx context.Context, fn func(context.Context, *Tx) error, then func(error)) error {
 	if l.most > 0 && DBFrom(ctx) == nil {
 		if err := l.db.c.AwaitBacklog(ctx, uint64(l.most), l.end); err != nil {
@@ -126,7 +130,8 @@ func (l *Loader) LoadThen(ctx context.Context, fn func(context.Context, *Tx) err
 	}
 }
 
-// Close waits for all that was queued and joins every failure; of more than a hundred, the first hundred and a count.
+// Close waits for all that was queued and joins every failure; of more than a hundred,
+// the first hundred and a count.
 func (l *Loader) Close() error {
 	l.closing.Lock()
 	if !l.closed {

@@ -9,7 +9,8 @@ import (
 
 // Defaults of ObserverSpec.
 const (
-	// DefaultConcurrency leaves it to the node how many runs go on at once: more than that it never starts.
+	// DefaultConcurrency leaves it to the node how many runs go on at once: more than
+	// that it never starts.
 	DefaultConcurrency = 1 << 16
 	DefaultDeadline    = 30 * time.Second
 	DefaultMaxAttempts = 10
@@ -21,16 +22,19 @@ type Notification struct {
 	Column Column
 	// TS is when it changed: the newest commit timestamp that this run acknowledges.
 	TS Timestamp
-	// Attempt counts the runs for this change that failed before, conflicts not among them: 0 on the first run.
+	// Attempt counts the runs for this change that failed before, conflicts not among
+	// them: 0 on the first run.
 	Attempt int
 }
 
-// ObserverFunc runs after a change, in a transaction of its own: the framework acknowledges and commits when it
-// returns nil. On a conflict it runs again, so it must have no effects outside the transaction that may not be repeated.
-// Any error that it returns, and that is not one of tx's own, counts as a failed run, also a conflict of a transaction that
-// it has made by itself (DBFrom): to write the same cell in both makes every run conflict. To be run again later without
-// that, because something else has to come first, return an error that wraps ErrUnavailable; only each 64th of those in a
-// row counts.
+// ObserverFunc runs after a change, in a transaction of its own: the framework
+// acknowledges and commits when it returns nil. On a conflict it runs again, so it must
+// have no effects outside the transaction that may not be repeated. Any error that it
+// returns, and that is not one of tx's own, counts as a failed run, also a conflict of a
+// transaction that it has made by itself (DBFrom): to write the same cell in both makes
+// every run conflict. To be run again later without that, because something else has to
+// come first, return an error that wraps ErrUnavailable; only each 64th of those in a row
+// counts.
 type ObserverFunc func(ctx context.Context, tx *Tx, n Notification) error
 
 // ObserverSpec is one registered observer.
@@ -61,8 +65,9 @@ func NewRegistry() *Registry {
 // ObserverOption changes one field of an observer's registration.
 type ObserverOption func(*ObserverSpec)
 
-// Concurrency bounds how many runs of the observer go on at once in one process. The default is as many as the node runs
-// of all its observers together (Config.ObserverWorkers).
+// Concurrency bounds how many runs of the observer go on at once in one process. The
+// default is as many as the node runs of all its observers together
+// (Config.ObserverWorkers).
 func Concurrency(n int) ObserverOption { return func(o *ObserverSpec) { o.Concurrency = n } }
 
 // Deadline bounds one run; default 30 s. It must stay below the history that the cluster keeps.
@@ -71,14 +76,16 @@ func Deadline(d time.Duration) ObserverOption { return func(o *ObserverSpec) { o
 // MaxAttempts is how many failed runs park a notification; default 10.
 func MaxAttempts(n int) ObserverOption { return func(o *ObserverSpec) { o.MaxAttempts = n } }
 
-// Strong registers an observer of a data column: at most one of its transactions commits per change, and several
-// changes may be collapsed into one run (§2.4). Faults are kept for Err.
+// Strong registers an observer of a data column: at most one of its transactions commits
+// per change, and several changes may be collapsed into one run (§2.4). Faults are kept
+// for Err.
 func (r *Registry) Strong(name string, col Column, fn ObserverFunc, opts ...ObserverOption) {
 	r.add(ObserverSpec{Name: name, Column: col, Func: fn}, opts)
 }
 
-// Weak registers an observer of a notify-only column: Tx.Notify makes it run, and nothing else can write the column.
-// Such notifications conflict with nothing, may run more than once and are never lost. Faults are kept for Err.
+// Weak registers an observer of a notify-only column: Tx.Notify makes it run, and nothing
+// else can write the column. Such notifications conflict with nothing, may run more than
+// once and are never lost. Faults are kept for Err.
 func (r *Registry) Weak(name string, col Column, fn ObserverFunc, opts ...ObserverOption) {
 	r.add(ObserverSpec{Name: name, Column: col, Weak: true, Func: fn}, opts)
 }
@@ -130,10 +137,12 @@ func (r *Registry) Err() error { return errors.Join(r.errs...) }
 
 type dbKey struct{}
 
-// WithDB returns a context in which DBFrom finds db. The framework calls it before it runs an observer.
+// WithDB returns a context in which DBFrom finds db. The framework calls it before it
+// runs an observer.
 func WithDB(ctx context.Context, db *DB) context.Context { return context.WithValue(ctx, dbKey{}, db) }
 
-// DBFrom is a handle on the database on whose behalf an observer runs, one of the caller's own; nil outside of an observer.
+// DBFrom is a handle on the database on whose behalf an observer runs, one of the
+// caller's own; nil outside of an observer.
 func DBFrom(ctx context.Context) *DB {
 	db, ok := ctx.Value(dbKey{}).(*DB)
 	if !ok || db == nil {

@@ -27,8 +27,8 @@ type ObserverPending struct {
 	Oldest        Timestamp // of the notifications that are not parked, to the second at worst; 0: there is none
 }
 
-// Pending counts what waits for observers, what WaitIdle does not wait for too. Tablets are asked one after another, so the
-// figures are of no one moment.
+// Pending counts what waits for observers, what WaitIdle does not wait for too. Tablets
+// are asked one after another, so the figures are of no one moment.
 func (db *DB) Pending(ctx context.Context) (Pending, error) {
 	if err := db.check(); err != nil {
 		return Pending{}, err

@@ -7,18 +7,22 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Reader reads one snapshot. *Tx and *Snapshot implement it; all its methods may be used concurrently.
+// Reader reads one snapshot. *Tx and *Snapshot implement it; all its methods may be used
+// concurrently.
 type Reader interface {
 	// Get reads one cell. ok is false if it does not exist. The value belongs to the caller.
 	Get(ctx context.Context, row string, col Column) (value []byte, ok bool, err error)
-	// GetMulti reads many cells at once, in one message per tablet. It returns only those that exist, in the order asked.
+	// GetMulti reads many cells at once, in one message per tablet. It returns only those
+	// that exist, in the order asked.
 	GetMulti(ctx context.Context, keys ...CellKey) ([]Cell, error)
-	// Scan yields the cells of the rows in row order, then column order (both descending after Reverse); without
-	// columns all of the table's. After an error it ends. All columns must be of the range's table.
+	// Scan yields the cells of the rows in row order, then column order (both descending
+	// after Reverse); without columns all of the table's. After an error it ends. All
+	// columns must be of the range's table.
 	Scan(ctx context.Context, rows RowRange, cols ...Column) iter.Seq2[Cell, error]
 }
 
-// RowRange is a range of rows of one table. Its methods narrow a copy; the order of calls does not matter.
+// RowRange is a range of rows of one table. Its methods narrow a copy; the order of calls
+// does not matter.
 type RowRange struct {
 	table     string
 	from      string

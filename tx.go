@@ -12,7 +12,8 @@ var (
 	_ Reader = (*Snapshot)(nil)
 )
 
-// Tx is a transaction (§2.2): it reads the snapshot at its start timestamp and buffers its writes until commit.
+// Tx is a transaction (§2.2): it reads the snapshot at its start timestamp and buffers
+// its writes until commit.
 //
 // Its methods may be used concurrently: functions that Transact and observers run may
 // share it among goroutines, which they must wait for before they return. Of two
@@ -24,12 +25,13 @@ type Tx struct {
 	managed bool
 }
 
-// WrapTx makes a Tx whose commit belongs to whoever called: its Commit and Rollback return ErrManagedTx. It is for
-// the packages of this module that run user code.
+// WrapTx makes a Tx whose commit belongs to whoever called: its Commit and Rollback
+// return ErrManagedTx. It is for the packages of this module that run user code.
 func WrapTx(t *txn.Txn) *Tx { return &Tx{t: t, managed: true} }
 
-// Get reads one cell at the start timestamp, or what this transaction has buffered for it. It waits for, or
-// resolves, a lock that is in the way. After an error the transaction cannot commit.
+// Get reads one cell at the start timestamp, or what this transaction has buffered for
+// it. It waits for, or resolves, a lock that is in the way. After an error the
+// transaction cannot commit.
 func (tx *Tx) Get(ctx context.Context, row string, col Column) (value []byte, ok bool, err error) {
 	return tx.t.Get(ctx, txn.Key{Table: col.Table, Row: row, Column: col.Name})
 }
@@ -39,13 +41,14 @@ func (tx *Tx) GetMulti(ctx context.Context, keys ...CellKey) ([]Cell, error) {
 	return getMulti(ctx, tx.t, keys)
 }
 
-// Scan reads rows in order, buffered writes included as they are when the iteration begins; see Reader.
+// Scan reads rows in order, buffered writes included as they are when the iteration
+// begins; see Reader.
 func (tx *Tx) Scan(ctx context.Context, rows RowRange, cols ...Column) iter.Seq2[Cell, error] {
 	return scan(ctx, tx.t, rows, cols)
 }
 
-// Set buffers a write. The value is copied. A row, column or value beyond its limit makes the commit fail with
-// ErrTooLarge.
+// Set buffers a write. The value is copied. A row, column or value beyond its limit makes
+// the commit fail with ErrTooLarge.
 func (tx *Tx) Set(row string, col Column, value []byte) {
 	tx.t.Set(txn.Key{Table: col.Table, Row: row, Column: col.Name}, value)
 }
@@ -55,18 +58,20 @@ func (tx *Tx) Delete(row string, col Column) {
 	tx.t.Delete(txn.Key{Table: col.Table, Row: row, Column: col.Name})
 }
 
-// Notify makes the weak observer of the column run for the row, if and after the transaction commits (§2.4).
+// Notify makes the weak observer of the column run for the row, if and after the
+// transaction commits (§2.4).
 func (tx *Tx) Notify(row string, col Column) {
 	tx.t.Notify(txn.Key{Table: col.Table, Row: row, Column: col.Name})
 }
 
-// StartTS is the snapshot that the transaction reads. In Transact it asks for it if nothing has been read yet; if that fails
-// it is 0, and the transaction cannot commit.
+// StartTS is the snapshot that the transaction reads. In Transact it asks for it if
+// nothing has been read yet; if that fails it is 0, and the transaction cannot commit.
 func (tx *Tx) StartTS() Timestamp { return Timestamp(tx.t.StartTS()) }
 
-// Commit commits a transaction of Begin and returns its commit timestamp; the start timestamp if it wrote nothing.
-// Errors: ErrConflict, ErrLocked: surely not committed. ErrCommitUnknown: nobody knows. Any other: not committed, and
-// the text says so. ErrManagedTx inside Transact and observers, ErrTxDone after the end.
+// Commit commits a transaction of Begin and returns its commit timestamp; the start
+// timestamp if it wrote nothing. Errors: ErrConflict, ErrLocked: surely not committed.
+// ErrCommitUnknown: nobody knows. Any other: not committed, and the text says so.
+// ErrManagedTx inside Transact and observers, ErrTxDone after the end.
 func (tx *Tx) Commit(ctx context.Context) (Timestamp, error) {
 	if tx.managed {
 		return 0, ErrManagedTx
@@ -75,8 +80,9 @@ func (tx *Tx) Commit(ctx context.Context) (Timestamp, error) {
 	return Timestamp(ts), err
 }
 
-// Rollback ends a transaction of Begin and drops its buffered writes. Harmless after the end. Inside Transact and
-// observers it returns ErrManagedTx: return an error there instead.
+// Rollback ends a transaction of Begin and drops its buffered writes. Harmless after the
+// end. Inside Transact and observers it returns ErrManagedTx: return an error there
+// instead.
 func (tx *Tx) Rollback(ctx context.Context) error {
 	if tx.managed {
 		return ErrManagedTx
@@ -95,7 +101,8 @@ type txOptions struct {
 // Name groups metrics, and what is learned for prefetching, of transactions that do the same work.
 func Name(name string) TxOption { return func(o *txOptions) { o.name = name } }
 
-// CommittedAt makes Transact store the commit timestamp there; the start timestamp if nothing was written.
+// CommittedAt makes Transact store the commit timestamp there; the start timestamp if
+// nothing was written.
 func CommittedAt(ts *Timestamp) TxOption { return func(o *txOptions) { o.committedAt = ts } }
 
 func gather(opts []TxOption) txOptions {
@@ -130,5 +137,6 @@ func (s *Snapshot) Scan(ctx context.Context, rows RowRange, cols ...Column) iter
 // Timestamp is the snapshot's timestamp: it sees all that committed at or below it.
 func (s *Snapshot) Timestamp() Timestamp { return Timestamp(s.s.Timestamp()) }
 
-// Close ends the snapshot, so that history may be collected. Reads after it return ErrClosed. Harmless when repeated.
+// Close ends the snapshot, so that history may be collected. Reads after it return
+// ErrClosed. Harmless when repeated.
 func (s *Snapshot) Close() error { return s.s.Close() }

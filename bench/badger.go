@@ -92,7 +92,8 @@ func beginBadgerGet(_ context.Context, dir string) (subject, error) {
 	return b, w.Flush()
 }
 
-// drain writes all that waits in one synced transaction: the fair ceiling for what group commit can reach.
+// drain writes all that waits in one synced transaction: the fair ceiling for what group
+// commit can reach.
 func (b *badgerAlone) drain() {
 	for first := range b.queue {
 		group := []*groupedPut{first}

@@ -17,8 +17,9 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// This file measures the paper's document clustering (§3.1) with different numbers of observer workers: each new document has
-// three keys, and its observer reads a cell of each and writes those and the document's cluster.
+// This file measures the paper's document clustering (§3.1) with different numbers of
+// observer workers: each new document has three keys, and its observer reads a cell of
+// each and writes those and the document's cluster.
 
 // clustering is the name of the section.
 const clustering = "clustering"
@@ -26,7 +27,8 @@ const clustering = "clustering"
 const (
 	documentBytes = 1 << 10
 	documentKeys  = 3
-	// loadBatch documents are written in one transaction, by loadCallers at once: faster than they are clustered.
+	// loadBatch documents are written in one transaction, by loadCallers at once: faster
+	// than they are clustered.
 	loadBatch   = 50
 	loadCallers = 4
 )
@@ -45,7 +47,8 @@ type clustered struct {
 	memory    uint64        // of the Go runtime, from the system
 }
 
-// measureClustering measures every number of workers in turn, so many rounds, each on a fresh store.
+// measureClustering measures every number of workers in turn, so many rounds, each on a
+// fresh store.
 func measureClustering(ctx context.Context, o options, out io.Writer) error {
 	if _, err := fmt.Fprintf(out, "\n%s, %d documents of %d bytes\n", clustering, o.documents, documentBytes); err != nil {
 		return err

@@ -18,7 +18,8 @@ const latency = "latency"
 // pause lets the node become idle again between two changes.
 const pause = 2 * time.Millisecond
 
-// measureLatency commits one change at a time on an idle node, and measures how soon its observer's function begins.
+// measureLatency commits one change at a time on an idle node, and measures how soon its
+// observer's function begins.
 func measureLatency(ctx context.Context, o options, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp(o.dir, "percolator-bench-")
 	if err != nil {
@@ -62,8 +63,8 @@ func measureLatency(ctx context.Context, o options, out io.Writer) (err error) {
 	return err
 }
 
-// oneChange commits a change and waits for its observer. An observer that starts before the commit has returned to its
-// caller counts as 0 from there.
+// oneChange commits a change and waits for its observer. An observer that starts before
+// the commit has returned to its caller counts as 0 from there.
 func oneChange(ctx context.Context, db *percolator.DB, i int, started <-chan time.Time) (fromCall, fromReturn time.Duration, err error) {
 	called := time.Now()
 	if err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {

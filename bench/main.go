@@ -1,5 +1,6 @@
-// Command bench measures the first figures: the raw tablet path against transactions, and Badger alone as two
-// denominators, all in one run and on fresh stores, so that the ratios mean something on a shared machine.
+// Command bench measures the first figures: the raw tablet path against transactions, and
+// Badger alone as two denominators, all in one run and on fresh stores, so that the
+// ratios mean something on a shared machine.
 //
 //	go run ./bench                     the table, then how long a commit's observer takes to start
 //	go run ./bench -only clustering -documents 20000
@@ -102,8 +103,8 @@ func runAll(ctx context.Context, o options, out io.Writer) error {
 // delayed marks the process that runs under strace.
 const delayed = "PERCOLATOR_BENCH_DELAYED"
 
-// underStrace runs this program again with every sync slowed down by the kernel's tracer: the same for all that is
-// measured, Badger's own syncs included.
+// underStrace runs this program again with every sync slowed down by the kernel's tracer:
+// the same for all that is measured, Badger's own syncs included.
 func underStrace(delay time.Duration) error {
 	strace, err := exec.LookPath("strace")
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// kind is one thing to measure: begin makes it ready on a fresh store and returns the operation that callers repeat.
+// kind is one thing to measure: begin makes it ready on a fresh store and returns the
+// operation that callers repeat.
 type kind struct {
 	name  string
 	begin func(ctx context.Context, dir string) (subject, error)
@@ -22,7 +23,8 @@ type kind struct {
 type subject interface {
 	// do carries out operation i of a caller.
 	do(ctx context.Context, caller, i int) error
-	// batches are the operations so far by batch: per tablet batch and per synced commit; 0 where there are none.
+	// batches are the operations so far by batch: per tablet batch and per synced commit;
+	// 0 where there are none.
 	batches() (tablet, log float64)
 	close() error
 }
@@ -38,7 +40,8 @@ type figure struct {
 // results are all measurements: by kind, by number of callers, by round.
 type results map[string]map[int][]figure
 
-// best is the measurement with the highest rate: what others on the machine take away only lowers it.
+// best is the measurement with the highest rate: what others on the machine take away
+// only lowers it.
 func (r results) best(kind string, callers int) (best figure, ok bool) {
 	for _, f := range r[kind][callers] {
 		if f.perSecond >= best.perSecond {
@@ -49,8 +52,8 @@ func (r results) best(kind string, callers int) (best figure, ok bool) {
 	return best, ok
 }
 
-// measureAll measures kind after kind, and begins again in the next round: what is compared has been measured within the
-// same seconds.
+// measureAll measures kind after kind, and begins again in the next round: what is
+// compared has been measured within the same seconds.
 func measureAll(ctx context.Context, o options) (results, error) {
 	r := results{}
 	for range o.rounds {
@@ -91,10 +94,12 @@ func measure(ctx context.Context, o options, k kind, callers int) (figure, error
 	return f, errors.Join(err, stop(), s.close())
 }
 
-// longest bounds how long one measurement waits for its first operation, should none end within the time asked for.
+// longest bounds how long one measurement waits for its first operation, should none end
+// within the time asked for.
 const longest = time.Minute
 
-// load has the callers repeat the operation for a while, after a short warm-up, and longer where nothing was done by then.
+// load has the callers repeat the operation for a while, after a short warm-up, and
+// longer where nothing was done by then.
 func load(ctx context.Context, s subject, callers int, d time.Duration) (figure, error) {
 	var (
 		wg       sync.WaitGroup

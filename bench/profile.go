@@ -7,8 +7,8 @@ import (
 	"runtime/pprof"
 )
 
-// profiles are the files that profiles go to; empty: none. They are of all that is measured, so -only and -callers should
-// leave one kind.
+// profiles are the files that profiles go to; empty: none. They are of all that is
+// measured, so -only and -callers should leave one kind.
 type profiles struct{ cpu, allocs, block, mutex string }
 
 // Rates of the profiles that sample: a blocking event a microsecond, and one contention of ten.

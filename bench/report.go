@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// ratio compares two kinds; at is the number of callers of the lower one, 0: the same. target is what it should reach with
-// 64 callers; 0: there is none.
+// ratio compares two kinds; at is the number of callers of the lower one, 0: the same.
+// target is what it should reach with 64 callers; 0: there is none.
 type ratio struct {
 	above, below string
 	at           int

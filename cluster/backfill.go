@@ -12,7 +12,8 @@ import (
 // prefixBackfill begins the rows of back-fills' records, one an observer: the last one.
 const prefixBackfill = "backfill/"
 
-// Backfill reads the record of the observer's last back-fill; nil if there was none. An unknown observer is refused.
+// Backfill reads the record of the observer's last back-fill; nil if there was none. An
+// unknown observer is refused.
 func (m *Meta) Backfill(ctx context.Context, name string) (*pb.Backfill, error) {
 	c, err := m.Catalogue(ctx)
 	if err != nil {
@@ -35,13 +36,15 @@ func (m *Meta) backfill(ctx context.Context, name string) (*pb.Backfill, []byte,
 	return b, value, decode(prefixBackfill+name, value, b)
 }
 
-// Backfills reads the records of the observers' last back-fills, by observer; of each there may be none.
+// Backfills reads the records of the observers' last back-fills, by observer; of each
+// there may be none.
 func (m *Meta) Backfills(ctx context.Context, observers []*pb.ObserverInfo) (map[string]*pb.Backfill, error) {
 	out := map[string]*pb.Backfill{}
 	if len(observers) == 0 {
 		return out, nil
 	}
-	// By name, not by a walk: records change often, and a walk passes all that is left of former versions.
+	// By name, not by a walk: records change often, and a walk passes all that is left of
+	// former versions.
 	rows := make([]string, len(observers))
 	for i, o := range observers {
 		rows[i] = prefixBackfill + o.Name
@@ -60,8 +63,8 @@ func (m *Meta) Backfills(ctx context.Context, observers []*pb.ObserverInfo) (map
 	return out, err
 }
 
-// StartBackfill makes a record of a back-fill at ts, a fresh timestamp, unless one runs: that one goes on. An unknown or
-// retired observer is refused.
+// StartBackfill makes a record of a back-fill at ts, a fresh timestamp, unless one runs:
+// that one goes on. An unknown or retired observer is refused.
 func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.Backfill, error) {
 	return m.changeBackfill(ctx, name, func(o *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill, error) {
 		if o.Retired {
@@ -74,7 +77,8 @@ func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.B
 	})
 }
 
-// CancelBackfill ends the observer's back-fill, if one runs, and returns its record. Rows that are marked stay so.
+// CancelBackfill ends the observer's back-fill, if one runs, and returns its record. Rows
+// that are marked stay so.
 func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
 	return m.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill, error) {
 		if wire.BackfillRuns(b) {
@@ -84,8 +88,9 @@ func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, e
 	})
 }
 
-// SaveBackfill stores the progress of a back-fill. goesOn is false if it is to end: it was cancelled, another one has
-// taken its place, or its observer is retired or gone; then nothing is stored.
+// SaveBackfill stores the progress of a back-fill. goesOn is false if it is to end: it
+// was cancelled, another one has taken its place, or its observer is retired or gone;
+// then nothing is stored.
 func (m *Meta) SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, err error) {
 	stored, err := m.changeBackfill(ctx, b.Name, func(o *pb.ObserverInfo, have *pb.Backfill) (*pb.Backfill, error) {
 		goesOn = wire.BackfillRuns(have) && have.Ts == b.Ts && !o.Retired
@@ -97,8 +102,8 @@ func (m *Meta) SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, e
 	return goesOn && wire.BackfillRuns(stored), err
 }
 
-// changeBackfill replaces a record by what fn makes of it, if that is something else. fn is called again if another was
-// faster; what it returns belongs to the caller.
+// changeBackfill replaces a record by what fn makes of it, if that is something else. fn
+// is called again if another was faster; what it returns belongs to the caller.
 func (m *Meta) changeBackfill(
 	ctx context.Context, name string, fn func(*pb.ObserverInfo, *pb.Backfill) (*pb.Backfill, error),
 ) (after *pb.Backfill, err error) {

@@ -21,10 +21,11 @@ type Caller interface {
 	Tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error))
 }
 
-// Carrier carries operations to tablets, whichever node leads them. It may be used by any number of goroutines.
+// Carrier carries operations to tablets, whichever node leads them. It may be used by any
+// number of goroutines.
 //
-// It never sends a mutation again by itself after one of which it is not known whether it was done: who may, knows the
-// operation (package txn; Meta's conditional writes).
+// It never sends a mutation again by itself after one of which it is not known whether it
+// was done: who may, knows the operation (package txn; Meta's conditional writes).
 type Carrier struct {
 	router  *Router
 	self    uint64
@@ -40,13 +41,15 @@ func NewCarrier(router *Router, self uint64, peers Caller, members Members) *Car
 // overloadedRetry is the hint in refusals of a full queue.
 const overloadedRetry = 5 * time.Millisecond
 
-// attemptTimeout bounds one question to another node. A dead node is known by gossip sooner (then its questions fail at
-// once); this is for what gossip does not see: a way that is cut in one direction, an answer that was lost.
+// attemptTimeout bounds one question to another node. A dead node is known by gossip
+// sooner (then its questions fail at once); this is for what gossip does not see: a way
+// that is cut in one direction, an answer that was lost.
 const attemptTimeout = 3 * time.Second
 
-// Send carries one operation to the tablet's leader: at once where this replica leads, else to the node that is believed
-// to lead, and then to the others, each once. The answer of one that does not lead tells where to go on. An error means
-// that there was no answer: the outcome is unknown, unless it wraps txn.ErrNotSent.
+// Send carries one operation to the tablet's leader: at once where this replica leads,
+// else to the node that is believed to lead, and then to the others, each once. The
+// answer of one that does not lead tells where to go on. An error means that there was no
+// answer: the outcome is unknown, unless it wraps txn.ErrNotSent.
 func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	at := c.router.route(d.GetTabletId())
 	if at.port == nil || (at.leader != 0 && at.leader != c.self) {
@@ -84,7 +87,8 @@ func serverError(code pb.Error_Code, format string, args ...any) *pb.TabletRespo
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
-// Elsewhere is a node's answer about a tablet that it has no replica of: whatever it knows of where to ask.
+// Elsewhere is a node's answer about a tablet that it has no replica of: whatever it
+// knows of where to ask.
 func (r *Router) Elsewhere(id uint64) *pb.TabletResponse {
 	at := r.route(id)
 	out := serverError(pb.Error_CODE_NOT_LEADER, "tablet %d is not on this node", id)
@@ -173,7 +177,8 @@ func (w *wander) next() uint64 {
 	return w.askAround(untried)
 }
 
-// askAround finds a member to ask for meta, which no map tells the place of: first who says that it leads it.
+// askAround finds a member to ask for meta, which no map tells the place of: first who
+// says that it leads it.
 func (w *wander) askAround(untried func(uint64) bool) uint64 {
 	var best Member
 	for _, m := range w.members.Alive() {
@@ -237,7 +242,8 @@ func (w *wander) learn(node uint64, r *pb.TabletResponse) {
 	w.router.Unled(id, node)
 }
 
-// elsewhere reports whether the answer is of a replica that surely has not done the operation while another may do it.
+// elsewhere reports whether the answer is of a replica that surely has not done the
+// operation while another may do it.
 func elsewhere(r *pb.TabletResponse) bool {
 	switch r.GetError().GetCode() {
 	case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_UNAVAILABLE:
@@ -247,8 +253,8 @@ func elsewhere(r *pb.TabletResponse) bool {
 	return s != nil && !s.GetLeader() // any replica answers that one; its leader's is the one that is meant
 }
 
-// heal takes what an answer says of the tablet's range into the map. Where it says nothing new, meta is asked: what the
-// sender believes came from here.
+// heal takes what an answer says of the tablet's range into the map. Where it says
+// nothing new, meta is asked: what the sender believes came from here.
 func (w *wander) heal(ctx context.Context, r *pb.TabletResponse) {
 	if r.GetError().GetCode() != pb.Error_CODE_WRONG_TABLET {
 		return
@@ -261,8 +267,8 @@ func (w *wander) heal(ctx context.Context, r *pb.TabletResponse) {
 	}
 }
 
-// refresh reads the map anew when the replicas that are known do not serve the tablet: it may have been moved. Meta's own
-// place is not found that way.
+// refresh reads the map anew when the replicas that are known do not serve the tablet: it
+// may have been moved. Meta's own place is not found that way.
 func (w *wander) refresh(ctx context.Context) {
 	if w.d.GetTabletId() == MetaTablet || w.peers == nil {
 		return
@@ -275,7 +281,8 @@ func (w *wander) refresh(ctx context.Context) {
 // refreshPatience is how long an operation waits for the map: meta may be away itself.
 const refreshPatience = 250 * time.Millisecond
 
-// mayRepeat reports whether the operation changes nothing: it is asked again when its answer was lost.
+// mayRepeat reports whether the operation changes nothing: it is asked again when its
+// answer was lost.
 func mayRepeat(req *pb.TabletRequest) bool {
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_Get, *pb.TabletRequest_Scan, *pb.TabletRequest_RawGet, *pb.TabletRequest_RawScan,

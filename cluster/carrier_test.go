@@ -16,7 +16,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// others are the other nodes as a carrier sees them, each a function; one without is not reached. It notes who was asked.
+// others are the other nodes as a carrier sees them, each a function; one without is not
+// reached. It notes who was asked.
 type others struct {
 	mu    sync.Mutex
 	nodes map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error)
@@ -81,7 +82,8 @@ func ofTablet(r *pb.TabletResponse) *wire.PeerResponse {
 
 const testedTablet = 9
 
-// carried is a carrier on node 1, which has no replica, and a tablet with replicas on nodes 2, 3 and 4.
+// carried is a carrier on node 1, which has no replica, and a tablet with replicas on
+// nodes 2, 3 and 4.
 func carried(nodes map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error)) (*Carrier, *others) {
 	o := &others{nodes: nodes}
 	router := NewRouter()
@@ -143,8 +145,8 @@ func TestCarrierFindsTheLeader(t *testing.T) {
 	}
 }
 
-// TestSenderRepeatsOnlyWhatItMay: Meta's way to tablets waits for a leader, and repeats after a lost answer what is the same
-// done twice; the rest is told to be unknown.
+// TestSenderRepeatsOnlyWhatItMay: Meta's way to tablets waits for a leader, and repeats
+// after a lost answer what is the same done twice; the rest is told to be unknown.
 func TestSenderRepeatsOnlyWhatItMay(t *testing.T) {
 	write := &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{}}}
 	catalogue := &pb.TabletRequest{Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{}}}
@@ -178,8 +180,8 @@ func TestSenderRepeatsOnlyWhatItMay(t *testing.T) {
 	}
 }
 
-// TestOraclesFollowTheLeader: timestamps are asked for where meta is led, by way of whoever knows; of the greatest that came
-// through, the node takes note.
+// TestOraclesFollowTheLeader: timestamps are asked for where meta is led, by way of
+// whoever knows; of the greatest that came through, the node takes note.
 func TestOraclesFollowTheLeader(t *testing.T) {
 	away := func(leader uint64) func(*wire.PeerRequest) (*wire.PeerResponse, error) {
 		return func(*wire.PeerRequest) (*wire.PeerResponse, error) {

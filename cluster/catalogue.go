@@ -21,9 +21,10 @@ func (m *Meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
 	return c, decode(rowCatalogue, value, c)
 }
 
-// changeCatalogue writes a new version, if fn changes anything, in one step with the changes that fn returns, and tells
-// every tablet the newest. fn is called again if another was faster. What is waited for without ddl is the tablets: they may
-// be away for long.
+// changeCatalogue writes a new version, if fn changes anything, in one step with the
+// changes that fn returns, and tells every tablet the newest. fn is called again if
+// another was faster. What is waited for without ddl is the tablets: they may be away for
+// long.
 func (m *Meta) changeCatalogue(ctx context.Context, fn func(*pb.Catalogue) ([]change, error)) error {
 	current, err := m.writeCatalogue(ctx, fn)
 	if err != nil {
@@ -68,8 +69,8 @@ func (m *Meta) writeCatalogue(ctx context.Context, fn func(*pb.Catalogue) ([]cha
 	return current, err
 }
 
-// Sync tells every tablet the newest catalogue, unless all are known to have it: it goes on where whoever wrote it has
-// given up, or has crashed.
+// Sync tells every tablet the newest catalogue, unless all are known to have it: it goes
+// on where whoever wrote it has given up, or has crashed.
 func (m *Meta) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

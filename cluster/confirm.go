@@ -12,13 +12,16 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Whether a directory may vote. One that was restored from an old copy has forgotten votes and acknowledgments. Meta knows
-// the last start of each node and refuses it, but all nodes may be starting, and meta be away: so each node keeps, durably,
-// which start of each other node was the last that it has heard of, from that node itself or from meta. A node that comes
-// back tells the others of its new start before it votes, and waits until a majority of those that it votes with, itself
-// included, have noted it. One that knows a start which is not among the directory's own does not note it.
+// Whether a directory may vote. One that was restored from an old copy has forgotten
+// votes and acknowledgments. Meta knows the last start of each node and refuses it, but
+// all nodes may be starting, and meta be away: so each node keeps, durably, which start
+// of each other node was the last that it has heard of, from that node itself or from
+// meta. A node that comes back tells the others of its new start before it votes, and
+// waits until a majority of those that it votes with, itself included, have noted it. One
+// that knows a start which is not among the directory's own does not note it.
 //
-// The notes are changed by the service Membership on any goroutine, and by Upkeep; the answers are the door's.
+// The notes are changed by the service Membership on any goroutine, and by Upkeep; the
+// answers are the door's.
 
 // seenStart is the last start of another node that this one has heard of.
 type seenStart struct {
@@ -35,8 +38,8 @@ func (s *Self) readSeen(snap *store.Snap) error {
 	return wrapf(err, "cluster: read the starts of other nodes")
 }
 
-// learnSeen adds to the batch what the records of nodes tell that is newer, and returns what is known then. Called with mu
-// held.
+// learnSeen adds to the batch what the records of nodes tell that is newer, and returns
+// what is known then. Called with mu held.
 func (s *Self) learnSeen(b *store.Batch, nodes []*pb.Node) (map[uint64]seenStart, error) {
 	seen := maps.Clone(s.seen)
 	for _, n := range nodes {
@@ -55,8 +58,9 @@ func (s *Self) learnSeen(b *store.Batch, nodes []*pb.Node) (map[uint64]seenStart
 	return seen, nil
 }
 
-// Confirm notes another node's start, the last of those of its directory, if the directory knows the last one that this node
-// has heard of; else it is an old copy, and false is returned. The note is durable.
+// Confirm notes another node's start, the last of those of its directory, if the
+// directory knows the last one that this node has heard of; else it is an old copy, and
+// false is returned. The note is durable.
 func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) {
 	if node == 0 || len(starts) == 0 || len(starts) > maxStarts {
 		return false, nil
@@ -84,7 +88,8 @@ func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) 
 	return true, nil
 }
 
-// History are the numbers of this directory's last starts, the present one at the end. Not to be changed.
+// History are the numbers of this directory's last starts, the present one at the end.
+// Not to be changed.
 func (s *Self) History() []uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +99,8 @@ func (s *Self) History() []uint64 {
 // answers are what other nodes have said of this start, by node. The door's mutex guards them.
 type answers map[uint64]pb.HelloResponse_Start
 
-// confirmed reports whether a majority of those that this node votes with, itself included, have noted its start; why says
-// what is missing.
+// confirmed reports whether a majority of those that this node votes with, itself
+// included, have noted its start; why says what is missing.
 func (d *Door) confirmed() (ok bool, why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

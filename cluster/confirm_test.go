@@ -73,8 +73,9 @@ func (s *street) trio(dir string) (all [3]*house) {
 	return all
 }
 
-// TestOldCopyWaits: a directory is restored from a copy that was made before the node's last start, while meta is away. The
-// others know, and it does not come in, however often it is started; the node's own directory does.
+// TestOldCopyWaits: a directory is restored from a copy that was made before the node's
+// last start, while meta is away. The others know, and it does not come in, however often
+// it is started; the node's own directory does.
 func TestOldCopyWaits(t *testing.T) {
 	dir, old := filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "copy")
 	onStreet(t, 1, func(s *street) {
@@ -116,8 +117,8 @@ func TestOldCopyWaits(t *testing.T) {
 	})
 }
 
-// TestStartsAreConfirmed: while meta is away, a node of three waits for one other, of which it knows that it votes with it; two
-// that start at once need no third.
+// TestStartsAreConfirmed: while meta is away, a node of three waits for one other, of
+// which it knows that it votes with it; two that start at once need no third.
 func TestStartsAreConfirmed(t *testing.T) {
 	onStreet(t, 2, func(s *street) {
 		all := s.trio(filepath.Join(t.TempDir(), "node"))
@@ -141,7 +142,8 @@ func TestStartsAreConfirmed(t *testing.T) {
 	})
 }
 
-// TestStartsAreKept: what a node knows of another's starts outlives its process, grows, and is bounded.
+// TestStartsAreKept: what a node knows of another's starts outlives its process, grows,
+// and is bounded.
 func TestStartsAreKept(t *testing.T) {
 	st, err := store.Open(store.Options{InMemory: true, MemTableSize: 1 << 20})
 	if err != nil {

@@ -44,7 +44,8 @@ func (c *GRPCContact) client(addr string) (pb.MembershipClient, error) {
 			return nil, err
 		}
 	}
-	// A node that is waited for must be found soon after it has come: gRPC's own pauses grow to two minutes.
+	// A node that is waited for must be found soon after it has come: gRPC's own pauses
+	// grow to two minutes.
 	retry := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: time.Second}}
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(c.creds), grpc.WithConnectParams(retry))
 	if err != nil {

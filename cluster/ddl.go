@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// ddlLock is a mutex that waiters give up when their context ends: who holds it may wait for a tablet that nobody serves,
-// and a caller with a deadline must not wait with it.
+// ddlLock is a mutex that waiters give up when their context ends: who holds it may wait
+// for a tablet that nobody serves, and a caller with a deadline must not wait with it.
 type ddlLock chan struct{}
 
 func newDDLLock() ddlLock { return make(ddlLock, 1) }

@@ -23,7 +23,8 @@ import (
 // ErrOtherCluster: the node belongs to another cluster than the one that it asks.
 var ErrOtherCluster = errors.New("cluster: the node belongs to another cluster")
 
-// Contact asks another node's Membership service, by its Listen address. GRPCContact is the real one.
+// Contact asks another node's Membership service, by its Listen address. GRPCContact is
+// the real one.
 type Contact interface {
 	Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error)
 	Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error)
@@ -32,8 +33,8 @@ type Contact interface {
 
 // Registry is what a node of a cluster needs to let others in. MetaRegistry is the real one.
 type Registry interface {
-	// Register records an incarnation of a node in meta. Errors: ErrStaleIncarnation, ErrDuplicateNode, or that it was not
-	// possible now.
+	// Register records an incarnation of a node in meta. Errors: ErrStaleIncarnation,
+	// ErrDuplicateNode, or that it was not possible now.
 	Register(ctx context.Context, r *wire.NodeRecord) error
 	// Contacts is what a node that joins must know: the nodes, and where meta is.
 	Contacts(ctx context.Context) (*pb.JoinResponse, error)
@@ -45,20 +46,23 @@ type DoorConfig struct {
 	Contact Contact
 	// Join are the Listen addresses of nodes, as the operator has given them.
 	Join []string
-	// Expect is how many fresh nodes found a cluster together; at most 1: this one does not wait for others.
+	// Expect is how many fresh nodes found a cluster together; at most 1: this one does
+	// not wait for others.
 	Expect int
 	// Addresses are where others reach this node.
 	Addresses *pb.NodeAddresses
 	Labels    map[string]string
 	Version   string
-	// Voters are the nodes that this one votes with, by what its store has of Raft groups; it may be among them.
+	// Voters are the nodes that this one votes with, by what its store has of Raft
+	// groups; it may be among them.
 	Voters []uint64
 	// Waiting is told why a node that comes back has to wait; nil: nobody wants to know.
 	Waiting func(why string)
 	// Bootstrap adds the first tablets' state to the batch that begins a cluster.
 	Bootstrap func(b *store.Batch, node uint64)
-	// Clock is this node's clock; nil: time.Now. A fresh node whose clock is off from the others' by more than MaxClockOff
-	// neither joins nor founds; 0: clocks are not compared.
+	// Clock is this node's clock; nil: time.Now. A fresh node whose clock is off from the
+	// others' by more than MaxClockOff neither joins nor founds; 0: clocks are not
+	// compared.
 	Clock       func() time.Time
 	MaxClockOff time.Duration
 	Timing      DoorTiming
@@ -85,8 +89,9 @@ func (t DoorTiming) withDefaults() DoorTiming {
 	}
 }
 
-// Door is how a node comes into a cluster (Enter), and lets others in: it serves Membership, from before the node belongs to
-// a cluster until it stops. How several fresh nodes found one together: see the package's documentation.
+// Door is how a node comes into a cluster (Enter), and lets others in: it serves
+// Membership, from before the node belongs to a cluster until it stops. How several fresh
+// nodes found one together: see the package's documentation.
 type Door struct {
 	pb.UnimplementedMembershipServer
 	cfg DoorConfig
@@ -209,8 +214,8 @@ func (d *Door) meet(node uint64, gossip string) {
 	}
 }
 
-// called remembers where a node of the own cluster that calls listens: it is asked back, also if nobody knows that address.
-// Called with mu held.
+// called remembers where a node of the own cluster that calls listens: it is asked back,
+// also if nobody knows that address. Called with mu held.
 func (d *Door) called(node uint64, listen string) {
 	if node == 0 || node == d.cfg.Self.Identity().NodeID || listen == "" || len(listen) > maxAddress {
 		return
@@ -232,8 +237,8 @@ func (d *Door) judge(id Identity, req *pb.HelloRequest) (pb.HelloResponse_Start,
 	return pb.HelloResponse_START_CONFIRMED, nil
 }
 
-// Met are the addresses at which nodes of the cluster gossip, as far as they have said so to this process: newer than what it
-// knew when it started.
+// Met are the addresses at which nodes of the cluster gossip, as far as they have said so
+// to this process: newer than what it knew when it started.
 func (d *Door) Met() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -252,7 +257,8 @@ func (d *Door) forget() {
 	}
 }
 
-// recent are the fresh nodes with a sign of life that still counts, as they are now. Called with mu held.
+// recent are the fresh nodes with a sign of life that still counts, as they are now.
+// Called with mu held.
 func (d *Door) recent(sign func(*freshNode) time.Time) []*freshNode {
 	var out []*freshNode
 	for _, f := range d.fresh {

@@ -21,8 +21,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestExpectFoundsOneCluster: nodes with empty directories that crash, lose messages and now and then a directory found one
-// cluster, never two, and all of them are in it in the end. SEEDS: how many histories.
+// TestExpectFoundsOneCluster: nodes with empty directories that crash, lose messages and
+// now and then a directory found one cluster, never two, and all of them are in it in the
+// end. SEEDS: how many histories.
 func TestExpectFoundsOneCluster(t *testing.T) {
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("SEEDS"), "40"), 10, 32)
 	if err != nil {
@@ -68,7 +69,8 @@ func expectOne(s *street) {
 	}
 }
 
-// burn empties a dead node's directory, unless it may have founded, or the others wait for it: then only a person can help.
+// burn empties a dead node's directory, unless it may have founded, or the others wait
+// for it: then only a person can help.
 func (s *street) burn(h *house) {
 	own := h.self.Identity()
 	if !own.Fresh() {
@@ -94,7 +96,8 @@ func (s *street) burn(h *house) {
 	h.st = st
 }
 
-// TestPromiseIsKept: who has promised one founder refuses another, also after a restart, until it belongs to a cluster.
+// TestPromiseIsKept: who has promised one founder refuses another, also after a restart,
+// until it belongs to a cluster.
 func TestPromiseIsKept(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		h := s.build("a", 3, "nowhere")
@@ -199,7 +202,8 @@ func TestWaitingEndsAtOnce(t *testing.T) {
 	})
 }
 
-// TestComeBack: a node of a cluster starts also when no other answers, registers when one does, and is told what is wrong.
+// TestComeBack: a node of a cluster starts also when no other answers, registers when one
+// does, and is told what is wrong.
 func TestComeBack(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		a, b := s.build("a", 1), s.build("b", 1, "a")
@@ -240,8 +244,9 @@ func TestComeBack(t *testing.T) {
 	})
 }
 
-// TestComeBackElsewhere: all nodes come back where nobody has ever heard of them, while they can't reach each other for a
-// minute. Then each hears where the other gossips, or they would wait for each other for ever.
+// TestComeBackElsewhere: all nodes come back where nobody has ever heard of them, while
+// they can't reach each other for a minute. Then each hears where the other gossips, or
+// they would wait for each other for ever.
 func TestComeBackElsewhere(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		a, b := s.build("a", 1), s.build("b", 1, "a")
@@ -296,7 +301,8 @@ func TestOtherClusterIsRefused(t *testing.T) {
 	})
 }
 
-// TestHelloIsBounded: whoever says Hello with made-up names takes a bounded place, and none for ever.
+// TestHelloIsBounded: whoever says Hello with made-up names takes a bounded place, and
+// none for ever.
 func TestHelloIsBounded(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		h := s.build("a", 3, "a")
@@ -336,8 +342,8 @@ type only struct {
 
 func (o only) Member(node uint64) (Member, bool) { return o.other, node == o.other.NodeID }
 
-// TestRegistryRefusesCopies: a node id that is alive elsewhere is in use, whatever the incarnation; at the same address it is
-// the same node's next process.
+// TestRegistryRefusesCopies: a node id that is alive elsewhere is in use, whatever the
+// incarnation; at the same address it is the same node's next process.
 func TestRegistryRefusesCopies(t *testing.T) {
 	_, m := newWorld(t)
 	r := &MetaRegistry{

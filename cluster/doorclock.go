@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// This file compares a fresh node's clock with those of the nodes that it is to found a cluster with, or to
-// join. Whoever leads meta has timestamps follow its clock, and a mark that one bad clock has raised can't be
-// taken back. The clocks come with answers to Hello; all of it runs on Enter's goroutine.
+// This file compares a fresh node's clock with those of the nodes that it is to found a
+// cluster with, or to join. Whoever leads meta has timestamps follow its clock, and a
+// mark that one bad clock has raised can't be taken back. The clocks come with answers to
+// Hello; all of it runs on Enter's goroutine.
 
 // ErrClock: this node's clock and those of the others differ by too much.
 var ErrClock = errors.New("cluster: the clocks differ")
@@ -22,8 +23,8 @@ type clockReading struct {
 	off  time.Duration // how far this node's clock is ahead of the other's
 }
 
-// readClock is what an answer that came between the times says of the other node's clock; false: it says
-// nothing, for it is of an earlier version.
+// readClock is what an answer that came between the times says of the other node's clock;
+// false: it says nothing, for it is of an earlier version.
 func readClock(addr string, began, ended time.Time, unixMs int64) (clockReading, bool) {
 	middle := began.Add(ended.Sub(began) / 2)
 	return clockReading{addr, middle, middle.Sub(time.UnixMilli(unixMs))}, unixMs != 0
@@ -37,9 +38,9 @@ func (d *Door) clock() time.Time {
 	return time.Now()
 }
 
-// compareClocks refuses a clock that is off from most of the others' by more than the limit, and returns
-// the readings that are off, the farthest last. Of two in the middle the nearer one counts: a node is not
-// refused by one other's word against another's.
+// compareClocks refuses a clock that is off from most of the others' by more than the
+// limit, and returns the readings that are off, the farthest last. Of two in the middle
+// the nearer one counts: a node is not refused by one other's word against another's.
 func (d *Door) compareClocks(readings []clockReading) (off []clockReading, err error) {
 	if d.cfg.MaxClockOff <= 0 || len(readings) == 0 {
 		return nil, nil
@@ -62,8 +63,9 @@ func (d *Door) clockText(r clockReading) string {
 		r.own.UTC().Format(layout), r.own.Add(-r.off).UTC().Format(layout), r.addr, d.cfg.MaxClockOff)
 }
 
-// joinClocks compares a fresh node's clock with those of the nodes of the cluster that it is to join. One
-// that comes back is let in whatever it says: it is judged when it leads meta.
+// joinClocks compares a fresh node's clock with those of the nodes of the cluster that it
+// is to join. One that comes back is let in whatever it says: it is judged when it leads
+// meta.
 func (d *Door) joinClocks(in []greeting) error {
 	if !d.cfg.Self.Identity().Fresh() {
 		return nil
@@ -78,8 +80,9 @@ func (d *Door) joinClocks(in []greeting) error {
 	return err
 }
 
-// foundClocks compares the clocks of those that are to found a cluster together, once all are there. False:
-// another node's is off, and there is no founding before that has gone, or has been set.
+// foundClocks compares the clocks of those that are to found a cluster together, once all
+// are there. False: another node's is off, and there is no founding before that has gone,
+// or has been set.
 func (d *Door) foundClocks(set []*freshNode) (ok bool, err error) {
 	if len(set) != d.cfg.Expect {
 		return true, nil

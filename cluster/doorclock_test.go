@@ -7,14 +7,16 @@ import (
 	"time"
 )
 
-// namesBoth reports whether a refusal names both clocks and the limit, of a street that begins with the year 2000.
+// namesBoth reports whether a refusal names both clocks and the limit, of a street that
+// begins with the year 2000.
 func namesBoth(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "it is 2000-01-01 01:") && strings.Contains(text, " and 2000-01-01 00:") && strings.Contains(text, "differ by 5s at most")
 }
 
-// TestWrongClockDoesNotJoin: a fresh node whose clock is an hour off is refused, and told both clocks. Once it is set the node
-// joins; one that belongs to the cluster comes back whatever its clock says.
+// TestWrongClockDoesNotJoin: a fresh node whose clock is an hour off is refused, and told
+// both clocks. Once it is set the node joins; one that belongs to the cluster comes back
+// whatever its clock says.
 func TestWrongClockDoesNotJoin(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		a, b := s.build("a", 1), s.build("b", 1, "a")
@@ -42,8 +44,8 @@ func TestWrongClockDoesNotJoin(t *testing.T) {
 	})
 }
 
-// TestWrongClockDoesNotFound: of three that are to found a cluster one has a wrong clock. It is refused, the others wait for
-// a third.
+// TestWrongClockDoesNotFound: of three that are to found a cluster one has a wrong clock.
+// It is refused, the others wait for a third.
 func TestWrongClockDoesNotFound(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		var all []*house

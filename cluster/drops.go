@@ -10,8 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// DateDrops enters the timestamp, a fresh one, for drops that have none yet. It first makes sure that every tablet has
-// the catalogue with the drop in it: whatever a tablet still takes for a dropped table began before the timestamp.
+// DateDrops enters the timestamp, a fresh one, for drops that have none yet. It first
+// makes sure that every tablet has the catalogue with the drop in it: whatever a tablet
+// still takes for a dropped table began before the timestamp.
 func (m *Meta) DateDrops(ctx context.Context, now func(context.Context) (mvcc.Timestamp, error)) error {
 	c, err := m.Catalogue(ctx)
 	if err != nil || !slices.Contains(droppedTS(c), 0) {
@@ -53,9 +54,10 @@ func droppedTS(c *pb.Catalogue) []uint64 {
 	return out
 }
 
-// ForgetDrops takes dropped tables of which nothing is left off the list that tablets look through for data to delete.
-// What remains of them are ranges of ids, at most one more than there are tables: a client that has slept through the
-// drop is refused for ever. gone says for a table and the time of its drop whether nothing is left of it.
+// ForgetDrops takes dropped tables of which nothing is left off the list that tablets
+// look through for data to delete. What remains of them are ranges of ids, at most one
+// more than there are tables: a client that has slept through the drop is refused for
+// ever. gone says for a table and the time of its drop whether nothing is left of it.
 func (m *Meta) ForgetDrops(ctx context.Context, gone func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool) error {
 	c, err := m.Catalogue(ctx)
 	if err != nil || len(c.DroppedTables) == 0 {
@@ -93,8 +95,9 @@ func (m *Meta) ForgetDrops(ctx context.Context, gone func(id mvcc.TableID, dropp
 	})
 }
 
-// dropUntold returns nil if a table of that name, which is gone, was dropped by a request that may have failed before
-// every tablet knew: the push that follows finishes it. Otherwise it is the refusal. The caller holds ddl.
+// dropUntold returns nil if a table of that name, which is gone, was dropped by a request
+// that may have failed before every tablet knew: the push that follows finishes it.
+// Otherwise it is the refusal. The caller holds ddl.
 func (m *Meta) dropUntold(ctx context.Context, c *pb.Catalogue, name string) error {
 	// What has a date was told (DateDrops), and so was all that this process has pushed.
 	if m.pushed.Load() < c.Version {
@@ -115,7 +118,8 @@ func (m *Meta) dropUntold(ctx context.Context, c *pb.Catalogue, name string) err
 	return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 }
 
-// IsDropped reports whether the catalogue has the table as dropped. That is for good: ids are not reused.
+// IsDropped reports whether the catalogue has the table as dropped. That is for good: ids
+// are not reused.
 func IsDropped(c *pb.Catalogue, id uint32) bool {
 	return slices.Contains(c.DroppedTables, id) ||
 		slices.ContainsFunc(c.Gone, func(r *pb.TableRange) bool { return r.First <= id && id <= r.Last })

@@ -10,8 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file removes nodes from the node table. Of a node that is forgotten its id alone is kept, in one
-// record: its directory may hold promises to groups that have gone on without it, and is not let in again.
+// This file removes nodes from the node table. Of a node that is forgotten its id alone
+// is kept, in one record: its directory may hold promises to groups that have gone on
+// without it, and is not let in again.
 
 // rowForgotten is the row of the ids, maxForgotten the most of them, eight bytes each.
 const (
@@ -19,7 +20,8 @@ const (
 	maxForgotten = 1 << 16
 )
 
-// Why nodes are not forgotten, or not let in. Each comes with a txn.ServerError that names the node.
+// Why nodes are not forgotten, or not let in. Each comes with a txn.ServerError that
+// names the node.
 var (
 	// ErrForgotten: the node was forgotten; its directory is of no use any more.
 	ErrForgotten = errors.New("cluster: the node was forgotten")
@@ -37,7 +39,8 @@ func (m *Meta) forgotten(ctx context.Context) (*wire.ForgottenNodes, []byte, err
 	return f, value, decode(rowForgotten, value, f)
 }
 
-// notForgotten is the condition for a new record of the node: it was not forgotten, and is not meanwhile.
+// notForgotten is the condition for a new record of the node: it was not forgotten, and
+// is not meanwhile.
 func (m *Meta) notForgotten(ctx context.Context, id uint64) (change, error) {
 	f, old, err := m.forgotten(ctx)
 	if err != nil {

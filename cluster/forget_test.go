@@ -12,9 +12,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestForgottenIsRefused: a node that is away and holds nothing is forgotten, and makes room for another.
-// Its directory is not let in again, whatever it says; nor does a process go on that was only cut off.
-// Catches BROKEN=welcome_forgotten.
+// TestForgottenIsRefused: a node that is away and holds nothing is forgotten, and makes
+// room for another. Its directory is not let in again, whatever it says; nor does a
+// process go on that was only cut off. Catches BROKEN=welcome_forgotten.
 func TestForgottenIsRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

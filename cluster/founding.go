@@ -13,8 +13,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// found founds the cluster that so many fresh nodes expect, if it is this node's turn: all of them must let it, itself
-// included. See the package's documentation for why that makes one cluster.
+// found founds the cluster that so many fresh nodes expect, if it is this node's turn:
+// all of them must let it, itself included. See the package's documentation for why that
+// makes one cluster.
 func (d *Door) found(ctx context.Context) (done bool, err error) {
 	set, turn := d.expected()
 	if ok, err := d.foundClocks(set); !ok || !turn {
@@ -26,8 +27,8 @@ func (d *Door) found(ctx context.Context) (done bool, err error) {
 	for _, f := range set {
 		req.Nodes = append(req.Nodes, f.node.NodeId)
 	}
-	// In the order of the node ids: of two nodes that want to found with the same others, one is refused by the first that
-	// both ask, and holds no other's promise then.
+	// In the order of the node ids: of two nodes that want to found with the same others,
+	// one is refused by the first that both ask, and holds no other's promise then.
 	for _, f := range set {
 		holder, err := d.promise(ctx, f, req)
 		switch {
@@ -46,8 +47,9 @@ func (d *Door) found(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// withdraw gives an attempt up, and whatever was promised for earlier ones: so that of two nodes that hold each other up, which
-// takes another node's loss of its directory, one goes on. Who does not hear of it is told after the next attempt.
+// withdraw gives an attempt up, and whatever was promised for earlier ones: so that of
+// two nodes that hold each other up, which takes another node's loss of its directory,
+// one goes on. Who does not hear of it is told after the next attempt.
 func (d *Door) withdraw(ctx context.Context, set []*freshNode, req *pb.FoundRequest) error {
 	if err := d.cfg.Self.Withdraw(req.Founder, req.Attempt); err != nil {
 		return err
@@ -88,8 +90,9 @@ func (d *Door) promise(ctx context.Context, f *freshNode, req *pb.FoundRequest) 
 	return r.Founder, nil
 }
 
-// expected are the fresh nodes that have answered lately and expect the same, this one included, by node id, and whether it is
-// this node's turn to found: they are exactly as many as are expected, and those before it had time to.
+// expected are the fresh nodes that have answered lately and expect the same, this one
+// included, by node id, and whether it is this node's turn to found: they are exactly as
+// many as are expected, and those before it had time to.
 func (d *Door) expected() (set []*freshNode, turn bool) {
 	own := d.cfg.Self.Identity().NodeID
 	d.mu.Lock()

@@ -24,7 +24,8 @@ const (
 	maxLeaseTTL   = time.Minute
 )
 
-// Collection reads how far the collection of history has come, and the leases on it. Neither is nil.
+// Collection reads how far the collection of history has come, and the leases on it.
+// Neither is nil.
 func (m *Meta) Collection(ctx context.Context) (*wire.Collection, *wire.Leases, error) {
 	c, _, err := m.collection(ctx)
 	if err != nil {
@@ -52,9 +53,10 @@ func (m *Meta) leases(ctx context.Context) (*wire.Leases, []byte, error) {
 	return l, value, decode(rowLeases, value, l)
 }
 
-// SaveCollection replaces the record from, as it was read, by to, which gets the next version. With seen it also demands
-// that the leases are still those: a lease that was granted meanwhile must be looked at before a bound is chosen. False
-// if another was faster.
+// SaveCollection replaces the record from, as it was read, by to, which gets the next
+// version. With seen it also demands that the leases are still those: a lease that was
+// granted meanwhile must be looked at before a bound is chosen. False if another was
+// faster.
 func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection, seen *wire.Leases) (bool, error) {
 	_, old, err := m.collection(ctx)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestHoldHistory: a holder has one lease, which ends by oracle time or when it is given back; leases are bounded.
+// TestHoldHistory: a holder has one lease, which ends by oracle time or when it is given
+// back; leases are bounded.
 func TestHoldHistory(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
@@ -74,8 +75,8 @@ func TestHoldHistory(t *testing.T) {
 	}
 }
 
-// TestBoundAndLeaseInOneStep: of a lease and a bound above it, one comes first. Either the bound is refused, for the leases
-// have changed, or the lease's answer names it.
+// TestBoundAndLeaseInOneStep: of a lease and a bound above it, one comes first. Either
+// the bound is refused, for the leases have changed, or the lease's answer names it.
 func TestBoundAndLeaseInOneStep(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
@@ -104,8 +105,8 @@ func TestBoundAndLeaseInOneStep(t *testing.T) {
 	}
 }
 
-// TestDropsInterrupted: whatever operation the process dies at, a drop is dated only after every tablet knows of it, and
-// what is forgotten stays refused by id.
+// TestDropsInterrupted: whatever operation the process dies at, a drop is dated only
+// after every tablet knows of it, and what is forgotten stays refused by id.
 func TestDropsInterrupted(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		died := true
@@ -186,7 +187,8 @@ func TestAddToRanges(t *testing.T) {
 	}
 }
 
-// TestLeasesAreShared: one host's processes can't take all leases, whatever they call themselves; others still get theirs.
+// TestLeasesAreShared: one host's processes can't take all leases, whatever they call
+// themselves; others still get theirs.
 func TestLeasesAreShared(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)

@@ -38,27 +38,34 @@ const (
 // selfRecord is what is stored of a node.
 type selfRecord struct {
 	Identity
-	// Waiting: the node was started to join a cluster, or to found one together with others. Another node may hold its promise,
-	// or have its name already: it must not begin a cluster by itself.
+	// Waiting: the node was started to join a cluster, or to found one together with
+	// others. Another node may hold its promise, or have its name already: it must not
+	// begin a cluster by itself.
 	Waiting bool `json:"waiting,omitempty"`
-	// Promised is the node that may found the cluster; 0: none has the promise. It counts as long as the node is fresh.
+	// Promised is the node that may found the cluster; 0: none has the promise. It counts
+	// as long as the node is fresh.
 	Promised uint64 `json:"promised,omitempty"`
 	// Attempt is that founder's newest attempt for which it was asked.
 	Attempt uint64 `json:"attempt,omitempty"`
-	// Starts are random numbers of this directory's starts: first the last that is known to be registered in meta, last the
-	// present one. A directory that does not know the one in meta is an old copy (invariant 7).
+	// Starts are random numbers of this directory's starts: first the last that is known
+	// to be registered in meta, last the present one. A directory that does not know the
+	// one in meta is an old copy (invariant 7).
 	Starts []uint64 `json:"starts,omitempty"`
-	// History are the numbers of this directory's last starts, registered or not, the present one at the end: by them other
-	// nodes tell the directory from an old copy of it.
+	// History are the numbers of this directory's last starts, registered or not, the
+	// present one at the end: by them other nodes tell the directory from an old copy of
+	// it.
 	History []uint64 `json:"history,omitempty"`
-	// Outlive is an incarnation that was seen of this node and was none of this directory's: the next is a later one.
+	// Outlive is an incarnation that was seen of this node and was none of this
+	// directory's: the next is a later one.
 	Outlive uint64 `json:"outlive,omitempty"`
 }
 
-// maxStarts bounds them. Beyond it those after the first are forgotten, of starts that came to nothing most likely.
+// maxStarts bounds them. Beyond it those after the first are forgotten, of starts that
+// came to nothing most likely.
 const maxStarts = 64
 
-// Self is the node's own record in its store. Every change is durable before it returns. It may be used concurrently.
+// Self is the node's own record in its store. Every change is durable before it returns.
+// It may be used concurrently.
 type Self struct {
 	st *store.Store
 
@@ -68,7 +75,8 @@ type Self struct {
 	seen     map[uint64]seenStart
 }
 
-// OpenSelf reads the node's record and begins its next incarnation. In an empty store it makes up a node id.
+// OpenSelf reads the node's record and begins its next incarnation. In an empty store it
+// makes up a node id.
 func OpenSelf(st *store.Store) (*Self, error) {
 	s := &Self{st: st, contacts: &pb.JoinResponse{}, seen: map[uint64]seenStart{}}
 	known, err := s.read()
@@ -156,11 +164,13 @@ func (s *Self) Identity() Identity {
 	return s.record.Identity
 }
 
-// maxOutlived bounds what another process can make of this node's incarnations: they must be able to grow for good.
+// maxOutlived bounds what another process can make of this node's incarnations: they must
+// be able to grow for good.
 const maxOutlived = 1 << 48
 
-// Outlive has the next start be a later incarnation than one that another process, on a copy of this directory, has run as: the
-// others take any earlier one for dead as long as they live.
+// Outlive has the next start be a later incarnation than one that another process, on a
+// copy of this directory, has run as: the others take any earlier one for dead as long as
+// they live.
 func (s *Self) Outlive(incarnation uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,28 +182,31 @@ func (s *Self) Outlive(incarnation uint64) error {
 	return s.write(next, &store.Batch{})
 }
 
-// Starts are the numbers by which this process, and the directory that it runs on, is registered. Not to be changed.
+// Starts are the numbers by which this process, and the directory that it runs on, is
+// registered. Not to be changed.
 func (s *Self) Starts() []uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.record.Starts
 }
 
-// Contacts are the nodes that it knew last, and where meta was: the last answer to a Join. Not to be changed.
+// Contacts are the nodes that it knew last, and where meta was: the last answer to a
+// Join. Not to be changed.
 func (s *Self) Contacts() *pb.JoinResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.contacts
 }
 
-// ErrWaiting: the directory was started to become part of a cluster with others, and is now started to be one of its own.
+// ErrWaiting: the directory was started to become part of a cluster with others, and is
+// now started to be one of its own.
 var ErrWaiting = errors.New("cluster: this directory waits to become part of a cluster")
 
 // errNotFresh: the node belongs to a cluster already.
 var errNotFresh = errors.New("cluster: the node belongs to a cluster already")
 
-// Begin makes the node a cluster of its own, unless it has waited for others: bootstrap adds the first tablets' state to the
-// same atomic batch.
+// Begin makes the node a cluster of its own, unless it has waited for others: bootstrap
+// adds the first tablets' state to the same atomic batch.
 func (s *Self) Begin(bootstrap func(b *store.Batch, node uint64)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,7 +250,8 @@ func (s *Self) Wait() error {
 	return s.write(next, &store.Batch{})
 }
 
-// Promise lets the node found the cluster in this attempt of its, unless another one has the promise: the answer is who has it.
+// Promise lets the node found the cluster in this attempt of its, unless another one has
+// the promise: the answer is who has it.
 func (s *Self) Promise(founder, attempt uint64) (holder uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,8 +269,8 @@ func (s *Self) Promise(founder, attempt uint64) (holder uint64, err error) {
 	return founder, s.write(next, &store.Batch{})
 }
 
-// Withdraw takes back a promise that its founder gives up, if it was not given for a later attempt. Nobody else may ask for
-// that: the founder may have founded the cluster.
+// Withdraw takes back a promise that its founder gives up, if it was not given for a
+// later attempt. Nobody else may ask for that: the founder may have founded the cluster.
 func (s *Self) Withdraw(founder, attempt uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,8 +282,8 @@ func (s *Self) Withdraw(founder, attempt uint64) error {
 	return s.write(next, &store.Batch{})
 }
 
-// Joined makes the node one of the cluster that has taken it in, or notes what that cluster said to a node that came back.
-// This start is registered then.
+// Joined makes the node one of the cluster that has taken it in, or notes what that
+// cluster said to a node that came back. This start is registered then.
 func (s *Self) Joined(r *pb.JoinResponse) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -300,7 +314,8 @@ func (s *Self) Joined(r *pb.JoinResponse) error {
 	return nil
 }
 
-// FirstTablets are the tablets that a new cluster begins with, on its first node: meta, and one for all user tables.
+// FirstTablets are the tablets that a new cluster begins with, on its first node: meta,
+// and one for all user tables.
 func FirstTablets(node uint64) []*pb.TabletDescriptor {
 	replicas := func() []*pb.Replica { return []*pb.Replica{{ReplicaId: 1, NodeId: node}} }
 	users := uint32(mvcc.FirstUserTable)

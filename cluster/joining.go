@@ -15,10 +15,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Enter returns when the node belongs to a cluster: it begins one, founds one with others or joins one, and waits for that as
-// long as ctx allows. A node that belongs to one already looks for a short time only for somebody who registers its new
-// incarnation: all nodes may be starting, and then Upkeep does it later. Errors that waiting does not help: ErrOtherCluster,
-// ErrDuplicateNode, ErrStaleIncarnation, ErrForgotten, ErrWaiting, ErrClock.
+// Enter returns when the node belongs to a cluster: it begins one, founds one with others
+// or joins one, and waits for that as long as ctx allows. A node that belongs to one
+// already looks for a short time only for somebody who registers its new incarnation: all
+// nodes may be starting, and then Upkeep does it later. Errors that waiting does not
+// help: ErrOtherCluster, ErrDuplicateNode, ErrStaleIncarnation, ErrForgotten, ErrWaiting,
+// ErrClock.
 func (d *Door) Enter(ctx context.Context) error {
 	switch {
 	case !d.cfg.Self.Identity().Fresh():
@@ -145,7 +147,8 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 			f.clock, f.told = g.clock, g.told
 		}
 		for _, n := range g.r.Fresh[:min(len(g.r.Fresh), maxFresh)] {
-			// Only if nothing better is known: an answer of its own counts for longer than what others say.
+			// Only if nothing better is known: an answer of its own counts for longer
+			// than what others say.
 			if d.fresh[n.NodeId] == nil {
 				d.hear(n.NodeId, n.Listen)
 			}
@@ -201,11 +204,13 @@ func isRefusal(err error) bool {
 		errors.Is(err, ErrForgotten)
 }
 
-// maxAskedBack bounds how many known nodes a node that comes back asks of those that it does not vote with.
+// maxAskedBack bounds how many known nodes a node that comes back asks of those that it
+// does not vote with.
 const maxAskedBack = 32
 
-// comeBack registers the new incarnation with whoever answers. If nobody can do that, for all may be starting, the node goes
-// on as soon as its start is confirmed, and Upkeep registers it later.
+// comeBack registers the new incarnation with whoever answers. If nobody can do that, for
+// all may be starting, the node goes on as soon as its start is confirmed, and Upkeep
+// registers it later.
 func (d *Door) comeBack(ctx context.Context) error {
 	began := time.Now()
 	for {
@@ -238,8 +243,8 @@ func (d *Door) comeBack(ctx context.Context) error {
 	}
 }
 
-// acquainted are the addresses of nodes that this one was told of, or was in a cluster with: all of those that it votes with,
-// and some others.
+// acquainted are the addresses of nodes that this one was told of, or was in a cluster
+// with: all of those that it votes with, and some others.
 func (d *Door) acquainted() []string {
 	addrs := slices.Clone(d.cfg.Join)
 	others := 0
@@ -258,16 +263,17 @@ func (d *Door) acquainted() []string {
 	return slices.DeleteFunc(slices.Compact(addrs), func(addr string) bool { return addr == d.cfg.Addresses.GetListen() })
 }
 
-// Seek asks the nodes that this one knows of where they are now, again and again, until Upkeep goes on or ctx ends: as long as
-// meta is not reached, nobody else tells it of addresses that have changed since its last life.
+// Seek asks the nodes that this one knows of where they are now, again and again, until
+// Upkeep goes on or ctx ends: as long as meta is not reached, nobody else tells it of
+// addresses that have changed since its last life.
 func (d *Door) Seek(ctx context.Context) {
 	for d.pause(ctx, d.cfg.Timing.ComeBack) == nil && !d.registered.Load() {
 		d.greet(ctx, d.acquainted())
 	}
 }
 
-// ofCluster leaves out who belongs to no cluster, and nodes of another one at addresses that the operator has not named:
-// an address may have been given to somebody else.
+// ofCluster leaves out who belongs to no cluster, and nodes of another one at addresses
+// that the operator has not named: an address may have been given to somebody else.
 func (d *Door) ofCluster(all []greeting) []greeting {
 	own := d.cfg.Self.Identity().ClusterID
 	return slices.DeleteFunc(all, func(g greeting) bool {
@@ -275,7 +281,8 @@ func (d *Door) ofCluster(all []greeting) []greeting {
 	})
 }
 
-// Register registers this incarnation through the registry, now that the node can reach meta by itself: once, unless it is done.
+// Register registers this incarnation through the registry, now that the node can reach
+// meta by itself: once, unless it is done.
 func (d *Door) Register(ctx context.Context, r Registry) error {
 	if d.registered.Load() {
 		return nil
@@ -289,8 +296,9 @@ func (d *Door) Register(ctx context.Context, r Registry) error {
 	return err
 }
 
-// Upkeep registers, as often as it takes, and then keeps what the node knows of the others up to date for its next start,
-// until ctx ends. It returns an error only if the node is refused: it must stop then.
+// Upkeep registers, as often as it takes, and then keeps what the node knows of the
+// others up to date for its next start, until ctx ends. It returns an error only if the
+// node is refused: it must stop then.
 func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 	for {
 		wait := d.cfg.Timing.Upkeep
@@ -305,8 +313,9 @@ func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 			d.say("meta is not reached yet", "error", err)
 			wait = d.cfg.Timing.Round
 		} else {
-			// One that comes back and waits for others may know nobody: it asks back who calls. So may one of those that were to
-			// found the cluster together, if the others' Join names it.
+			// One that comes back and waits for others may know nobody: it asks back who
+			// calls. So may one of those that were to found the cluster together, if the
+			// others' Join names it.
 			d.greet(ctx, d.acquainted())
 			if len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect {
 				wait = 10 * d.cfg.Timing.Round

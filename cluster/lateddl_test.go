@@ -19,8 +19,9 @@ func dropTable(ctx context.Context, m *Meta, name string) error {
 	return m.DropTable(ctx, name, t.GetId())
 }
 
-// TestDropSparesATableMadeAnew: between a client's look and its order another drops the table and makes it anew. The new one
-// stays, and the order has been carried out, as often as it comes. So has one for which nothing was seen not been.
+// TestDropSparesATableMadeAnew: between a client's look and its order another drops the
+// table and makes it anew. The new one stays, and the order has been carried out, as
+// often as it comes. So has one for which nothing was seen not been.
 func TestDropSparesATableMadeAnew(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
@@ -59,8 +60,9 @@ func TestDropSparesATableMadeAnew(t *testing.T) {
 	w.checkCatalogue(c.Version)
 }
 
-// TestDropAgainSparesTheNextTable: the answer to the write that drops a table is lost, and before it is looked up what came of
-// it another has made a table of that name. That one stays.
+// TestDropAgainSparesTheNextTable: the answer to the write that drops a table is lost,
+// and before it is looked up what came of it another has made a table of that name. That
+// one stays.
 func TestDropAgainSparesTheNextTable(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
@@ -96,8 +98,9 @@ func TestDropAgainSparesTheNextTable(t *testing.T) {
 	w.checkCatalogue(c.Version) // the drop was told all the same
 }
 
-// TestLateCopiesOfACreation: copies of everything that was written to make a table arrive when it is long dropped, and forgotten
-// or not. They bring nothing back, and a new table of that name gets a new id.
+// TestLateCopiesOfACreation: copies of everything that was written to make a table arrive
+// when it is long dropped, and forgotten or not. They bring nothing back, and a new table
+// of that name gets a new id.
 func TestLateCopiesOfACreation(t *testing.T) {
 	for _, forgotten := range []bool{false, true} {
 		lateCopies(t, forgotten)

@@ -15,7 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// NotLeader is the error of this node's oracle when its replica of meta does not lead: no timestamp was given out.
+// NotLeader is the error of this node's oracle when its replica of meta does not lead: no
+// timestamp was given out.
 type NotLeader struct{ Leader uint64 } // the node that leads, as far as is known; 0: it is not
 
 // Error says where to go.
@@ -23,11 +24,13 @@ func (e *NotLeader) Error() string {
 	return fmt.Sprintf("cluster: meta is not led from here, but from node %d", e.Leader)
 }
 
-// Oracles asks the oracle of the node that leads meta, wherever that is (design section 6). Every node has an oracle, and
-// only the one beside meta's leader can confirm that it may answer.
+// Oracles asks the oracle of the node that leads meta, wherever that is (design section
+// 6). Every node has an oracle, and only the one beside meta's leader can confirm that it
+// may answer.
 //
-// Each question to a node is a request of its own, and its answer serves that question alone: one that comes after its
-// time is dropped, so a timestamp is never older than the question that it answers.
+// Each question to a node is a request of its own, and its answer serves that question
+// alone: one that comes after its time is dropped, so a timestamp is never older than the
+// question that it answers.
 type Oracles struct {
 	carrier *Carrier
 	local   func() *OraclePort // nil while this node's oracle does not run
@@ -35,7 +38,8 @@ type Oracles struct {
 	clock   highest
 }
 
-// NewOracles returns an asker for the node of the carrier. now gives timestamps if this node's oracle can without a message.
+// NewOracles returns an asker for the node of the carrier. now gives timestamps if this
+// node's oracle can without a message.
 func NewOracles(c *Carrier, local func() *OraclePort, now func(count int) (first mvcc.Timestamp, ok bool)) *Oracles {
 	return &Oracles{carrier: c, local: local, now: now}
 }
@@ -54,13 +58,14 @@ func (o *Oracles) Seen() mvcc.Timestamp { return o.clock.seen() }
 // Saw notes a timestamp that the oracle has surely given out.
 func (o *Oracles) Saw(ts mvcc.Timestamp) { o.clock.saw(ts) }
 
-// oracleAttempt bounds one question to one node: its leadership may have to be confirmed by a vote, not more.
+// oracleAttempt bounds one question to one node: its leadership may have to be confirmed
+// by a vote, not more.
 const oracleAttempt = time.Second
 
 var errNoOracle = errors.New("cluster: no node gives timestamps now")
 
-// Ask asks for count timestamps first, first+1, …; there may be fewer. It asks the believed leader, then those that may
-// know better, each once.
+// Ask asks for count timestamps first, first+1, …; there may be fewer. It asks the
+// believed leader, then those that may know better, each once.
 func (o *Oracles) Ask(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error) {
 	if first, ok := o.Now(count); ok {
 		return first, count, nil
@@ -84,7 +89,8 @@ func (o *Oracles) Ask(ctx context.Context, count int) (first mvcc.Timestamp, n i
 	}
 }
 
-// atOnce asks this node's oracle where meta is led from here; ok is false if it has not answered with timestamps.
+// atOnce asks this node's oracle where meta is led from here; ok is false if it has not
+// answered with timestamps.
 func (o *Oracles) atOnce(ctx context.Context, count int) (first mvcc.Timestamp, n int, ok bool) {
 	port := o.local()
 	if port == nil || o.carrier.router.Leader(MetaTablet) != o.carrier.self {
@@ -98,14 +104,16 @@ func (o *Oracles) atOnce(ctx context.Context, count int) (first mvcc.Timestamp, 
 	return mvcc.Timestamp(r.First), int(r.Count), true
 }
 
-// Tell is Ask without waiting: then is called once, on any goroutine, soon after the deadline at the latest (zero: none).
-// With bypass the local oracle's queue limit does not count.
+// Tell is Ask without waiting: then is called once, on any goroutine, soon after the
+// deadline at the latest (zero: none). With bypass the local oracle's queue limit does
+// not count.
 func (o *Oracles) Tell(count int, deadline time.Time, bypass bool, then func(first mvcc.Timestamp, n int, err error)) {
 	q := &question{o: o, req: &pb.TimestampsRequest{Count: uint32(count)}, deadline: deadline, bypass: bypass, then: then}
 	q.next(0, nil)
 }
 
-// question is one request for timestamps on its way from node to node. It is worked on by one goroutine at a time.
+// question is one request for timestamps on its way from node to node. It is worked on by
+// one goroutine at a time.
 type question struct {
 	o        *Oracles
 	req      *pb.TimestampsRequest
@@ -115,7 +123,8 @@ type question struct {
 	then     func(mvcc.Timestamp, int, error)
 }
 
-// next asks another node: the one that the last answer has named, if it was not asked yet. err is what the last one said.
+// next asks another node: the one that the last answer has named, if it was not asked
+// yet. err is what the last one said.
 func (q *question) next(hint uint64, err error) {
 	w := &wander{Carrier: q.o.carrier, d: metaPlace, tried: q.tried, hint: hint}
 	node := w.next()
@@ -159,8 +168,8 @@ func (q *question) here() {
 	}
 }
 
-// overloadedOracle is the refusal of an oracle that is asked for more than it can give out soon; any
-// other error stays as it is. Nothing was given out.
+// overloadedOracle is the refusal of an oracle that is asked for more than it can give
+// out soon; any other error stays as it is. Nothing was given out.
 func overloadedOracle(err error) error {
 	if !errors.Is(err, actorkit.ErrOverloaded) {
 		return err

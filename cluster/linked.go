@@ -12,7 +12,8 @@ import (
 // prefixLinked begins the rows that say which observers a node runs, one a node.
 const prefixLinked = "linked/"
 
-// Link records which observers a node runs. A node's earlier incarnation is replaced; a later one stays.
+// Link records which observers a node runs. A node's earlier incarnation is replaced; a
+// later one stays.
 func (m *Meta) Link(ctx context.Context, w mvcc.Worker, names []string) error {
 	row := prefixLinked + strconv.FormatUint(w.Node, 10)
 	names = slices.Sorted(slices.Values(names))
@@ -36,7 +37,8 @@ func (m *Meta) Link(ctx context.Context, w mvcc.Worker, names []string) error {
 	})
 }
 
-// Linked are the observers that are run by nodes of which alive says so: whatever waits for another waits in vain for now.
+// Linked are the observers that are run by nodes of which alive says so: whatever waits
+// for another waits in vain for now.
 func (m *Meta) Linked(ctx context.Context, alive func(node uint64) bool) (map[string]bool, error) {
 	out := map[string]bool{}
 	err := m.records(ctx, prefixLinked, func(row string, value []byte) error {

@@ -6,7 +6,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Member is a node as gossip knows it: a hint, never a ground for a decision that must be right (design section 9).
+// Member is a node as gossip knows it: a hint, never a ground for a decision that must be
+// right (design section 9).
 type Member struct {
 	NodeID, Incarnation        uint64
 	Listen, Peer, Gossip, HTTP string // host:port
@@ -31,8 +32,9 @@ type Members interface {
 	Alive() []Member
 	// Member is one of them; false if it is not believed to be alive.
 	Member(node uint64) (Member, bool)
-	// Dead reports positive knowledge that the incarnation has ended: it was seen to die, or a later one was seen. Never
-	// knowing it is not knowing it dead (design section 4, invariant 7).
+	// Dead reports positive knowledge that the incarnation has ended: it was seen to die,
+	// or a later one was seen. Never knowing it is not knowing it dead (design section 4,
+	// invariant 7).
 	Dead(w mvcc.Worker) bool
 	// Watch calls fn after a member has come, gone or changed, until cancel. fn must not block.
 	Watch(fn func(MemberEvent)) (cancel func())
@@ -55,7 +57,8 @@ var _ Members = (*Alone)(nil)
 // NewAlone returns the membership of that node.
 func NewAlone(self Member) *Alone { return &Alone{self: self} }
 
-// Set changes what this node says of itself, as gossip's does: nobody else hears of it, but who asks this node.
+// Set changes what this node says of itself, as gossip's does: nobody else hears of it,
+// but who asks this node.
 func (a *Alone) Set(change func(m *Member)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,7 +80,8 @@ func (a *Alone) Member(node uint64) (Member, bool) {
 	return self, node == self.NodeID
 }
 
-// Dead implements Members: its own earlier incarnations have ended, for the store is held by one process at a time.
+// Dead implements Members: its own earlier incarnations have ended, for the store is held
+// by one process at a time.
 func (a *Alone) Dead(w mvcc.Worker) bool {
 	self := a.now()
 	return w.Node == self.NodeID && w.Node != 0 && w.Incarnation < self.Incarnation

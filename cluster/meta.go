@@ -18,16 +18,19 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Sender carries an operation to a tablet by id and retries what was surely not done, until ctx ends.
+// Sender carries an operation to a tablet by id and retries what was surely not done,
+// until ctx ends.
 type Sender func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 
-// Meta reads and changes the cluster's own tables: raw cells of the meta tablet, each a message, changed by conditional
-// writes. It may be used by any number of goroutines and nodes at once.
+// Meta reads and changes the cluster's own tables: raw cells of the meta tablet, each a
+// message, changed by conditional writes. It may be used by any number of goroutines and
+// nodes at once.
 type Meta struct {
 	send   Sender
 	router *Router
 
-	// ddl keeps this node's own schema changes apart, so that they do not race each other's conditional writes.
+	// ddl keeps this node's own schema changes apart, so that they do not race each
+	// other's conditional writes.
 	ddl ddlLock
 	// pushed is the newest version of the catalogue that this process has told every tablet.
 	pushed atomic.Uint64
@@ -129,8 +132,8 @@ func (m *Meta) counted(ctx context.Context, row string, first uint64) (id uint64
 		}
 		id = binary.BigEndian.Uint64(old)
 	}
-	// Beside the number something that no other writer writes: so that after a lost answer nobody takes another's number
-	// for his own.
+	// Beside the number something that no other writer writes: so that after a lost
+	// answer nobody takes another's number for his own.
 	value := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, id+1), rand.Uint64())
 	return id, change{row: row, old: old, value: value}, nil
 }
@@ -175,7 +178,8 @@ func encode(m proto.Message) ([]byte, error) {
 	return b, err
 }
 
-// Report records what a tablet says of itself in the tablet map, unless a higher epoch stands there.
+// Report records what a tablet says of itself in the tablet map, unless a higher epoch
+// stands there.
 func (m *Meta) Report(ctx context.Context, d *pb.TabletDescriptor) error {
 	row := tabletRow(d.TabletId)
 	return retry(ctx, func() (bool, error) {

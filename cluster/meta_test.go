@@ -15,8 +15,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestCreateTableInterrupted: whatever operation the maker of a table dies at, before or after it took effect, the table
-// is there with its boundaries or not at all, and making it again finishes it, with ids that were never used.
+// TestCreateTableInterrupted: whatever operation the maker of a table dies at, before or
+// after it took effect, the table is there with its boundaries or not at all, and making
+// it again finishes it, with ids that were never used.
 func TestCreateTableInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -31,7 +32,8 @@ func TestCreateTableInterrupted(t *testing.T) {
 	}
 }
 
-// interrupt makes a table with a crash at an operation, and then again; false if it was made before that operation.
+// interrupt makes a table with a crash at an operation, and then again; false if it was
+// made before that operation.
 func interrupt(ctx context.Context, t *testing.T, failAt int, after bool) (died bool) {
 	w, m := newWorld(t)
 	w.failAt, w.after = failAt, after
@@ -87,7 +89,8 @@ func TestSplitKeysAreBounded(t *testing.T) {
 	}
 }
 
-// TestTableIDsAreNotReused: a dropped table's name is free, its id is not, and its tablets hear of it.
+// TestTableIDsAreNotReused: a dropped table's name is free, its id is not, and its
+// tablets hear of it.
 func TestTableIDsAreNotReused(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
@@ -113,8 +116,8 @@ func TestTableIDsAreNotReused(t *testing.T) {
 	w.checkCatalogue(c.Version)
 }
 
-// TestDropTableInterrupted: whatever operation a drop dies at, a new table of that name, made after a restart, can be
-// observed by the same observer.
+// TestDropTableInterrupted: whatever operation a drop dies at, a new table of that name,
+// made after a restart, can be observed by the same observer.
 func TestDropTableInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -146,8 +149,8 @@ func TestDropTableInterrupted(t *testing.T) {
 	}
 }
 
-// TestDropTableRepeated: whatever operation a drop dies at, the same drop again leaves the table gone and no tablet that
-// does not know; only then is there no such table.
+// TestDropTableRepeated: whatever operation a drop dies at, the same drop again leaves
+// the table gone and no tablet that does not know; only then is there no such table.
 func TestDropTableRepeated(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -217,8 +220,8 @@ func TestCatalogueRefusesContradictions(t *testing.T) {
 	}
 }
 
-// TestDDLRespectsContext: a change waits for the one under way no longer than its context allows, and takes nothing away
-// from those who go on waiting.
+// TestDDLRespectsContext: a change waits for the one under way no longer than its context
+// allows, and takes nothing away from those who go on waiting.
 func TestDDLRespectsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

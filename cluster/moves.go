@@ -11,14 +11,17 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// prefixMove begins the rows of moves that an operator has ordered, one a tablet at most: the request as it was made.
+// prefixMove begins the rows of moves that an operator has ordered, one a tablet at most:
+// the request as it was made.
 const prefixMove = "move/"
 
-// Why an order to move a tablet is refused. Each comes with a txn.ServerError that says more; ErrNoNode is another.
+// Why an order to move a tablet is refused. Each comes with a txn.ServerError that says
+// more; ErrNoNode is another.
 var (
 	// ErrNoTablet: the tablet map does not have the tablet.
 	ErrNoTablet = errors.New("cluster: no such tablet")
-	// ErrCannotMove: the replicas and nodes are such that the move can't be made, or would be undone at once.
+	// ErrCannotMove: the replicas and nodes are such that the move can't be made, or
+	// would be undone at once.
 	ErrCannotMove = errors.New("cluster: the move cannot be made")
 	// ErrOrdered: another move of the tablet is under way.
 	ErrOrdered = errors.New("cluster: another move of the tablet is under way")
@@ -26,9 +29,10 @@ var (
 
 func moveRow(tablet uint64) string { return prefixMove + strconv.FormatUint(tablet, 10) }
 
-// OrderMove records that a replica of a tablet, or its leadership, is to be moved; placement does it, however often the
-// node that leads meta changes. It may be repeated. Errors: ErrNoTablet, ErrNoNode, ErrCannotMove, ErrOrdered. The answer
-// is the tablet as the map has it.
+// OrderMove records that a replica of a tablet, or its leadership, is to be moved;
+// placement does it, however often the node that leads meta changes. It may be repeated.
+// Errors: ErrNoTablet, ErrNoNode, ErrCannotMove, ErrOrdered. The answer is the tablet as
+// the map has it.
 func (m *Meta) OrderMove(ctx context.Context, req *pb.MoveTabletRequest) (d *pb.TabletDescriptor, err error) {
 	err = retry(ctx, func() (bool, error) {
 		values, err := m.getAll(ctx, tabletRow(req.TabletId), moveRow(req.TabletId))
@@ -101,7 +105,8 @@ func (m *Meta) checkMove(ctx context.Context, d *pb.TabletDescriptor, req *pb.Mo
 	return checkZone(d, byID, from, to)
 }
 
-// checkZone: a move into the zone of another replica would be undone by placement, which keeps zones apart first of all.
+// checkZone: a move into the zone of another replica would be undone by placement, which
+// keeps zones apart first of all.
 func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from, to *wire.NodeRecord) error {
 	inZone := func(zone string) (n int) {
 		for _, r := range d.Replicas {
@@ -128,7 +133,8 @@ func (m *Meta) MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error) 
 	return out, err
 }
 
-// EndMove removes an order that is done, or can't be done any more; no error if another has taken its place.
+// EndMove removes an order that is done, or can't be done any more; no error if another
+// has taken its place.
 func (m *Meta) EndMove(ctx context.Context, order *pb.MoveTabletRequest) error {
 	value, err := encode(proto.CloneOf(order))
 	if err != nil {

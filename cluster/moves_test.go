@@ -12,7 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// movable is a meta with nodes 1 to 6, in zones a, a, b, c, a and c; 5 drains, 6 is not seen; tablet 2 is on 1, 3 and 4.
+// movable is a meta with nodes 1 to 6, in zones a, a, b, c, a and c; 5 drains, 6 is not
+// seen; tablet 2 is on 1, 3 and 4.
 func movable(t *testing.T) *Meta {
 	t.Helper()
 	ctx := context.Background()

@@ -13,7 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// prefixNode begins the rows of the nodes' records, one a node that has joined and was not forgotten.
+// prefixNode begins the rows of the nodes' records, one a node that has joined and was
+// not forgotten.
 const prefixNode = "node/"
 
 // Bounds of the node table: how many records there are, and one of them in bytes.
@@ -28,7 +29,8 @@ var (
 	ErrNoNode = errors.New("cluster: no such node")
 	// ErrStaleIncarnation: a later incarnation of the node has registered; this process must end.
 	ErrStaleIncarnation = errors.New("cluster: a later incarnation of the node has registered")
-	// ErrDuplicateNode: another process has registered with the same node id and incarnation: a copied directory.
+	// ErrDuplicateNode: another process has registered with the same node id and
+	// incarnation: a copied directory.
 	ErrDuplicateNode = errors.New("cluster: another process has this node's identity")
 	// ErrNodeState: the node is not in a state from which the change is allowed.
 	ErrNodeState = errors.New("cluster: the node's state does not allow it")
@@ -69,9 +71,10 @@ func (m *Meta) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
 	return out, err
 }
 
-// RegisterNode records an incarnation of a node: its addresses, labels and version. now is a fresh oracle timestamp; it
-// becomes joined_ts of a node that is new. What meta says of the node's state stays, but a node that was gone is active
-// again. It may be repeated: the same process registers twice without harm. Errors: ErrStaleIncarnation,
+// RegisterNode records an incarnation of a node: its addresses, labels and version. now
+// is a fresh oracle timestamp; it becomes joined_ts of a node that is new. What meta says
+// of the node's state stays, but a node that was gone is active again. It may be
+// repeated: the same process registers twice without harm. Errors: ErrStaleIncarnation,
 // ErrDuplicateNode. The answer is the record as it stands.
 func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord, now uint64) (*wire.NodeRecord, error) {
 	if r.NodeId == 0 || r.Incarnation == 0 || proto.Size(r) > maxNodeRecord {
@@ -108,9 +111,10 @@ func sameProcess(a, b *wire.NodeRecord) bool {
 	return a.Listen == b.Listen && a.Peer == b.Peer && a.Gossip == b.Gossip
 }
 
-// knowsStart reports whether the directory that wants to register knows the start that registered last: otherwise it was
-// restored from a copy, and whoever votes or acknowledges by it breaks what the node has promised since. Its incarnation does
-// not tell: that grows with every start, also with those that are refused.
+// knowsStart reports whether the directory that wants to register knows the start that
+// registered last: otherwise it was restored from a copy, and whoever votes or
+// acknowledges by it breaks what the node has promised since. Its incarnation does not
+// tell: that grows with every start, also with those that are refused.
 func knowsStart(have, r *wire.NodeRecord) bool {
 	if len(have.Starts) == 0 || len(r.Starts) == 0 { // of a version that does not number them
 		return true
@@ -127,8 +131,9 @@ func (m *Meta) roomForNode(ctx context.Context) error {
 	return err
 }
 
-// SetNodeState moves the node to a state, if it is in one of those that are named, or in that state already; no names: in
-// any. Errors: ErrNoNode, ErrNodeState. The answer is the record as it stands.
+// SetNodeState moves the node to a state, if it is in one of those that are named, or in
+// that state already; no names: in any. Errors: ErrNoNode, ErrNodeState. The answer is
+// the record as it stands.
 func (m *Meta) SetNodeState(ctx context.Context, id uint64, to pb.NodeState, from ...pb.NodeState) (*wire.NodeRecord, error) {
 	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		switch {
@@ -142,8 +147,9 @@ func (m *Meta) SetNodeState(ctx context.Context, id uint64, to pb.NodeState, fro
 	})
 }
 
-// SetNodeGone records since when, in oracle time, the incarnation has not been seen alive; 0: it is alive. It does
-// nothing if another incarnation has registered meanwhile. A node that was declared gone and is seen again is active.
+// SetNodeGone records since when, in oracle time, the incarnation has not been seen
+// alive; 0: it is alive. It does nothing if another incarnation has registered meanwhile.
+// A node that was declared gone and is seen again is active.
 func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation, since uint64) (*wire.NodeRecord, error) {
 	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		if have == nil {
@@ -159,8 +165,9 @@ func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation, since uint64) (
 	})
 }
 
-// changeNode replaces a record by what fn makes of it (nil: there is none), if that is something else. fn is called again
-// if another was faster. A node that was forgotten gets no record any more: ErrForgotten.
+// changeNode replaces a record by what fn makes of it (nil: there is none), if that is
+// something else. fn is called again if another was faster. A node that was forgotten
+// gets no record any more: ErrForgotten.
 func (m *Meta) changeNode(
 	ctx context.Context, id uint64, fn func(have *wire.NodeRecord) (*wire.NodeRecord, error),
 ) (after *wire.NodeRecord, err error) {

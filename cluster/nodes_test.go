@@ -19,7 +19,8 @@ func nodeRecord(id, incarnation uint64) *wire.NodeRecord {
 	return &wire.NodeRecord{NodeId: id, Incarnation: incarnation, Peer: fmt.Sprint("host:", id), Labels: map[string]string{"zone": "a"}}
 }
 
-// TestRegisterNode: an incarnation registers once or repeats itself; an earlier one and another process are refused.
+// TestRegisterNode: an incarnation registers once or repeats itself; an earlier one and
+// another process are refused.
 func TestRegisterNode(t *testing.T) {
 	ctx := context.Background()
 	_, m := newWorld(t)
@@ -62,8 +63,8 @@ func TestRegisterNode(t *testing.T) {
 	}
 }
 
-// TestNodeState: states change only from where they may, outlive a restart of the node, and one that was gone is active
-// when it is seen again.
+// TestNodeState: states change only from where they may, outlive a restart of the node,
+// and one that was gone is active when it is seen again.
 func TestNodeState(t *testing.T) {
 	const (
 		active, draining = pb.NodeState_NODE_STATE_ACTIVE, pb.NodeState_NODE_STATE_DRAINING

@@ -13,7 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Bounds of an observer's entry: the most runs at once that may be asked for, and its name in bytes.
+// Bounds of an observer's entry: the most runs at once that may be asked for, and its
+// name in bytes.
 const (
 	maxObserverLimit = 1 << 16
 	maxObserverName  = 255
@@ -22,13 +23,15 @@ const (
 // errRetiring: the name or the column still belongs to an observer whose work is being removed.
 var errRetiring = errors.New("cluster: observer is being retired")
 
-// Register adds the observers that are not in the catalogue yet and waits until every tablet has applied it: from then on
-// every change of their columns leaves a notification. One that is there stays as it is: paused, and with its limit. A second
-// observer on one column, another kind for the same one, or a name on two columns is refused (design section 7). ErrUntold:
-// they are in the catalogue, and some tablets do not know it yet.
+// Register adds the observers that are not in the catalogue yet and waits until every
+// tablet has applied it: from then on every change of their columns leaves a
+// notification. One that is there stays as it is: paused, and with its limit. A second
+// observer on one column, another kind for the same one, or a name on two columns is
+// refused (design section 7). ErrUntold: they are in the catalogue, and some tablets do
+// not know it yet.
 //
-// A retired observer that is registered again is a new one, once what is left of the old one has been removed: Register
-// waits for that as long as ctx allows, and then says so.
+// A retired observer that is registered again is a new one, once what is left of the old
+// one has been removed: Register waits for that as long as ctx allows, and then says so.
 func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error {
 	c, err := m.Enter(ctx, observers)
 	if err != nil {
@@ -37,7 +40,8 @@ func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error
 	return m.tell(ctx, c)
 }
 
-// Enter is Register that does not wait for the tablets: they are to be told by Sync. It returns the newest catalogue.
+// Enter is Register that does not wait for the tablets: they are to be told by Sync. It
+// returns the newest catalogue.
 func (m *Meta) Enter(ctx context.Context, observers []*pb.ObserverInfo) (c *pb.Catalogue, err error) {
 	var waited error
 	err = retry(ctx, func() (bool, error) {
@@ -94,8 +98,9 @@ func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 	return false, nil
 }
 
-// ControlObserver changes an observer's entry and waits until every tablet has applied it. Retiring is final: the entry
-// goes when its work has been removed (ForgetObserver), and until then nothing else of it can be changed.
+// ControlObserver changes an observer's entry and waits until every tablet has applied
+// it. Retiring is final: the entry goes when its work has been removed (ForgetObserver),
+// and until then nothing else of it can be changed.
 func (m *Meta) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
 	if req.GetLimit() > maxObserverLimit {
 		return nil, refuse(pb.Error_CODE_INVALID, "a limit of %d runs at once; at most %d", req.GetLimit(), maxObserverLimit)
@@ -143,9 +148,10 @@ func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
 	return nil, refuse(pb.Error_CODE_INVALID, "there is no observer %q; there are: %s", name, text)
 }
 
-// ForgetObserver takes a retired observer out of the catalogue, and the record of its back-fill with it: its name and its
-// column are free from then on. The caller has removed its notifications after every tablet had applied that it is
-// retired. One that is gone is no error.
+// ForgetObserver takes a retired observer out of the catalogue, and the record of its
+// back-fill with it: its name and its column are free from then on. The caller has
+// removed its notifications after every tablet had applied that it is retired. One that
+// is gone is no error.
 func (m *Meta) ForgetObserver(ctx context.Context, name string) error {
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		o, err := observer(c, name)
@@ -160,8 +166,8 @@ func (m *Meta) ForgetObserver(ctx context.Context, name string) error {
 	})
 }
 
-// removeObservers takes entries out of the catalogue and returns the changes that take the records of their back-fills
-// away: a later observer of the name has had none.
+// removeObservers takes entries out of the catalogue and returns the changes that take
+// the records of their back-fills away: a later observer of the name has had none.
 func (m *Meta) removeObservers(ctx context.Context, c *pb.Catalogue, which func(*pb.ObserverInfo) bool) ([]change, error) {
 	var with []change
 	for _, o := range c.Observers {

@@ -13,7 +13,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// observing is a world with a table "t" whose columns "x" and "y" are observed by "a" and, weakly, by "b".
+// observing is a world with a table "t" whose columns "x" and "y" are observed by "a"
+// and, weakly, by "b".
 func observing(t *testing.T) (*world, *Meta, func(name string) *pb.ObserverInfo) {
 	w, m := newWorld(t)
 	ctx := context.Background()
@@ -47,8 +48,8 @@ func observing(t *testing.T) (*world, *Meta, func(name string) *pb.ObserverInfo)
 	}
 }
 
-// TestControlObserver: what is said of an observer is in the catalogue, is told to every tablet, and outlives another
-// registration. What is left out of a request stays.
+// TestControlObserver: what is said of an observer is in the catalogue, is told to every
+// tablet, and outlives another registration. What is left out of a request stays.
 func TestControlObserver(t *testing.T) {
 	ctx := context.Background()
 	_, m, now := observing(t)
@@ -89,8 +90,9 @@ func TestControlObserver(t *testing.T) {
 	}
 }
 
-// TestRetire: a retired observer can neither be changed nor registered again nor filled until its work is removed; then
-// its name and its column are free, and the record of its back-fill is gone. Every operation on the way may fail.
+// TestRetire: a retired observer can neither be changed nor registered again nor filled
+// until its work is removed; then its name and its column are free, and the record of its
+// back-fill is gone. Every operation on the way may fail.
 func TestRetire(t *testing.T) {
 	ctx := context.Background()
 	for n := 2; n < 20; n++ {
@@ -139,8 +141,8 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// TestRegisterWaitsForRemoval: a program that still links a retired observer waits until it may be registered anew, and is
-// told why if that takes too long.
+// TestRegisterWaitsForRemoval: a program that still links a retired observer waits until
+// it may be registered anew, and is told why if that takes too long.
 func TestRegisterWaitsForRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -170,8 +172,8 @@ func TestRegisterWaitsForRemoval(t *testing.T) {
 	})
 }
 
-// TestBackfillRecord: one back-fill an observer at a time, progress only of the one that runs, and a table's drop takes
-// the record along.
+// TestBackfillRecord: one back-fill an observer at a time, progress only of the one that
+// runs, and a table's drop takes the record along.
 func TestBackfillRecord(t *testing.T) {
 	ctx := context.Background()
 	_, m, _ := observing(t)

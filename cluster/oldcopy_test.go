@@ -12,9 +12,10 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestOldCopyIsRefused: a directory is restored from a copy that was made before the node ran on. However often it is started,
-// and its incarnation grows with each start, it is not registered: it has forgotten votes and acknowledgments. The node's own
-// directory registers after starts that came to nothing. Catches BROKEN=old_copy.
+// TestOldCopyIsRefused: a directory is restored from a copy that was made before the node
+// ran on. However often it is started, and its incarnation grows with each start, it is
+// not registered: it has forgotten votes and acknowledgments. The node's own directory
+// registers after starts that came to nothing. Catches BROKEN=old_copy.
 func TestOldCopyIsRefused(t *testing.T) {
 	_, m := newWorld(t)
 	registry := &MetaRegistry{

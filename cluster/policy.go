@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file keeps the cluster's policy: one record in meta, which every change gives a new version. It is
-// read by the jobs of meta's leader, and by whoever makes tablets.
+// This file keeps the cluster's policy: one record in meta, which every change gives a
+// new version. It is read by the jobs of meta's leader, and by whoever makes tablets.
 
 // rowPolicy is the row of the policy.
 const rowPolicy = "policy"
@@ -26,7 +26,8 @@ func (m *Meta) policy(ctx context.Context) (*pb.Policy, []byte, error) {
 	return p, value, decode(rowPolicy, value, p)
 }
 
-// Policy reads the cluster's policy, complete with the defaults. Its version is 0 if there is none yet.
+// Policy reads the cluster's policy, complete with the defaults. Its version is 0 if
+// there is none yet.
 func (m *Meta) Policy(ctx context.Context) (*pb.Policy, error) {
 	p, _, err := m.policy(ctx)
 	if err != nil {
@@ -56,8 +57,8 @@ func (m *Meta) FoundPolicy(ctx context.Context, first *pb.Policy) (p *pb.Policy,
 	return policy.Complete(p), nil
 }
 
-// SetPolicy changes what set says of the policy, and returns all of it. CODE_INVALID if that cannot be a
-// policy.
+// SetPolicy changes what set says of the policy, and returns all of it. CODE_INVALID if
+// that cannot be a policy.
 func (m *Meta) SetPolicy(ctx context.Context, set *pb.Policy) (p *pb.Policy, err error) {
 	if err := policy.Check(set); err != nil {
 		return nil, refuse(pb.Error_CODE_INVALID, "%v", err)
@@ -90,9 +91,10 @@ func (m *Meta) SetPolicy(ctx context.Context, set *pb.Policy) (p *pb.Policy, err
 	return p, nil
 }
 
-// roomForTablets refuses boundaries in the table with the id that would make more tablets than the policy
-// allows. Those that are there already count for nothing. Nodes that make tablets at the same moment do not
-// know of each other's: each may get as many past the bound as one request makes.
+// roomForTablets refuses boundaries in the table with the id that would make more tablets
+// than the policy allows. Those that are there already count for nothing. Nodes that make
+// tablets at the same moment do not know of each other's: each may get as many past the
+// bound as one request makes.
 func (m *Meta) roomForTablets(ctx context.Context, id uint32, keys ...string) error {
 	tablets, err := m.Tablets(ctx)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestPolicyIsTheClustersOwn: the first to write it wins, later ones read it; a change has a new version,
-// and one that cannot be is refused.
+// TestPolicyIsTheClustersOwn: the first to write it wins, later ones read it; a change
+// has a new version, and one that cannot be is refused.
 func TestPolicyIsTheClustersOwn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -50,8 +50,9 @@ func TestPolicyIsTheClustersOwn(t *testing.T) {
 	}
 }
 
-// TestTabletsAreBounded: whoever has tablets made is refused more than the policy allows, before anything
-// is made, and told the bound; what is there already can be asked for again.
+// TestTabletsAreBounded: whoever has tablets made is refused more than the policy allows,
+// before anything is made, and told the bound; what is there already can be asked for
+// again.
 func TestTabletsAreBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

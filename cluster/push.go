@@ -18,20 +18,23 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// How every tablet gets the newest catalogue. Whoever has written a version gives it to all tablets, those that are away
-// again and again, and then notes in meta, under rowTold, that all have it. A version that is not noted is told by whoever
-// comes upon it: a node that starts, and the one that leads meta (node/registration.go). Any goroutine may tell, several at
-// once: a tablet keeps the newest version that it is given, and the note only rises.
+// How every tablet gets the newest catalogue. Whoever has written a version gives it to
+// all tablets, those that are away again and again, and then notes in meta, under
+// rowTold, that all have it. A version that is not noted is told by whoever comes upon
+// it: a node that starts, and the one that leads meta (node/registration.go). Any
+// goroutine may tell, several at once: a tablet keeps the newest version that it is
+// given, and the note only rises.
 
-// ErrUntold is the error of a change of the catalogue, or of Sync, that is durable in meta, while some tablets could not be
-// told in time. Sync goes on with it.
+// ErrUntold is the error of a change of the catalogue, or of Sync, that is durable in
+// meta, while some tablets could not be told in time. Sync goes on with it.
 var ErrUntold = errors.New("cluster: not every tablet has been told of the newest observers and dropped tables")
 
 // rowTold has the newest version of the catalogue that every tablet is known to have, as 8 bytes.
 const rowTold = "told"
 
 const (
-	// pushAttempt bounds the wait for one tablet in one round: one that has no leader must not keep others waiting.
+	// pushAttempt bounds the wait for one tablet in one round: one that has no leader
+	// must not keep others waiting.
 	pushAttempt = 2 * time.Second
 	// pushAtOnce is how many tablets are told at the same time.
 	pushAtOnce = 32
@@ -52,7 +55,8 @@ func (m *Meta) toldVersion(ctx context.Context) (version uint64, value []byte, e
 	return binary.BigEndian.Uint64(value), value, nil
 }
 
-// tell gives the catalogue to every tablet and notes that they have it. If that is noted already, nothing is done.
+// tell gives the catalogue to every tablet and notes that they have it. If that is noted
+// already, nothing is done.
 func (m *Meta) tell(ctx context.Context, c *pb.Catalogue) error {
 	if told, _, err := m.toldVersion(ctx); err != nil || told >= c.Version {
 		return err
@@ -88,8 +92,9 @@ func (m *Meta) noteTold(ctx context.Context, version uint64) error {
 	})
 }
 
-// push gives the catalogue to every tablet of user tables, round after round, until what those that have taken it hold is
-// everything, or ctx ends. A split inherits the version, so what is made of a tablet after it was asked has it.
+// push gives the catalogue to every tablet of user tables, round after round, until what
+// those that have taken it hold is everything, or ctx ends. A split inherits the version,
+// so what is made of a tablet after it was asked has it.
 func (m *Meta) push(ctx context.Context, c *pb.Catalogue) error {
 	left := []gap{{from: wire.Position{Table: mvcc.FirstUserTable}}}
 	for wait := pushPause; ; wait = min(2*wait, maxPushPause) {
@@ -138,8 +143,8 @@ func (r *pushRound) run(ctx context.Context, ranges []gap) error {
 	return group.Wait()
 }
 
-// ask gives the catalogue to the tablet if it has the range that it is believed to have. An error is one that asking again
-// can't help.
+// ask gives the catalogue to the tablet if it has the range that it is believed to have.
+// An error is one that asking again can't help.
 func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 	attempt, cancel := context.WithTimeout(ctx, pushAttempt)
 	defer cancel()
@@ -165,7 +170,8 @@ func passes(code pb.Error_Code) bool {
 	return code == pb.Error_CODE_WRONG_TABLET || code == pb.Error_CODE_DISK_FULL
 }
 
-// note takes note of a tablet that did not take the catalogue; 0: it is not known which one there is.
+// note takes note of a tablet that did not take the catalogue; 0: it is not known which
+// one there is.
 func (r *pushRound) note(tablet uint64, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

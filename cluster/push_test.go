@@ -29,8 +29,9 @@ func (w *world) away(m *Meta, tablet uint64) (back func()) {
 	return func() { close(returned) }
 }
 
-// TestUntoldTablets: a new observer is entered and told to all tablets but one, which is away. That it is registered is said
-// of it only when that one knows as well, whoever asks, also after a restart; and no change of a table waits meanwhile.
+// TestUntoldTablets: a new observer is entered and told to all tablets but one, which is
+// away. That it is registered is said of it only when that one knows as well, whoever
+// asks, also after a restart; and no change of a table waits meanwhile.
 func TestUntoldTablets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()

@@ -13,7 +13,8 @@ import (
 // refreshPace is the shortest time between two readings of the tablet map from meta.
 const refreshPace = 50 * time.Millisecond
 
-// refresh is the re-reading of the tablet map: one at a time, shared by all who ask for it meanwhile, and paced.
+// refresh is the re-reading of the tablet map: one at a time, shared by all who ask for
+// it meanwhile, and paced.
 type refresh struct {
 	mu     sync.Mutex
 	read   func(context.Context) ([]*pb.TabletDescriptor, error) // nil: there is nowhere to read it from
@@ -34,8 +35,8 @@ func (r *Router) ReadFrom(read func(context.Context) ([]*pb.TabletDescriptor, er
 
 var errNoMap = errors.New("cluster: there is nowhere to read the tablet map from")
 
-// Refresh reads the tablet map from meta. Whoever comes while a reading is under way shares it; one that would follow
-// the last too soon waits.
+// Refresh reads the tablet map from meta. Whoever comes while a reading is under way
+// shares it; one that would follow the last too soon waits.
 func (r *Router) Refresh(ctx context.Context) error {
 	n := &r.news
 	if n.read == nil {
@@ -83,8 +84,8 @@ func (r *Router) readMap(ctx context.Context, f *reading) {
 	close(f.done)
 }
 
-// Find is Locate that reads the map anew when no tablet is known to hold the place. None is no error: the map in meta
-// follows the tablets.
+// Find is Locate that reads the map anew when no tablet is known to hold the place. None
+// is no error: the map in meta follows the tablets.
 func (r *Router) Find(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
 	if held := r.Locate(table, row, limit); len(held) > 0 {
 		return held, nil

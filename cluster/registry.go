@@ -24,9 +24,10 @@ type MetaRegistry struct {
 
 var _ Registry = (*MetaRegistry)(nil)
 
-// Register implements Registry. A node whose id is alive at another address is refused as a duplicate, also if it is a later
-// incarnation: two processes would run on copies of one directory. A process that was killed is taken for alive for a
-// second or so; who comes after it asks again.
+// Register implements Registry. A node whose id is alive at another address is refused as
+// a duplicate, also if it is a later incarnation: two processes would run on copies of
+// one directory. A process that was killed is taken for alive for a second or so; who
+// comes after it asks again.
 func (r *MetaRegistry) Register(ctx context.Context, rec *wire.NodeRecord) error {
 	if m, ok := r.Members.Member(rec.NodeId); ok && m.Gossip != "" && (m.Listen != rec.Listen || m.Gossip != rec.Gossip) {
 		return fmt.Errorf("%w: node %d, incarnation %d, is alive at %s; if this directory is a copy, delete it and join with an empty one",
@@ -40,7 +41,8 @@ func (r *MetaRegistry) Register(ctx context.Context, rec *wire.NodeRecord) error
 	return err
 }
 
-// Contacts implements Registry. Where nodes are that are alive gossip knows best, also of those that are yet to register.
+// Contacts implements Registry. Where nodes are that are alive gossip knows best, also of
+// those that are yet to register.
 func (r *MetaRegistry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	nodes, err := r.Meta.Nodes(ctx)
 	if err != nil {

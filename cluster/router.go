@@ -15,9 +15,10 @@ import (
 // TabletPort is how operations reach a tablet of this node.
 type TabletPort = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
 
-// Router is the node's tablet map: what ranges there are, the ports of the replicas that this node holds, and who is
-// believed to lead each tablet. Meta's records are the ground truth; the router holds all of them, as of some time ago,
-// and whatever tablets have said of themselves since. Safe for concurrent use.
+// Router is the node's tablet map: what ranges there are, the ports of the replicas that
+// this node holds, and who is believed to lead each tablet. Meta's records are the ground
+// truth; the router holds all of them, as of some time ago, and whatever tablets have
+// said of themselves since. Safe for concurrent use.
 type Router struct {
 	mu     sync.RWMutex
 	routes map[uint64]route
@@ -51,28 +52,30 @@ func (r *Router) Detach(id uint64) {
 	r.change(id, func(at *route) { at.port, at.own = nil, 0 })
 }
 
-// Leads is the word of this node's replica that it leads from now on. What others say does not take it back: an answer from
-// before its election may be on its way.
+// Leads is the word of this node's replica that it leads from now on. What others say
+// does not take it back: an answer from before its election may be on its way.
 func (r *Router) Leads(id, self uint64) {
 	r.change(id, func(at *route) { at.leader, at.own = self, self })
 }
 
-// Follows is the word of this node's replica that it does not lead, but the node's; 0: it knows of none.
+// Follows is the word of this node's replica that it does not lead, but the node's; 0: it
+// knows of none.
 func (r *Router) Follows(id, node uint64) {
 	if at := r.route(id); at.leader != node || at.own != 0 {
 		r.change(id, func(at *route) { at.leader, at.own = node, 0 })
 	}
 }
 
-// Led notes that the node leads the tablet, 0 that nobody is known to. It is a hint: whoever follows it in vain learns
-// better.
+// Led notes that the node leads the tablet, 0 that nobody is known to. It is a hint:
+// whoever follows it in vain learns better.
 func (r *Router) Led(id, node uint64) {
 	if r.route(id).leader != node {
 		r.change(id, func(at *route) { at.leader = node })
 	}
 }
 
-// Unled forgets that the node leads the tablet, if that is what is believed and not its own replica's word.
+// Unled forgets that the node leads the tablet, if that is what is believed and not its
+// own replica's word.
 func (r *Router) Unled(id, node uint64) {
 	believed := func(at route) bool { return at.leader == node && at.own != node }
 	if believed(r.route(id)) {
@@ -103,8 +106,9 @@ func (r *Router) Version() uint64 { return r.changes.Load() + 1 }
 // Leader is the node that is believed to lead the tablet; 0: not known.
 func (r *Router) Leader(id uint64) uint64 { return r.route(id).leader }
 
-// LeadsHere reports whether this node's replica says that it leads. Leader is what routes go by; this is what a node's duties
-// for the tablets that it leads go by, which no hint may take from it.
+// LeadsHere reports whether this node's replica says that it leads. Leader is what routes
+// go by; this is what a node's duties for the tablets that it leads go by, which no hint
+// may take from it.
 func (r *Router) LeadsHere(id uint64) bool { return r.route(id).own != 0 }
 
 // LedHere are the tablets whose replica on this node says that it leads, in range order.
@@ -159,7 +163,8 @@ func (r *Router) Held() []uint64 {
 // Descriptor is the newest that is known of the tablet; nil if none is.
 func (r *Router) Descriptor(id uint64) *pb.TabletDescriptor { return r.route(id).descriptor }
 
-// Update takes what a tablet says of itself, unless a higher epoch is known. It reports whether that was news.
+// Update takes what a tablet says of itself, unless a higher epoch is known. It reports
+// whether that was news.
 func (r *Router) Update(d *pb.TabletDescriptor) bool {
 	if d == nil {
 		return false
@@ -177,7 +182,8 @@ func (r *Router) Update(d *pb.TabletDescriptor) bool {
 	return news
 }
 
-// All are the descriptors in range order. The slice is the caller's, the descriptors are shared and immutable.
+// All are the descriptors in range order. The slice is the caller's, the descriptors are
+// shared and immutable.
 func (r *Router) All() []*pb.TabletDescriptor { return slices.Clone(r.inOrder()) }
 
 func (r *Router) inOrder() []*pb.TabletDescriptor {
@@ -211,8 +217,8 @@ func byStart(a, b *pb.TabletDescriptor) int {
 	return 0
 }
 
-// Locate returns up to limit descriptors in range order, beginning with the one that holds (table, row); none if no
-// tablet is known to hold it.
+// Locate returns up to limit descriptors in range order, beginning with the one that
+// holds (table, row); none if no tablet is known to hold it.
 func (r *Router) Locate(table mvcc.TableID, row string, limit int) []*pb.TabletDescriptor {
 	sorted, at := r.inOrder(), wire.Position{Table: table, Row: row}
 	next := sort.Search(len(sorted), func(i int) bool { return at.Less(wire.StartOf(sorted[i])) })

@@ -6,9 +6,10 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestLateRefusal: a replica's refusal from before its election may reach the map after its word that it leads. It must not
-// take the tablet from those who do their node's duties for what it leads, above all from the sweeper: what transactions
-// have left over in it would stay for ever.
+// TestLateRefusal: a replica's refusal from before its election may reach the map after
+// its word that it leads. It must not take the tablet from those who do their node's
+// duties for what it leads, above all from the sweeper: what transactions have left over
+// in it would stay for ever.
 func TestLateRefusal(t *testing.T) {
 	const self, other = 1, 4
 	refusal := func(leader uint64) *pb.TabletResponse {

@@ -20,7 +20,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// street is a network of doors in one bubble of virtual time. Messages are delayed and lost by the seed.
+// street is a network of doors in one bubble of virtual time. Messages are delayed and
+// lost by the seed.
 type street struct {
 	t   *testing.T
 	log strings.Builder

@@ -9,8 +9,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// change is one record's conditional write: old nil means that there must be none; value nil deletes it. With keep it is
-// the condition alone.
+// change is one record's conditional write: old nil means that there must be none; value
+// nil deletes it. With keep it is the condition alone.
 type change struct {
 	row        string
 	old, value []byte
@@ -19,10 +19,12 @@ type change struct {
 
 // swap makes all changes if every old value still stands; false if one does not.
 //
-// When an answer was lost the records are read back. If they are as this change makes them, it is done: what is written
-// names its writer, or is the same whoever writes it. If they are as they were, the change is sent again: should the
-// first copy come later, it finds its condition broken. If they are something else, another writer was there, before it
-// or after; then false sends the caller to look again, and whatever it does is a change of what it finds.
+// When an answer was lost the records are read back. If they are as this change makes
+// them, it is done: what is written names its writer, or is the same whoever writes it.
+// If they are as they were, the change is sent again: should the first copy come later,
+// it finds its condition broken. If they are something else, another writer was there,
+// before it or after; then false sends the caller to look again, and whatever it does is
+// a change of what it finds.
 func (m *Meta) swap(ctx context.Context, changes ...change) (bool, error) {
 	req := swapRequest(changes)
 	for unsure := false; ; unsure = true {
@@ -61,8 +63,8 @@ func swapRequest(changes []change) *pb.TabletRequest_RawWrite {
 	return &pb.TabletRequest_RawWrite{RawWrite: w}
 }
 
-// readBack tells how the records stand after a lost answer: as the changes make them, or as they were before. A change
-// that changes nothing counts as before.
+// readBack tells how the records stand after a lost answer: as the changes make them, or
+// as they were before. A change that changes nothing counts as before.
 func (m *Meta) readBack(ctx context.Context, changes []change) (done, before bool, err error) {
 	rows := make([]string, len(changes))
 	for i, c := range changes {

@@ -8,8 +8,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestLostAnswersAreReadBack: the answer to a conditional write is lost, before or after it was carried out, and meanwhile
-// another writer may have been there. No number is ever given twice.
+// TestLostAnswersAreReadBack: the answer to a conditional write is lost, before or after
+// it was carried out, and meanwhile another writer may have been there. No number is ever
+// given twice.
 func TestLostAnswersAreReadBack(t *testing.T) {
 	for _, carriedOut := range []bool{false, true} {
 		for _, rival := range []bool{false, true} {

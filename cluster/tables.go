@@ -41,8 +41,9 @@ func (m *Meta) Tables(ctx context.Context) ([]*pb.Table, error) {
 	return out, err
 }
 
-// CreateTable makes the table, or adds missing split keys to the one there is. It may be repeated after any failure: the
-// record that gives the name its id is written last, when the tablet boundaries are there; until then the id is reserved.
+// CreateTable makes the table, or adds missing split keys to the one there is. It may be
+// repeated after any failure: the record that gives the name its id is written last, when
+// the tablet boundaries are there; until then the id is reserved.
 func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
 	if name == "" || len(name) > maxTableName {
 		return nil, refuse(pb.Error_CODE_INVALID, "a table's name has 1 to %d bytes, not %d", maxTableName, len(name))
@@ -77,7 +78,8 @@ func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 		if err != nil {
 			return nil, err
 		}
-		// No copy of this that comes late makes anything: the reservation is gone with the first, and the id with the drop.
+		// No copy of this that comes late makes anything: the reservation is gone with
+		// the first, and the id with the drop.
 		made := []change{
 			{row: prefixTable + name, value: value}, {row: prefixCreating + name, old: reserved}, {row: droppedRow(t.Id), keep: true},
 		}
@@ -104,8 +106,9 @@ func (m *Meta) roomForTable(ctx context.Context, name string, splitKeys []string
 	return m.roomForTablets(ctx, uint32(next), keys...)
 }
 
-// reserveTable is the id of a table that is being made, as four bytes: an attempt that ended half-way, as one with many
-// split keys does that takes longer than its caller waits, is gone on with. A new id would leave its tablets to nobody.
+// reserveTable is the id of a table that is being made, as four bytes: an attempt that
+// ended half-way, as one with many split keys does that takes longer than its caller
+// waits, is gone on with. A new id would leave its tablets to nobody.
 func (m *Meta) reserveTable(ctx context.Context, name string) (reserved []byte, err error) {
 	err = retry(ctx, func() (bool, error) {
 		if reserved, err = m.get(ctx, prefixCreating+name); err != nil || len(reserved) == 4 {
@@ -117,8 +120,9 @@ func (m *Meta) reserveTable(ctx context.Context, name string) (reserved []byte, 
 		}
 		old := reserved
 		reserved = binary.BigEndian.AppendUint32(nil, uint32(id))
-		// In one step with the counter, which never has the same value again: a copy of this that comes when the table was
-		// made, and dropped, would reserve the dropped id.
+		// In one step with the counter, which never has the same value again: a copy of
+		// this that comes when the table was made, and dropped, would reserve the dropped
+		// id.
 		return m.swap(ctx, change{row: prefixCreating + name, old: old, value: reserved}, step)
 	})
 	return reserved, err
@@ -163,10 +167,12 @@ func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error
 	return nil
 }
 
-// DropTable takes the name away from the table with the id and tells all tablets, which then refuse reads and writes of its
-// cells. The id is never used again. It may be repeated after any failure: a drop of which some tablets may not have heard
-// is finished, and a table that is dropped already is no error, whoever has its name by now. With the id 0, for who saw no
-// table of that name, it finishes an earlier drop. CODE_NO_TABLE if the name and the id are not of one table.
+// DropTable takes the name away from the table with the id and tells all tablets, which
+// then refuse reads and writes of its cells. The id is never used again. It may be
+// repeated after any failure: a drop of which some tablets may not have heard is
+// finished, and a table that is dropped already is no error, whoever has its name by now.
+// With the id 0, for who saw no table of that name, it finishes an earlier drop.
+// CODE_NO_TABLE if the name and the id are not of one table.
 func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		if id != 0 && IsDropped(c, id) {
@@ -186,8 +192,8 @@ func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
 		if err != nil {
 			return nil, err
 		}
-		// In one step with the catalogue: a name that is gone and observers that are not would refuse those of a new table
-		// of the same name.
+		// In one step with the catalogue: a name that is gone and observers that are not
+		// would refuse those of a new table of the same name.
 		c.DroppedTables, c.DroppedTs = append(c.DroppedTables, t.Id), append(droppedTS(c), 0) // DateDrops fills it in
 		gone, err := m.removeObservers(ctx, c, func(o *pb.ObserverInfo) bool { return o.Table == t.Id })
 		if err != nil {

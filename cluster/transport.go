@@ -16,8 +16,9 @@ import (
 // OraclePort is how requests for timestamps reach this node's oracle.
 type OraclePort = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 
-// Transport is a node's own txn.Transport: where this node leads, operations go by pointer into the tablets' mailboxes,
-// which is where they are batched, and nothing is copied or marshalled; elsewhere they go to the node that leads.
+// Transport is a node's own txn.Transport: where this node leads, operations go by
+// pointer into the tablets' mailboxes, which is where they are batched, and nothing is
+// copied or marshalled; elsewhere they go to the node that leads.
 type Transport struct {
 	txn.Admin
 	carrier *Carrier
@@ -47,9 +48,10 @@ func (t *Transport) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.Ta
 	return r, err
 }
 
-// Sender is the carrier as Meta needs it: it finds the leader and tries what was surely not done again, until ctx ends.
-// What changes nothing, or the same thing however often it is done, is tried again after a lost answer too; of anything
-// else the error then wraps errUnknown.
+// Sender is the carrier as Meta needs it: it finds the leader and tries what was surely
+// not done again, until ctx ends. What changes nothing, or the same thing however often
+// it is done, is tried again after a lost answer too; of anything else the error then
+// wraps errUnknown.
 func (c *Carrier) Sender() Sender {
 	return func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (r *pb.TabletResponse, err error) {
 		for wait := time.Millisecond; ; wait = min(2*wait, senderPause) {
@@ -64,8 +66,8 @@ func (c *Carrier) Sender() Sender {
 	}
 }
 
-// senderPause is the longest pause between two attempts: an election takes about a second, and its end should be noticed
-// soon.
+// senderPause is the longest pause between two attempts: an election takes about a
+// second, and its end should be noticed soon.
 const senderPause = 100 * time.Millisecond
 
 var (
@@ -77,7 +79,8 @@ var (
 // attempt is one try of a Sender.
 func (c *Carrier) attempt(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if deadline, ok := ctx.Deadline(); ok && req.DeadlineMs == 0 {
-		// Another message for each attempt: what is late is dropped at the latest when this attempt is given up.
+		// Another message for each attempt: what is late is dropped at the latest when
+		// this attempt is given up.
 		left := max(1, min(time.Until(deadline), attemptTimeout).Milliseconds())
 		req = &pb.TabletRequest{TabletId: tablet, Epoch: req.Epoch, DeadlineMs: left, Op: req.Op}
 	}
@@ -108,8 +111,8 @@ func (c *Carrier) attempt(ctx context.Context, tablet uint64, req *pb.TabletRequ
 	}
 }
 
-// sameAgain reports whether doing the operation twice is doing it once, whatever happens between: versions and epochs
-// see to it.
+// sameAgain reports whether doing the operation twice is doing it once, whatever happens
+// between: versions and epochs see to it.
 func sameAgain(req *pb.TabletRequest) bool {
 	switch req.Op.(type) {
 	case *pb.TabletRequest_SetCatalogue, *pb.TabletRequest_Collect, *pb.TabletRequest_Mark:
@@ -165,8 +168,9 @@ func (t *Transport) SplitTablet(ctx context.Context, table string, row string) e
 	return t.meta.SplitTablet(ctx, table, row)
 }
 
-// WorkerDead implements txn.Transport: what gossip has positive knowledge of, and that this node's own earlier
-// incarnations have ended, for the store is held by one process at a time.
+// WorkerDead implements txn.Transport: what gossip has positive knowledge of, and that
+// this node's own earlier incarnations have ended, for the store is held by one process
+// at a time.
 func (t *Transport) WorkerDead(_ context.Context, w mvcc.Worker) bool {
 	if w.Node == t.self.Node {
 		return w.Node != 0 && w.Incarnation < t.self.Incarnation

@@ -17,8 +17,9 @@ import (
 
 var errCrash = errors.New("crash")
 
-// world is all that a Meta talks to: a meta tablet that keeps the rules' raw cells, and tablets that split and take
-// catalogues. It can fail at its n-th operation, before or after carrying it out.
+// world is all that a Meta talks to: a meta tablet that keeps the rules' raw cells, and
+// tablets that split and take catalogues. It can fail at its n-th operation, before or
+// after carrying it out.
 type world struct {
 	t      *testing.T
 	mu     sync.Mutex

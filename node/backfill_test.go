@@ -32,9 +32,10 @@ func counterAlone(c *node.Config) {
 	c.Observers = func(r *percolator.Registry) { r.Strong("counter", input, counts) }
 }
 
-// TestBackfillResumes: rows that were there before their observer are run for once each by a back-fill, also when the node
-// is stopped in the middle of it, again and again. What waits stays bounded, and rows that change or come meanwhile are
-// run for by their own notifications.
+// TestBackfillResumes: rows that were there before their observer are run for once each
+// by a back-fill, also when the node is stopped in the middle of it, again and again.
+// What waits stays bounded, and rows that change or come meanwhile are run for by their
+// own notifications.
 func TestBackfillResumes(t *testing.T) {
 	rows := 10_000 // BACKFILL_ROWS=100000 takes minutes
 	if text := os.Getenv("BACKFILL_ROWS"); text != "" {
@@ -89,8 +90,9 @@ func TestBackfillResumes(t *testing.T) {
 	checkCounts(t, n.DB(), rows+10, times(1))
 }
 
-// TestBackfillOfWeakAndHidden: a weak column has no values, so every row of the table that exists is notified; deleted rows
-// are not, and of a strong column neither are rows without a value in it.
+// TestBackfillOfWeakAndHidden: a weak column has no values, so every row of the table
+// that exists is notified; deleted rows are not, and of a strong column neither are rows
+// without a value in it.
 func TestBackfillOfWeakAndHidden(t *testing.T) {
 	n := open(t, "", func(c *node.Config) {
 		c.Observers = func(r *percolator.Registry) {
@@ -128,11 +130,13 @@ func TestBackfillOfWeakAndHidden(t *testing.T) {
 	}
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(false)})
 	waitIdle(t, n)
-	// Rows 0 to 4 were deleted, which is a change; of 5 to 9 the back-fill and their change are one run.
+	// Rows 0 to 4 were deleted, which is a change; of 5 to 9 the back-fill and their
+	// change are one run.
 	checkCounts(t, n.DB(), 20, func(i int) int { return map[bool]int{true: 2, false: 1}[i >= 5 && i < 10] })
 }
 
-// TestBackfillIsPaced: a back-fill waits with its observer, and can be cancelled; nothing is marked after that.
+// TestBackfillIsPaced: a back-fill waits with its observer, and can be cancelled; nothing
+// is marked after that.
 func TestBackfillIsPaced(t *testing.T) {
 	const rows = 6000
 	n := open(t, "", nil)
@@ -152,7 +156,8 @@ func TestBackfillIsPaced(t *testing.T) {
 	n = open(t, dir, counterAlone)
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(true)})
 	backfill(t, n, "counter", pb.BackfillRequest_ACTION_START)
-	// The record of a page is saved after its marks are set: only then does it say how far the back-fill has come.
+	// The record of a page is saved after its marks are set: only then does it say how
+	// far the back-fill has come.
 	eventually(t, "the bound is reached", func() bool {
 		s := stateOf(t, n, "counter")
 		return s.Notifications >= 2048 && s.Backfill.GetRows() >= 2048
@@ -182,9 +187,10 @@ func preparePages(t testing.TB, n *node.Node) *percolator.DB {
 	return n.DB()
 }
 
-// TestRetire: what waits for a retired observer is removed, with what is parked and the intents of live transactions; then
-// it is gone, its name and its column are free, and a program that still links it registers a new observer, which sees
-// changes from then on only. A node that stops in between goes on where it was.
+// TestRetire: what waits for a retired observer is removed, with what is parked and the
+// intents of live transactions; then it is gone, its name and its column are free, and a
+// program that still links it registers a new observer, which sees changes from then on
+// only. A node that stops in between goes on where it was.
 func TestRetire(t *testing.T) {
 	const rows = 3000
 	dir := t.TempDir()
@@ -255,8 +261,8 @@ func TestRetire(t *testing.T) {
 	})
 }
 
-// TestRetiredWhileLinked: the process that links a retired observer stops running it at once; opened again it waits for the
-// removal, and then the observer is a new one.
+// TestRetiredWhileLinked: the process that links a retired observer stops running it at
+// once; opened again it waits for the removal, and then the observer is a new one.
 func TestRetiredWhileLinked(t *testing.T) {
 	const rows = 2000
 	dir := t.TempDir()

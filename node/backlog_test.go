@@ -42,16 +42,18 @@ func (o *order) overtaken() (most int) {
 	return most
 }
 
-// TestBacklogIsWorkedOffInOrder: while thousands of changes wait and new ones come all the time, none is run after more
-// than a fraction of them: those in hand, and the hints that were taken before the backlog was seen. What two nodes
-// have in hand they work off at different speeds. By hints and random walks it was thousands.
+// TestBacklogIsWorkedOffInOrder: while thousands of changes wait and new ones come all
+// the time, none is run after more than a fraction of them: those in hand, and the hints
+// that were taken before the backlog was seen. What two nodes have in hand they work off
+// at different speeds. By hints and random walks it was thousands.
 func TestBacklogIsWorkedOffInOrder(t *testing.T) {
 	for nodes, bound := range map[int]int{1: 2000, 2: 3000} {
 		t.Run(fmt.Sprintf("nodes=%d", nodes), func(t *testing.T) { workOff(t, nodes, bound) })
 	}
 }
 
-// workOff has so many nodes work off a backlog, and checks that no change is overtaken by more than bound younger ones.
+// workOff has so many nodes work off a backlog, and checks that no change is overtaken by
+// more than bound younger ones.
 func workOff(t *testing.T, nodes, bound int) {
 	const (
 		waiting = 4000
@@ -119,9 +121,10 @@ func workOff(t *testing.T, nodes, bound int) {
 	}
 }
 
-// TestCascadeRunsOnce: the leaves of a tree notify the parents that they share, and those theirs, all in one column. In the
-// order of their changes every parent's turn comes after its leaves', so that most run once; who runs first what is newest,
-// or anything, runs a parent again and again.
+// TestCascadeRunsOnce: the leaves of a tree notify the parents that they share, and those
+// theirs, all in one column. In the order of their changes every parent's turn comes
+// after its leaves', so that most run once; who runs first what is newest, or anything,
+// runs a parent again and again.
 func TestCascadeRunsOnce(t *testing.T) {
 	const (
 		leaves  = 6000

@@ -8,8 +8,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// census is what the tablets' leaders say of themselves, on all nodes. The jobs of meta's leader look at it in turn: one
-// question to each node, however many tablets there are, serves those that come soon after. Safe for concurrent use.
+// census is what the tablets' leaders say of themselves, on all nodes. The jobs of meta's
+// leader look at it in turn: one question to each node, however many tablets there are,
+// serves those that come soon after. Safe for concurrent use.
 type census struct {
 	n *Node
 
@@ -18,8 +19,9 @@ type census struct {
 	last  []*pb.StatusResponse
 }
 
-// get is what leaders have said no longer ago than age, of those that have answered in time: the tablets of the others are
-// missing. The messages are shared, not to be changed. Errors: ctx's.
+// get is what leaders have said no longer ago than age, of those that have answered in
+// time: the tablets of the others are missing. The messages are shared, not to be
+// changed. Errors: ctx's.
 func (o *census) get(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error) {
 	o.mu.Lock()
 	taken, last := o.taken, o.last
@@ -30,8 +32,8 @@ func (o *census) get(ctx context.Context, age time.Duration) ([]*pb.StatusRespon
 	return o.take(ctx, true, func(uint64, *pb.NodeStatusResponse, time.Time, time.Time) {})
 }
 
-// take asks all nodes now; leading: see NodeStatusRequest. saw is told, on any goroutine, what each one has said of
-// itself, and between which times of this node's.
+// take asks all nodes now; leading: see NodeStatusRequest. saw is told, on any goroutine,
+// what each one has said of itself, and between which times of this node's.
 func (o *census) take(ctx context.Context, leading bool, saw seenNode) ([]*pb.StatusResponse, error) {
 	now := time.Now()
 	all := o.ask(ctx, leading, saw)
@@ -82,8 +84,9 @@ func (o *census) ask(ctx context.Context, leading bool, saw seenNode) []*pb.Stat
 	return out
 }
 
-// tabletStatus is what this node's replica of a tablet says of itself; nil if there is none, or it does not answer. One that
-// sleeps is not disturbed: a node with a thousand of them is asked for all of them every few seconds.
+// tabletStatus is what this node's replica of a tablet says of itself; nil if there is
+// none, or it does not answer. One that sleeps is not disturbed: a node with a thousand
+// of them is asked for all of them every few seconds.
 func (n *Node) tabletStatus(ctx context.Context, id uint64) *pb.StatusResponse {
 	port := n.router.Port(id)
 	if port == nil {
@@ -92,7 +95,8 @@ func (n *Node) tabletStatus(ctx context.Context, id uint64) *pb.StatusResponse {
 	if s := n.ticker.Said(id); s != nil {
 		return s
 	}
-	// A tablet that may be half as large as one is split at measures itself: it is to know where by then.
+	// A tablet that may be half as large as one is split at measures itself: it is to
+	// know where by then.
 	req := &pb.StatusRequest{MeasureAbove: max(n.policy.now().GetSplitBytes()/2, 1)}
 	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: req}}, true)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestCertificateRunsOut: a node tells in its status, its metrics and to probes that its certificate is about to end, and is
-// not ready once it has.
+// TestCertificateRunsOut: a node tells in its status, its metrics and to probes that its
+// certificate is about to end, and is not ready once it has.
 func TestCertificateRunsOut(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -10,8 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// changes is what the node does when something around it has changed: who leads meta, who is alive. Goroutines of its own do
-// it, for it waits for meta: one for changes, one for other nodes' questions that take a while, and three that look at meta.
+// changes is what the node does when something around it has changed: who leads meta, who
+// is alive. Goroutines of its own do it, for it waits for meta: one for changes, one for
+// other nodes' questions that take a while, and three that look at meta.
 type changes struct {
 	n      *Node
 	again  chan struct{} // capacity 1: something may have changed
@@ -35,7 +36,8 @@ type peerAsk struct {
 }
 
 const (
-	// lookPause is how often the node looks who leads meta although nobody has told it of a change. Tablets and gossip do.
+	// lookPause is how often the node looks who leads meta although nobody has told it of
+	// a change. Tablets and gossip do.
 	lookPause = time.Second
 	// maxAsked bounds the questions of other nodes that wait.
 	maxAsked = 256
@@ -114,8 +116,9 @@ func (c *changes) stop(ctx context.Context) error {
 	return c.jobs.end(ctx)
 }
 
-// look compares the members with those of the last look. What an incarnation that is gone held of advisory locks is given
-// back, and after a node has come this one reads the catalogue again: it may be this one that was cut off.
+// look compares the members with those of the last look. What an incarnation that is gone
+// held of advisory locks is given back, and after a node has come this one reads the
+// catalogue again: it may be this one that was cut off.
 func (c *changes) look() {
 	now := map[uint64]cluster.Member{}
 	for _, m := range c.n.members.Alive() {
@@ -219,8 +222,8 @@ func (c *changes) respond(a peerAsk) *wire.PeerResponse {
 // ownersOfOne is how many owners of advisory locks one process may be.
 const ownersOfOne = 1 << 16
 
-// ownerOf is the first number by which an incarnation of a node owns advisory locks. Two incarnations with the same number
-// may do work twice, as without locks.
+// ownerOf is the first number by which an incarnation of a node owns advisory locks. Two
+// incarnations with the same number may do work twice, as without locks.
 func ownerOf(node, incarnation uint64) uint64 {
 	const spread = 0x9e3779b97f4a7c15 // odd: neighbours are far apart
 	return max(1, (node*spread+incarnation)<<16)

@@ -16,10 +16,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// clockJudge decides whether this node's clock may be the one that timestamps follow (design section 6): one bad clock must
-// not push the persisted mark a year ahead, for that can't be taken back. It compares the clock with those of other nodes
-// that are alive, never with the mark, which another bad clock may have raised. A node whose clock is too far ahead hands
-// meta's leadership to a voter whose clock is not, and gives no timestamps meanwhile.
+// clockJudge decides whether this node's clock may be the one that timestamps follow
+// (design section 6): one bad clock must not push the persisted mark a year ahead, for
+// that can't be taken back. It compares the clock with those of other nodes that are
+// alive, never with the mark, which another bad clock may have raised. A node whose clock
+// is too far ahead hands meta's leadership to a voter whose clock is not, and gives no
+// timestamps meanwhile.
 type clockJudge struct {
 	self   uint64
 	now    func() time.Time // the oracle's clock
@@ -45,12 +47,13 @@ type clockJudge struct {
 const (
 	// judgeAsk bounds the questions to the others: timestamps wait for them.
 	judgeAsk = time.Second
-	// judgePause is how long a node waits before it hands over again what has come back to it, doubled each time up to
-	// judgeMaxPause; it is forgotten after judgeForget.
+	// judgePause is how long a node waits before it hands over again what has come back
+	// to it, doubled each time up to judgeMaxPause; it is forgotten after judgeForget.
 	judgePause    = 100 * time.Millisecond
 	judgeMaxPause = 5 * time.Second
 	judgeForget   = time.Minute
-	// judgeTries is how often the others are asked in vain, or a handing over is tried, before it counts as impossible.
+	// judgeTries is how often the others are asked in vain, or a handing over is tried,
+	// before it counts as impossible.
 	judgeTries = 3
 	// maxJudges bounds the nodes that are asked.
 	maxJudges = 16
@@ -59,7 +62,8 @@ const (
 var (
 	// errAhead: no timestamps were given out, because time must not follow this node's clock.
 	errAhead = errors.New("node: this node's clock is too far ahead of the others' to give timestamps")
-	// errUnjudged: no timestamps were given out, because it is not known whether time may follow this node's clock.
+	// errUnjudged: no timestamps were given out, because it is not known whether time may
+	// follow this node's clock.
 	errUnjudged = errors.New("node: no other node has told its clock in time")
 	errNoHeir   = errors.New("node: no voter of meta has told a clock that is better")
 )
@@ -82,7 +86,8 @@ func (j *clockJudge) close() {
 func (j *clockJudge) judge() error {
 	ahead := j.compare()
 	if len(ahead) == 0 {
-		// What is given out can't be taken back, and others are there, for they have voted: they may be busy just now.
+		// What is given out can't be taken back, and others are there, for they have
+		// voted: they may be busy just now.
 		if j.tryAgain() {
 			return errUnjudged
 		}
@@ -123,7 +128,8 @@ func (j *clockJudge) compare() map[uint64]time.Duration {
 	return out
 }
 
-// medianOf is the median, of two in the middle the lower one: a clock is not wrong by one other's word against another's.
+// medianOf is the median, of two in the middle the lower one: a clock is not wrong by one
+// other's word against another's.
 func medianOf(ahead map[uint64]time.Duration) time.Duration {
 	sorted := make([]time.Duration, 0, len(ahead))
 	for _, d := range ahead {
@@ -145,7 +151,8 @@ func (j *clockJudge) heirs(ahead map[uint64]time.Duration, median time.Duration)
 	return out
 }
 
-// decline hands the leadership to one of the heirs. nil: nobody can have it, and this node must serve.
+// decline hands the leadership to one of the heirs. nil: nobody can have it, and this
+// node must serve.
 func (j *clockJudge) decline(heirs []uint64) error {
 	if err := j.pause(); err != nil {
 		return err

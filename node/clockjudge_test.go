@@ -14,7 +14,8 @@ import (
 
 const maxClockAhead = 5 * time.Second
 
-// clocks are nodes 1 (the judge's own) to n, each with a clock that is so far from the true time; meta is led by 1.
+// clocks are nodes 1 (the judge's own) to n, each with a clock that is so far from the
+// true time; meta is led by 1.
 type clocks struct {
 	ahead    map[uint64]time.Duration
 	silent   map[uint64]bool // does not answer
@@ -66,8 +67,8 @@ func verdict(j *clockJudge) (took time.Duration, err error) {
 	return time.Since(began), err
 }
 
-// TestClockAheadDeclines: a node whose clock is ahead of the others' gives the leadership to one whose clock is not; any other
-// serves. Catches BROKEN=ahead_clock.
+// TestClockAheadDeclines: a node whose clock is ahead of the others' gives the leadership
+// to one whose clock is not; any other serves. Catches BROKEN=ahead_clock.
 func TestClockAheadDeclines(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	of := func(ahead ...time.Duration) map[uint64]time.Duration {
@@ -115,8 +116,9 @@ func TestClockAheadDeclines(t *testing.T) {
 	}
 }
 
-// TestClockUnheard: a node that nobody tells a clock, or no voter, serves after some tries and not before: the others may be
-// busy for a moment, and what has been given out can't be taken back.
+// TestClockUnheard: a node that nobody tells a clock, or no voter, serves after some
+// tries and not before: the others may be busy for a moment, and what has been given out
+// can't be taken back.
 func TestClockUnheard(t *testing.T) {
 	for _, silent := range []map[uint64]bool{{2: true, 3: true, 4: true}, {2: true, 3: true}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -136,8 +138,8 @@ func TestClockUnheard(t *testing.T) {
 	}
 }
 
-// TestClockAheadWithoutHeir: a node that is ahead serves when nobody else can lead, after some tries; what comes back to it is
-// handed over again, with growing pauses.
+// TestClockAheadWithoutHeir: a node that is ahead serves when nobody else can lead, after
+// some tries; what comes back to it is handed over again, with growing pauses.
 func TestClockAheadWithoutHeir(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clocks{ahead: map[uint64]time.Duration{1: time.Hour, 2: 0, 3: 0}, refuses: map[uint64]bool{2: true, 3: true}}

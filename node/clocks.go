@@ -42,7 +42,8 @@ func (d *seenDisks) get() (full, damaged []uint64) {
 	return slices.Clone(d.full), slices.Clone(d.damaged)
 }
 
-// seenClocks is what the node that leads meta has seen of all nodes' clocks, its own among them, when it last asked how they are.
+// seenClocks is what the node that leads meta has seen of all nodes' clocks, its own
+// among them, when it last asked how they are.
 type seenClocks struct {
 	mu     sync.Mutex
 	offset map[uint64]time.Duration // of the node's clock from this one's
@@ -55,8 +56,8 @@ func (c *seenClocks) forget() {
 	c.offset = map[uint64]time.Duration{}
 }
 
-// saw notes what a node's clock showed, in Unix milliseconds, at some time between two of this node's. An answer that took
-// long beside the limit says too little.
+// saw notes what a node's clock showed, in Unix milliseconds, at some time between two of
+// this node's. An answer that took long beside the limit says too little.
 func (c *seenClocks) saw(node uint64, unixMs int64, began, ended time.Time, limit time.Duration) {
 	if unixMs == 0 || ended.Sub(began) > limit/2 {
 		return
@@ -66,8 +67,8 @@ func (c *seenClocks) saw(node uint64, unixMs int64, began, ended time.Time, limi
 	c.offset[node] = time.UnixMilli(unixMs).Sub(began.Add(ended.Sub(began) / 2))
 }
 
-// ahead are the nodes whose clocks are ahead of the median of the others' by more than the limit: those would hand meta on
-// (clockJudge).
+// ahead are the nodes whose clocks are ahead of the median of the others' by more than
+// the limit: those would hand meta on (clockJudge).
 func (c *seenClocks) ahead(limit time.Duration) (out []uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,9 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// TestNodeWithoutReplicas: a node that holds no replica at all works at once. It serves transactions, tables and timestamps,
-// and runs observers for what is written elsewhere; what it says of itself is true of the cluster.
+// TestNodeWithoutReplicas: a node that holds no replica at all works at once. It serves
+// transactions, tables and timestamps, and runs observers for what is written elsewhere;
+// what it says of itself is true of the cluster.
 func TestNodeWithoutReplicas(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -68,7 +69,8 @@ func TestNodeWithoutReplicas(t *testing.T) {
 	}
 }
 
-// TestPauseHoldsOnAllNodes: an observer that is paused through one node has stopped on the others when the call returns.
+// TestPauseHoldsOnAllNodes: an observer that is paused through one node has stopped on
+// the others when the call returns.
 func TestPauseHoldsOnAllNodes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -89,8 +91,9 @@ func TestPauseHoldsOnAllNodes(t *testing.T) {
 	}
 }
 
-// TestDeadWorkersWork: a node dies while one of its observers runs. The advisory lock that it holds at the leader of the
-// row's tablet goes with it, and another node takes the work over within two seconds.
+// TestDeadWorkersWork: a node dies while one of its observers runs. The advisory lock
+// that it holds at the leader of the row's tablet goes with it, and another node takes
+// the work over within two seconds.
 func TestDeadWorkersWork(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

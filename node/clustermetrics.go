@@ -46,7 +46,8 @@ func sendAll(out chan<- prometheus.Metric, all ...counted) {
 	}
 }
 
-// collectCluster exports what goes between this node and others; a node that is alone exports the snapshots only.
+// collectCluster exports what goes between this node and others; a node that is alone
+// exports the snapshots only.
 func (m metrics) collectCluster(out chan<- prometheus.Metric) {
 	if n := m.n; n.snapshot != nil && n.replicas != nil {
 		s := n.snapshot.Stats()

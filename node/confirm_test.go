@@ -15,8 +15,9 @@ import (
 	"github.com/percolator-go/percolator/test/ports"
 )
 
-// TestStartIsConfirmed: three nodes with replicas of all tablets are stopped. One that comes back alone says at /readyz that
-// nobody has confirmed its start; with the second one both open.
+// TestStartIsConfirmed: three nodes with replicas of all tablets are stopped. One that
+// comes back alone says at /readyz that nobody has confirmed its start; with the second
+// one both open.
 func TestStartIsConfirmed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

@@ -11,8 +11,9 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// TestExactCounting: with one change a row, the counter that a strong observer keeps equals the number of rows, under 8
-// scanners, with hints off, on and duplicated, with lockd on and off (§2.4).
+// TestExactCounting: with one change a row, the counter that a strong observer keeps
+// equals the number of rows, under 8 scanners, with hints off, on and duplicated, with
+// lockd on and off (§2.4).
 func TestExactCounting(t *testing.T) {
 	const rows = 600
 	for _, hints := range []string{"on", "off", "twice"} {
@@ -40,8 +41,8 @@ func TestExactCounting(t *testing.T) {
 	}
 }
 
-// TestWaitIdleWithoutTheObserver: work that waits for an observer that this program does not link is not waited for, and
-// is done when a program that links it comes.
+// TestWaitIdleWithoutTheObserver: work that waits for an observer that this program does
+// not link is not waited for, and is done when a program that links it comes.
 func TestWaitIdleWithoutTheObserver(t *testing.T) {
 	const rows = 20
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -10,7 +10,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestHandlesAreTheirOwners: who closes a handle on the node's database closes nobody else's, and not that of observers.
+// TestHandlesAreTheirOwners: who closes a handle on the node's database closes nobody
+// else's, and not that of observers.
 func TestHandlesAreTheirOwners(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

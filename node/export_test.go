@@ -42,7 +42,8 @@ func (n *Node) Checkpoint() error { return n.store.Checkpoint() }
 // Ready is what /readyz says.
 func (n *Node) Ready() error { return n.ready(context.Background()) }
 
-// RetireUnheard retires an observer and takes its entry away before any node has read that it is retired.
+// RetireUnheard retires an observer and takes its entry away before any node has read
+// that it is retired.
 func (n *Node) RetireUnheard(ctx context.Context, name string) error {
 	if _, err := n.meta.ControlObserver(ctx, &pb.ControlObserverRequest{Name: name, Retire: true}); err != nil {
 		return err

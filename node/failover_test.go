@@ -93,7 +93,8 @@ func (r *rig) lead(ctx context.Context, tablet uint64, i int) {
 	})
 }
 
-// three starts three nodes, with tables of so many tablets, and waits until each tablet has three replicas.
+// three starts three nodes, with tables of so many tablets, and waits until each tablet
+// has three replicas.
 func three(ctx context.Context, t *testing.T, tablets int, change func(i int, c *node.Config)) *rig {
 	t.Helper()
 	r := newRig(t, 3, func(i int, c *node.Config) {
@@ -121,7 +122,8 @@ func (r *rig) handles() (out []*percolator.DB) {
 	return out
 }
 
-// TestThreeNodes: tablets that are led by different nodes, under the workloads through all nodes at once.
+// TestThreeNodes: tablets that are led by different nodes, under the workloads through
+// all nodes at once.
 func TestThreeNodes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -140,8 +142,8 @@ func TestThreeNodes(t *testing.T) {
 	}
 }
 
-// stamps takes timestamps from handles, one after the other, and checks that each is above all that were returned before it
-// was asked for.
+// stamps takes timestamps from handles, one after the other, and checks that each is
+// above all that were returned before it was asked for.
 type stamps struct {
 	mu      sync.Mutex
 	highest mvcc.Timestamp
@@ -177,7 +179,8 @@ func (s *stamps) take(ctx context.Context, db *percolator.DB) error {
 	return nil
 }
 
-// TestOracleFailsOver: the node that leads meta dies. Timestamps go on through the others, strictly increasing.
+// TestOracleFailsOver: the node that leads meta dies. Timestamps go on through the
+// others, strictly increasing.
 func TestOracleFailsOver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -211,8 +214,9 @@ func TestOracleFailsOver(t *testing.T) {
 	}
 }
 
-// TestBankWhileALeaderIsCutOff: a node that leads something is cut off from the others and comes back, again and again while the
-// load lasts. The accounts are added up after that.
+// TestBankWhileALeaderIsCutOff: a node that leads something is cut off from the others
+// and comes back, again and again while the load lasts. The accounts are added up after
+// that.
 func TestBankWhileALeaderIsCutOff(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
@@ -243,8 +247,9 @@ func TestBankWhileALeaderIsCutOff(t *testing.T) {
 	}
 }
 
-// TestRollingRestart: every node in turn hands over, ends and comes back, under load. A caller with 10 s of patience sees no
-// error, through a handle on a node that stays and through one that dials all of them.
+// TestRollingRestart: every node in turn hands over, ends and comes back, under load. A
+// caller with 10 s of patience sees no error, through a handle on a node that stays and
+// through one that dials all of them.
 func TestRollingRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -312,8 +317,9 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// TestDialFailsOver: the node that a remote client talks to dies in the middle of its calls. They go on through the others,
-// within ten seconds each; of a commit that was under way the client may only say that it does not know.
+// TestDialFailsOver: the node that a remote client talks to dies in the middle of its
+// calls. They go on through the others, within ten seconds each; of a commit that was
+// under way the client may only say that it does not know.
 func TestDialFailsOver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()

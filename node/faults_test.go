@@ -17,7 +17,8 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// cut is a transport that carries a commit out, loses its reply, and from then on reaches the primary's tablet no more.
+// cut is a transport that carries a commit out, loses its reply, and from then on reaches
+// the primary's tablet no more.
 type cut struct {
 	txn.Transport
 	tablet atomic.Uint64
@@ -37,8 +38,9 @@ func (c *cut) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRe
 	return r, err
 }
 
-// TestUnknownOutcome: the reply to the primary's commit is dropped and the primary is unreachable. User code runs once,
-// the caller gets ErrCommitUnknown, and the state that others see is all or nothing (invariant 8).
+// TestUnknownOutcome: the reply to the primary's commit is dropped and the primary is
+// unreachable. User code runs once, the caller gets ErrCommitUnknown, and the state that
+// others see is all or nothing (invariant 8).
 func TestUnknownOutcome(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -105,8 +107,8 @@ func (o observed) await(t *testing.T) string {
 	}
 }
 
-// leaveSecondary does what a coordinator does that dies after it has committed its primary: the secondary, a cell of the
-// watched column in row "row", stays locked.
+// leaveSecondary does what a coordinator does that dies after it has committed its
+// primary: the secondary, a cell of the watched column in row "row", stays locked.
 func leaveSecondary(ctx context.Context, t *testing.T, db *percolator.DB) {
 	t.Helper()
 	if err := workload.Prepare(ctx, db, 2); err != nil {
@@ -150,8 +152,9 @@ func leaveSecondary(ctx context.Context, t *testing.T, db *percolator.DB) {
 	}}})
 }
 
-// TestSecondaryOfDeadCoordinator: a coordinator dies after the primary's commit. The observer of the secondary runs
-// within seconds, and nobody has read the cell: the sweep finds its lock.
+// TestSecondaryOfDeadCoordinator: a coordinator dies after the primary's commit. The
+// observer of the secondary runs within seconds, and nobody has read the cell: the sweep
+// finds its lock.
 func TestSecondaryOfDeadCoordinator(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -163,8 +166,9 @@ func TestSecondaryOfDeadCoordinator(t *testing.T) {
 	}
 }
 
-// TestSweptWithoutItsObserver: as above, but the node that leads the secondary's tablet does not run the observer: its
-// program does not link it, or it has no workers. It sweeps the lock all the same, and the other node runs the observer.
+// TestSweptWithoutItsObserver: as above, but the node that leads the secondary's tablet
+// does not run the observer: its program does not link it, or it has no workers. It
+// sweeps the lock all the same, and the other node runs the observer.
 func TestSweptWithoutItsObserver(t *testing.T) {
 	for name, linked := range map[string]bool{"not linked": false, "no workers": true} {
 		t.Run(name, func(t *testing.T) {
@@ -193,8 +197,8 @@ func TestSweptWithoutItsObserver(t *testing.T) {
 	}
 }
 
-// TestOneDirtyRowAmongMany: with hints off, the scanners find the one dirty cell of a large table (§2.4: the notify
-// group is walked, not the cells).
+// TestOneDirtyRowAmongMany: with hints off, the scanners find the one dirty cell of a
+// large table (§2.4: the notify group is walked, not the cells).
 func TestOneDirtyRowAmongMany(t *testing.T) {
 	rows, perTxn := 250_000, 2000
 	if testing.Short() {

@@ -10,8 +10,9 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// TestFirstReadTakesTimestamp: in the node's process and over the network, a transaction that reads in one tablet asks the
-// oracle nothing, and it sees every commit that had returned before it began, whoever made it, while others write.
+// TestFirstReadTakesTimestamp: in the node's process and over the network, a transaction
+// that reads in one tablet asks the oracle nothing, and it sees every commit that had
+// returned before it began, whoever made it, while others write.
 func TestFirstReadTakesTimestamp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

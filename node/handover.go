@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// handover is one bound address that servers take over from each other without letting it go: whoever connects in between
-// waits. It ends with Close.
+// handover is one bound address that servers take over from each other without letting it
+// go: whoever connects in between waits. It ends with Close.
 type handover struct {
 	net.Listener
 	conns chan net.Conn
@@ -22,7 +22,8 @@ func newHandover(l net.Listener) *handover {
 	return h
 }
 
-// The pause after an error that passes, doubled each time: without file descriptors it comes back at once.
+// The pause after an error that passes, doubled each time: without file descriptors it
+// comes back at once.
 const (
 	leastAcceptPause = 5 * time.Millisecond
 	mostAcceptPause  = time.Second

@@ -33,7 +33,8 @@ func (e *exhausted) Accept() (net.Conn, error) {
 
 func (e *exhausted) Close() error { close(e.done); return nil }
 
-// TestHandoverRests: a listener that can't accept now is asked again after a pause, not at once for ever.
+// TestHandoverRests: a listener that can't accept now is asked again after a pause, not
+// at once for ever.
 func TestHandoverRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &exhausted{done: make(chan struct{})}

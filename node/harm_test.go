@@ -123,9 +123,10 @@ func feed(n *node.Node, bad map[string]percolator.ObserverFunc) (end func()) {
 	}
 }
 
-// TestBadObserversHarmNobody: observers that panic, end their goroutine, block for ever, ignore their context, or write
-// without end are given up, with an error that says why; another observer's latency stays what it was, and memory is
-// bounded. Functions that never return show in the status.
+// TestBadObserversHarmNobody: observers that panic, end their goroutine, block for ever,
+// ignore their context, or write without end are given up, with an error that says why;
+// another observer's latency stays what it was, and memory is bounded. Functions that
+// never return show in the status.
 func TestBadObserversHarmNobody(t *testing.T) {
 	release := make(chan struct{})
 	good := &latencies{ran: map[string]chan struct{}{}}

@@ -48,8 +48,8 @@ func (a *admin) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*p
 // drops looks after the catalogue's dropped tables.
 type drops struct{ n *Node }
 
-// Tend implements collector.Drops. No safepoint is being raised while it is called: a tablet that has passed a drop has
-// begun to delete, and says so until it is done.
+// Tend implements collector.Drops. No safepoint is being raised while it is called: a
+// tablet that has passed a drop has begun to delete, and says so until it is done.
 func (d drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting bool, err error) {
 	c, err := d.n.meta.Catalogue(ctx)
 	if err != nil || len(c.GetDroppedTables()) == 0 {

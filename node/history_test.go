@@ -77,8 +77,9 @@ func readAt(ctx context.Context, db *percolator.DB, row string, at percolator.Ti
 	return string(value), err
 }
 
-// TestTimeTravel: inside the history every version is readable; below it the answer is ErrSnapshotTooOld, and the versions
-// are gone from the store. An idle repository then does nothing more.
+// TestTimeTravel: inside the history every version is readable; below it the answer is
+// ErrSnapshotTooOld, and the versions are gone from the store. An idle repository then
+// does nothing more.
 func TestTimeTravel(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -129,7 +130,8 @@ func historyOf(ctx context.Context, t *testing.T, n *node.Node, row string) int 
 	return len(r.GetHistory().GetEntries())
 }
 
-// TestHistoryOfALongRow: whoever asks for all of a row that has more entries than are shown learns that it has.
+// TestHistoryOfALongRow: whoever asks for all of a row that has more entries than are
+// shown learns that it has.
 func TestHistoryOfALongRow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -153,8 +155,9 @@ func TestHistoryOfALongRow(t *testing.T) {
 	}
 }
 
-// TestOpenSnapshotKeepsItsHistory: a snapshot that is open, in the process or over the network, stays readable however old
-// it gets, while newer versions are written and collected; after it is closed history moves on.
+// TestOpenSnapshotKeepsItsHistory: a snapshot that is open, in the process or over the
+// network, stays readable however old it gets, while newer versions are written and
+// collected; after it is closed history moves on.
 func TestOpenSnapshotKeepsItsHistory(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -189,8 +192,8 @@ func TestOpenSnapshotKeepsItsHistory(t *testing.T) {
 	}
 }
 
-// TestHoldOutlivesRestart: the lease of a process that lives on is honoured by the node's next start; one that is not
-// renewed ends by itself.
+// TestHoldOutlivesRestart: the lease of a process that lives on is honoured by the node's
+// next start; one that is not renewed ends by itself.
 func TestHoldOutlivesRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -223,9 +226,10 @@ func TestHoldOutlivesRestart(t *testing.T) {
 	}
 }
 
-// TestUnresolvedSecondaryOutlivesHistory: a coordinator dies after the primary's commit, and nobody reads the secondary
-// for longer than the history. Collection resolves it first: it is rolled forward, although the primary is overwritten and
-// its old versions go.
+// TestUnresolvedSecondaryOutlivesHistory: a coordinator dies after the primary's commit,
+// and nobody reads the secondary for longer than the history. Collection resolves it
+// first: it is rolled forward, although the primary is overwritten and its old versions
+// go.
 func TestUnresolvedSecondaryOutlivesHistory(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -289,8 +293,9 @@ func strand(ctx context.Context, t *testing.T, n *node.Node, primary, secondary 
 	return primary, secondary
 }
 
-// TestDroppedTableGoes: a dropped table's rows leave the store once the history has passed the drop, its entry in the
-// catalogue shrinks to a range, and whoever still knows its id is refused.
+// TestDroppedTableGoes: a dropped table's rows leave the store once the history has
+// passed the drop, its entry in the catalogue shrinks to a range, and whoever still knows
+// its id is refused.
 func TestDroppedTableGoes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -18,9 +18,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// host is what the tablets of this node see of it, and the actors that start tablets and report them to meta: work that
-// may block and must not do so on a tablet's goroutine. Reports have an actor of their own: they wait for meta, and meta
-// may wait to be started.
+// host is what the tablets of this node see of it, and the actors that start tablets and
+// report them to meta: work that may block and must not do so on a tablet's goroutine.
+// Reports have an actor of their own: they wait for meta, and meta may wait to be
+// started.
 type host struct {
 	n       *Node
 	pid     *actor.PID
@@ -76,8 +77,8 @@ func (h *host) report(d *pb.TabletDescriptor) {
 
 const reportTimeout = 30 * time.Second
 
-// Timestamps implements tablet.Host: commit timestamps of one-phase commits bypass the oracle's queue limit, for their
-// cells are reserved already.
+// Timestamps implements tablet.Host: commit timestamps of one-phase commits bypass the
+// oracle's queue limit, for their cells are reserved already.
 func (h *host) Timestamps(n int, then func(mvcc.Timestamp, error)) {
 	h.n.parts.oracle(func() { h.timestamps(n, then) }, func(err error) { then(0, err) })
 }
@@ -191,7 +192,8 @@ func (h *host) Hint(cells []mvcc.Cell) {
 	}
 }
 
-// recovered forgets how a tablet's replica has failed: it works again, or is destroyed and has nothing left to serve.
+// recovered forgets how a tablet's replica has failed: it works again, or is destroyed
+// and has nothing left to serve.
 func (h *host) recovered(id uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -246,8 +248,8 @@ func (n *Node) storedTablets() (ids []uint64, err error) {
 	return ids, nil
 }
 
-// startTablets starts all tablets of the store and waits until those lead that have no other replica. Who leads the others
-// is up to their groups.
+// startTablets starts all tablets of the store and waits until those lead that have no
+// other replica. Who leads the others is up to their groups.
 func (n *Node) startTablets(ctx context.Context) error {
 	defer context.AfterFunc(ctx, n.logs.GiveUp)()
 	err := n.replicas.Start(func(ids []uint64) {
@@ -280,7 +282,8 @@ type metaMark struct {
 // Confirmed implements oracle.Meta.
 func (m metaMark) Confirmed() (term, mark uint64, ok bool) { return m.alone.Confirmed() }
 
-// alone is where the meta tablet tells the oracle that it leads as its group's only voter; nil for other tablets.
+// alone is where the meta tablet tells the oracle that it leads as its group's only
+// voter; nil for other tablets.
 func (n *Node) alone(id uint64) *tablet.Alone {
 	if id != cluster.MetaTablet {
 		return nil

@@ -51,8 +51,8 @@ func set(ctx context.Context, db *percolator.DB, row string, col percolator.Colu
 	})
 }
 
-// TestLimits: a cell at every limit works end to end, in process and remote; one byte more is refused with a typed error
-// that names the limit.
+// TestLimits: a cell at every limit works end to end, in process and remote; one byte
+// more is refused with a typed error that names the limit.
 func TestLimits(t *testing.T) {
 	n := open(t, t.TempDir(), nil)
 	remote := dial(t, n)
@@ -92,7 +92,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestLargeTransaction: a transaction of many limit-sized values, far more than one message, is all or nothing.
+// TestLargeTransaction: a transaction of many limit-sized values, far more than one
+// message, is all or nothing.
 func TestLargeTransaction(t *testing.T) {
 	n := open(t, t.TempDir(), nil)
 	db := dial(t, n)
@@ -128,7 +129,8 @@ func TestLargeTransaction(t *testing.T) {
 	}
 }
 
-// TestEveryByte: rows and columns of any bytes are stored, found and scanned in byte order, over the network too.
+// TestEveryByte: rows and columns of any bytes are stored, found and scanned in byte
+// order, over the network too.
 func TestEveryByte(t *testing.T) {
 	db := dial(t, open(t, "", nil))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -192,7 +194,8 @@ func TestGarbageOnThePort(t *testing.T) {
 	}
 }
 
-// TestForeignDirectory: a directory that is not a node's, is damaged, or is another process's is refused, and says so.
+// TestForeignDirectory: a directory that is not a node's, is damaged, or is another
+// process's is refused, and says so.
 func TestForeignDirectory(t *testing.T) {
 	try := func(dir string) error {
 		cfg := node.DefaultConfig()
@@ -219,8 +222,8 @@ func TestForeignDirectory(t *testing.T) {
 	}
 }
 
-// TestTimestampsFromTheFuture: a remote client cannot read, write, lock or judge with timestamps that the oracle has not
-// given out, and what it tries leaves nothing behind.
+// TestTimestampsFromTheFuture: a remote client cannot read, write, lock or judge with
+// timestamps that the oracle has not given out, and what it tries leaves nothing behind.
 func TestTimestampsFromTheFuture(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

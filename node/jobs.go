@@ -13,8 +13,9 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
-// job is work that the node that leads meta does in the background, an actor of its own each. Two nodes may do it at once
-// for a moment, when the leadership changes: all of it goes by conditional writes.
+// job is work that the node that leads meta does in the background, an actor of its own
+// each. Two nodes may do it at once for a moment, when the leadership changes: all of it
+// goes by conditional writes.
 type job interface {
 	// Stop ends it and waits, as far as ctx allows.
 	Stop(ctx context.Context) error
@@ -38,8 +39,8 @@ type leaderJobs struct {
 // jobsTimeout bounds the end of the jobs when the leadership has gone.
 const jobsTimeout = 10 * time.Second
 
-// follow starts or stops the jobs as this node has come to lead meta or does so no more, and starts them anew after a change
-// of the cluster's policy.
+// follow starts or stops the jobs as this node has come to lead meta or does so no more,
+// and starts them anew after a change of the cluster's policy.
 func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 	changed := l.started && l.policy.GetVersion() != l.n.policy.now().GetVersion()
 	if ctx.Err() != nil || leads == l.started && !changed {
@@ -63,8 +64,8 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 	l.started = true
 }
 
-// start starts them all, by the policy as it is now; those that did are stopped again if one does not. They may rely on
-// everything but observers and listeners.
+// start starts them all, by the policy as it is now; those that did are stopped again if
+// one does not. They may rely on everything but observers and listeners.
 func (l *leaderJobs) start(ctx context.Context) (err error) {
 	reading, cancel := context.WithTimeout(ctx, policyTimeout)
 	defer cancel()

@@ -26,8 +26,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// entrance is what a node has before it belongs to a cluster: its listeners, its own record, and the door by which it
-// comes in and lets others in. In order: openEntrance, enter, openGossip, open, and close.
+// entrance is what a node has before it belongs to a cluster: its listeners, its own
+// record, and the door by which it comes in and lets others in. In order: openEntrance,
+// enter, openGossip, open, and close.
 type entrance struct {
 	cfg   Config
 	files *certs.Files // nil: plain text
@@ -61,7 +62,8 @@ type entranceParts struct {
 	waiting func(why string)
 }
 
-// openEntrance binds the node's addresses and reads who it is; from then on the node tells others that, but lets nobody in.
+// openEntrance binds the node's addresses and reads who it is; from then on the node
+// tells others that, but lets nobody in.
 func openEntrance(cfg Config, files *certs.Files, st *store.Store, bootstrap func(*store.Batch, uint64), parts entranceParts) (*entrance, error) {
 	e := &entrance{cfg: cfg, files: files, at: &pb.NodeAddresses{}, end: func() {}}
 	var err error
@@ -180,7 +182,8 @@ func (n *Node) fail(err error) {
 	}
 }
 
-// Failed delivers why the node must be closed, should that come: another process runs with its identity.
+// Failed delivers why the node must be closed, should that come: another process runs
+// with its identity.
 func (n *Node) Failed() <-chan error { return n.failed }
 
 // earlyStatus is what can be told of a node that does not serve yet.
@@ -191,7 +194,8 @@ func (n *Node) earlyStatus() *pb.NodeStatusResponse {
 // lateContact is a contact that is made after the door that uses it.
 type lateContact struct{ cluster.Contact }
 
-// bind takes all addresses but HTTP's. What is free is known only then, and whoever asks to join says where it is.
+// bind takes all addresses but HTTP's. What is free is known only then, and whoever asks
+// to join says where it is.
 func (e *entrance) bind(parts entranceParts) error {
 	var err error
 	if parts.http != "" {
@@ -254,8 +258,9 @@ func (e *entrance) credentials() credentials.TransportCredentials {
 	return credentials.NewTLS(e.files.Peer())
 }
 
-// serveEarly answers Membership until the node serves clients as well. These are told that it does not yet, so that they ask
-// again, or another node: that it knows no such service would read as if it never will.
+// serveEarly answers Membership until the node serves clients as well. These are told
+// that it does not yet, so that they ask again, or another node: that it knows no such
+// service would read as if it never will.
 func (e *entrance) serveEarly() {
 	if e.listen == nil {
 		return
@@ -272,15 +277,15 @@ func (e *entrance) serveEarly() {
 	go func() { e.earlyServed <- e.early.Serve(l) }() // joined by takeOver
 }
 
-// maxEarlyConns bounds the connections to a node that does not serve yet, and earlyIdle how long one of them is held by who asks
-// nothing: clients must not keep nodes out.
+// maxEarlyConns bounds the connections to a node that does not serve yet, and earlyIdle
+// how long one of them is held by who asks nothing: clients must not keep nodes out.
 const (
 	maxEarlyConns = 256
 	earlyIdle     = 3 * time.Second
 )
 
-// takeOver ends the early server; the listener is that of the server that follows, which must register the door. nil: there
-// is no address.
+// takeOver ends the early server; the listener is that of the server that follows, which
+// must register the door. nil: there is no address.
 func (e *entrance) takeOver() (net.Listener, error) {
 	if e.listen == nil {
 		return nil, nil
@@ -306,8 +311,9 @@ func (e *entrance) enter(ctx context.Context) (cluster.Identity, error) {
 	return e.self.Identity(), err
 }
 
-// openGossip begins to gossip, if there is an address for that; else the node is alone. replaced is called when a later
-// incarnation of this node shows up: this process must end.
+// openGossip begins to gossip, if there is an address for that; else the node is alone.
+// replaced is called when a later incarnation of this node shows up: this process must
+// end.
 func (e *entrance) openGossip(self cluster.Member, replaced func(by cluster.Member)) (cluster.Members, error) {
 	if e.ports == nil {
 		return cluster.NewAlone(self), nil
@@ -347,8 +353,9 @@ func (e *entrance) metaDescriptor() *pb.TabletDescriptor { return e.self.Contact
 // firstRegister bounds how long the first attempt to register holds up the start.
 const firstRegister = 2 * time.Second
 
-// open lets others in from now on, and registers this incarnation in meta: at once, or later as soon as that is possible.
-// refused is called if meta does not take it: this process must end.
+// open lets others in from now on, and registers this incarnation in meta: at once, or
+// later as soon as that is possible. refused is called if meta does not take it: this
+// process must end.
 func (e *entrance) open(r cluster.Registry, refused func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.quit() // looking for others: meta tells from now on
@@ -372,7 +379,8 @@ func (e *entrance) quit() {
 	e.upkeep.Wait()
 }
 
-// close ends all of it; the node's own server has ended. The others learn by gossip that this incarnation is over.
+// close ends all of it; the node's own server has ended. The others learn by gossip that
+// this incarnation is over.
 func (e *entrance) close() error {
 	e.quit()
 	var errs []error

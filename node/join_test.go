@@ -26,7 +26,8 @@ import (
 	"github.com/percolator-go/percolator/test/ports"
 )
 
-// joiner opens nodes that join by the real door and gossip; only what nodes send each other later goes through memory.
+// joiner opens nodes that join by the real door and gossip; only what nodes send each
+// other later goes through memory.
 type joiner struct {
 	t       *testing.T
 	network *memlink.Network
@@ -63,8 +64,9 @@ func (j *joiner) close(n *node.Node) {
 	}
 }
 
-// TestJoin: a second node joins over the network and is seen by the first; it comes back as its next incarnation; a copy of its
-// directory and a node of another cluster are refused.
+// TestJoin: a second node joins over the network and is seen by the first; it comes back
+// as its next incarnation; a copy of its directory and a node of another cluster are
+// refused.
 func TestJoin(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -155,7 +157,8 @@ func (d *doors) Found(ctx context.Context, addr string, req *pb.FoundRequest) (*
 	return nil, errNobody
 }
 
-// TestExpectWithoutListeners: three nodes found a cluster together through Parts.Contact, and bind nothing.
+// TestExpectWithoutListeners: three nodes found a cluster together through Parts.Contact,
+// and bind nothing.
 func TestExpectWithoutListeners(t *testing.T) {
 	network, members, at := memlink.NewNetwork(), newHub(), &doors{at: map[string]pb.MembershipServer{}}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -208,8 +211,9 @@ func TestExpectWithoutListeners(t *testing.T) {
 	}
 }
 
-// TestWaitingNode: a node that waits to join says who it is at its address, and on HTTP that it lives and does not serve; clients
-// pass it over; it ends at once when it is told to.
+// TestWaitingNode: a node that waits to join says who it is at its address, and on HTTP
+// that it lives and does not serve; clients pass it over; it ends at once when it is told
+// to.
 func TestWaitingNode(t *testing.T) {
 	listen, web := freeAddr(t), freeAddr(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -250,8 +254,8 @@ func TestWaitingNode(t *testing.T) {
 	}
 }
 
-// waitingIsPassedOver: a client that is told of a node that waits and of one that serves uses the second, and one that is told
-// of the first only learns that it may serve later.
+// waitingIsPassedOver: a client that is told of a node that waits and of one that serves
+// uses the second, and one that is told of the first only learns that it may serve later.
 func waitingIsPassedOver(ctx context.Context, t *testing.T, waiting string) {
 	t.Helper()
 	cfg := percolator.ClientConfig{Insecure: true}

@@ -24,8 +24,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestWaitingNodeWithCertificates: who holds a client's certificate is told that the node does not serve yet, not that the
-// certificate is none; the door stays shut to it.
+// TestWaitingNodeWithCertificates: who holds a client's certificate is told that the node
+// does not serve yet, not that the certificate is none; the door stays shut to it.
 func TestWaitingNodeWithCertificates(t *testing.T) {
 	dir, listen := certstest.Folder(t, "127.0.0.1"), freeAddr(t)
 	ctx, cancel := context.WithCancel(context.Background())

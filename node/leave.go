@@ -10,7 +10,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Bounds of handing leaderships over: all of it, one of them, how many at once, and how often what is left is tried again.
+// Bounds of handing leaderships over: all of it, one of them, how many at once, and how
+// often what is left is tried again.
 const (
 	leaveTimeout = 10 * time.Second
 	leaveOne     = 3 * time.Second
@@ -18,8 +19,8 @@ const (
 	leaveRounds  = 3
 )
 
-// handOver has other voters lead what this node leads, so that nobody waits for an election when it ends. What cannot be
-// handed over is elected anew after its end.
+// handOver has other voters lead what this node leads, so that nobody waits for an
+// election when it ends. What cannot be handed over is elected anew after its end.
 func (n *Node) handOver(ctx context.Context) {
 	if n.peers == nil || n.host == nil || ctx.Err() != nil {
 		return

@@ -39,8 +39,9 @@ func slowly(ctx context.Context, tx *percolator.Tx, n percolator.Notification) e
 	return counts(ctx, tx, n)
 }
 
-// TestLoaderIsSlowedByBacklog: a fast loader never has more waiting for a slow observer than its bound, apart from what is
-// under way in it; without a bound it does. A paused observer holds up no loader, and what waits for it is reported.
+// TestLoaderIsSlowedByBacklog: a fast loader never has more waiting for a slow observer
+// than its bound, apart from what is under way in it; without a bound it does. A paused
+// observer holds up no loader, and what waits for it is reported.
 func TestLoaderIsSlowedByBacklog(t *testing.T) {
 	const most, rows, slack = 100, 600, 100
 	n := open(t, "", func(c *node.Config) {
@@ -85,7 +86,8 @@ func TestLoaderIsSlowedByBacklog(t *testing.T) {
 	}
 }
 
-// TestLoaderInsideObserver: loads of an observer are never held up: they may be what empties the queue.
+// TestLoaderInsideObserver: loads of an observer are never held up: they may be what
+// empties the queue.
 func TestLoaderInsideObserver(t *testing.T) {
 	next := percolator.Column{Table: "pages", Name: "next"}
 	n := open(t, "", func(c *node.Config) {

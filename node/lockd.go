@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// locker asks the lock service of the node that leads a row's tablet, so that all who find the row ask the same one. The
-// common case is local. Where the leader is not known or does not answer, locks are granted: losing them may double work,
-// never break it.
+// locker asks the lock service of the node that leads a row's tablet, so that all who
+// find the row ask the same one. The common case is local. Where the leader is not known
+// or does not answer, locks are granted: losing them may double work, never break it.
 type locker struct{ n *Node }
 
 var _ scanner.Locker = (*locker)(nil)

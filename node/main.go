@@ -12,8 +12,9 @@ import (
 	"github.com/percolator-go/percolator/internal/memory"
 )
 
-// Main is the whole command line of a program that links the observers (§2.4): it runs what the arguments say and ends
-// the process with their exit code. observers may be nil. Call it last in main.
+// Main is the whole command line of a program that links the observers (§2.4): it runs
+// what the arguments say and ends the process with their exit code. observers may be nil.
+// Call it last in main.
 func Main(observers func(r *percolator.Registry)) {
 	// The standard library wants room for signals: it drops what a receiver is not ready for.
 	signals := make(chan os.Signal, 2)

@@ -11,10 +11,11 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// metaSight knows whether meta answers this node, for those who ask whether it is ready. What it says is confirmed by an
-// answer of a moment ago: groups at rest do not notice that they have lost their quorum, so after a quiet time who asks
-// first waits for an answer, within a bound. However often it is asked, meta is asked one question at a time, with a pause
-// after each. Where nobody asks, meta rests.
+// metaSight knows whether meta answers this node, for those who ask whether it is ready.
+// What it says is confirmed by an answer of a moment ago: groups at rest do not notice
+// that they have lost their quorum, so after a quiet time who asks first waits for an
+// answer, within a bound. However often it is asked, meta is asked one question at a
+// time, with a pause after each. Where nobody asks, meta rests.
 type metaSight struct {
 	ask   func(ctx context.Context) error // one question to meta
 	asked chan struct{}                   // capacity 1: somebody wants to know
@@ -31,7 +32,8 @@ const (
 	sightPause   = time.Second
 	// sightFresh is how old an answer may be that is relied on without asking again.
 	sightFresh = sightPause + sightTimeout/2
-	// sightPatience is how long meta may be out of sight: an election takes about a second, an overload may take more.
+	// sightPatience is how long meta may be out of sight: an election takes about a
+	// second, an overload may take more.
 	sightPatience = 5 * time.Second
 )
 
@@ -42,8 +44,9 @@ func newMetaSight(ask func(ctx context.Context) error) *metaSight {
 	return &metaSight{ask: ask, asked: make(chan struct{}, 1), looked: make(chan struct{})}
 }
 
-// confirm returns nil if meta has answered lately, else why the node is not ready. If the last answer is older than
-// sightFresh, and nothing is known to be wrong, it waits for another: sightTimeout at most, and no longer than ctx.
+// confirm returns nil if meta has answered lately, else why the node is not ready. If the
+// last answer is older than sightFresh, and nothing is known to be wrong, it waits for
+// another: sightTimeout at most, and no longer than ctx.
 func (s *metaSight) confirm(ctx context.Context) error {
 	select {
 	case s.asked <- struct{}{}:
@@ -103,7 +106,8 @@ func (s *metaSight) record(began time.Time, err error) {
 	s.looked = make(chan struct{})
 }
 
-// watch asks meta when somebody wants to know, and then until it answers, until ctx ends. It is a worker of the node.
+// watch asks meta when somebody wants to know, and then until it answers, until ctx ends.
+// It is a worker of the node.
 func (s *metaSight) watch(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -135,14 +139,16 @@ func (s *metaSight) look(ctx context.Context) bool {
 	return err != nil
 }
 
-// mapPause is how long a node that does not hold every tablet goes on with the tablet map that it knows, at least; a tenth
-// of it at most is added by chance. Splits that it is not asked about, and does not hit upon, are known to it by then.
+// mapPause is how long a node that does not hold every tablet goes on with the tablet map
+// that it knows, at least; a tenth of it at most is added by chance. Splits that it is
+// not asked about, and does not hit upon, are known to it by then.
 const mapPause = 20 * time.Second
 
 // mapTimeout bounds one reading.
 const mapTimeout = 5 * time.Second
 
-// rereadMap reads the tablet map from time to time while needed says so, until ctx ends. It is a worker of the node.
+// rereadMap reads the tablet map from time to time while needed says so, until ctx ends.
+// It is a worker of the node.
 func rereadMap(ctx context.Context, needed func() bool, read func(context.Context) error) {
 	for {
 		pause := time.NewTimer(mapPause + rand.N(mapPause/10))
@@ -161,5 +167,6 @@ func rereadMap(ctx context.Context, needed func() bool, read func(context.Contex
 	}
 }
 
-// holdsSome reports whether there are tablets that this node has no replica of, and so does not hear of.
+// holdsSome reports whether there are tablets that this node has no replica of, and so
+// does not hear of.
 func (n *Node) holdsSome() bool { return len(n.router.Held()) < len(n.router.All()) }

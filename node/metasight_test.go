@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestMetaOutOfSight: meta that does not answer is noticed by who asks whether the node is ready, also by the first after a
-// quiet time; however often that is asked, meta is asked once a second at most, and not at all when nobody wants to know.
+// TestMetaOutOfSight: meta that does not answer is noticed by who asks whether the node
+// is ready, also by the first after a quiet time; however often that is asked, meta is
+// asked once a second at most, and not at all when nobody wants to know.
 func TestMetaOutOfSight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := errors.New("away")

@@ -7,8 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// metrics is what the node exports: read from the actors' own counters when it is asked for, so that counting costs the
-// hot paths nothing more. Names are percolator_<subsystem>_<thing>_<unit>.
+// metrics is what the node exports: read from the actors' own counters when it is asked
+// for, so that counting costs the hot paths nothing more. Names are
+// percolator_<subsystem>_<thing>_<unit>.
 type metrics struct{ n *Node }
 
 type family struct {

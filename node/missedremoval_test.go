@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/leaktest"
 )
 
-// A replica that has missed its removal is destroyed once meta's record of a later epoch does not list it, and not before.
+// A replica that has missed its removal is destroyed once meta's record of a later epoch
+// does not list it, and not before.
 func TestMissedRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)
@@ -39,7 +40,8 @@ func TestMissedRemoval(t *testing.T) {
 	})
 }
 
-// TestOneReadingForAll: however many replicas are not heard of, since they rest, the tablet map is read once for all of a look.
+// TestOneReadingForAll: however many replicas are not heard of, since they rest, the
+// tablet map is read once for all of a look.
 func TestOneReadingForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)
@@ -63,8 +65,9 @@ func TestOneReadingForAll(t *testing.T) {
 	})
 }
 
-// TestWaitingIsNotRemoved: a record of meta's from before a replica was added says nothing about it, although a replica that
-// waits for its first snapshot knows of no epoch at all.
+// TestWaitingIsNotRemoved: a record of meta's from before a replica was added says
+// nothing about it, although a replica that waits for its first snapshot knows of no
+// epoch at all.
 func TestWaitingIsNotRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)

@@ -32,7 +32,8 @@ type Config = config.Config
 // Placement tunes where replicas are and which of them lead.
 type Placement = config.Placement
 
-// BatchConfig tunes how one kind of actor batches what waits for it: a field of Config.Batch. Zero fields take the defaults.
+// BatchConfig tunes how one kind of actor batches what waits for it: a field of
+// Config.Batch. Zero fields take the defaults.
 type BatchConfig = actorkit.BatchConfig
 
 // DefaultConfig returns the defaults.
@@ -100,7 +101,8 @@ type Node struct {
 	closed bool
 }
 
-// Open starts a node. Every fault in cfg is reported at once. When it returns, the node serves. ctx bounds the start only.
+// Open starts a node. Every fault in cfg is reported at once. When it returns, the node
+// serves. ctx bounds the start only.
 func Open(ctx context.Context, cfg Config) (*Node, error) { return OpenWith(ctx, cfg, Parts{}) }
 
 // OpenWith is Open with some of the node's parts replaced.
@@ -195,8 +197,8 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	return n.serve(ctx)
 }
 
-// findMeta waits until meta answers, and reads the tablet map. Without meta there are no timestamps, and nothing is served;
-// of the tablets themselves nothing is waited for.
+// findMeta waits until meta answers, and reads the tablet map. Without meta there are no
+// timestamps, and nothing is served; of the tablets themselves nothing is waited for.
 func (n *Node) findMeta(ctx context.Context) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, metaPatience)
@@ -230,11 +232,12 @@ func (n *Node) worker() mvcc.Worker {
 	return mvcc.Worker{Node: n.identity.NodeID, Incarnation: n.identity.Incarnation}
 }
 
-// DB is a handle on the database in this process: one of its own for each caller, which may close it. It ends with the node.
+// DB is a handle on the database in this process: one of its own for each caller, which
+// may close it. It ends with the node.
 func (n *Node) DB() *percolator.DB { return percolator.NewDB(n.client) }
 
-// Close drains the node as far as ctx allows, then stops it. It joins every goroutine of the node. A second call does
-// nothing.
+// Close drains the node as far as ctx allows, then stops it. It joins every goroutine of
+// the node. A second call does nothing.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	again := n.closed
@@ -248,7 +251,8 @@ func (n *Node) Close(ctx context.Context) error {
 	return errors.Join(err, n.stop())
 }
 
-// Drain finishes what is under way: no new remote work is taken, observers that run end, secondaries are committed.
+// Drain finishes what is under way: no new remote work is taken, observers that run end,
+// secondaries are committed.
 func (n *Node) Drain(ctx context.Context) error {
 	var errs []error
 	if n.entrance != nil {

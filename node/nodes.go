@@ -10,7 +10,8 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
-// Nodes implements txn.Admin: the node table in meta, or as this node last read it, beside what it has heard by gossip.
+// Nodes implements txn.Admin: the node table in meta, or as this node last read it,
+// beside what it has heard by gossip.
 func (a *admin) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
 	out := &pb.NodesResponse{}
 	if err := a.n.nodeTable(ctx, out); err != nil {

@@ -30,7 +30,8 @@ type notifications struct {
 	ended   bool
 }
 
-// startNotifications enters the observers in the catalogue, as far as that is possible now, and starts what runs them.
+// startNotifications enters the observers in the catalogue, as far as that is possible
+// now, and starts what runs them.
 func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) error {
 	registered, err := n.registration.begin(ctx, r.Observers())
 	if err != nil {
@@ -90,8 +91,8 @@ func (n *Node) startScanners(x *notifications) error {
 		Window: max(scanner.DefaultWindow, 2*n.cfg.ObserverWorkers/max(n.cfg.Scanners, 1)),
 		Hints:  hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
-		// After some quick restarts the oracle is far ahead of the clock: by the clock, what a crash has left would look
-		// too young to be touched for as long.
+		// After some quick restarts the oracle is far ahead of the clock: by the clock,
+		// what a crash has left would look too young to be touched for as long.
 		Now: n.client.OracleTime,
 	}
 	if n.cfg.Scanners == 0 {
@@ -133,7 +134,8 @@ type places struct {
 	router *cluster.Router
 }
 
-// Tablets implements scanner.Places: those that this node leads, or all that it knows of. Meta has no observers.
+// Tablets implements scanner.Places: those that this node leads, or all that it knows of.
+// Meta has no observers.
 func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, error) {
 	all := p.router.All()
 	if local {
@@ -156,7 +158,8 @@ func (x *notifications) stop(ctx context.Context) error {
 	return errors.Join(append(errs, x.dispatcher.Stop(ctx))...)
 }
 
-// rowsTimeout bounds the wait for the dispatcher's word on single rows: it never waits itself, but may have a lot to do.
+// rowsTimeout bounds the wait for the dispatcher's word on single rows: it never waits
+// itself, but may have a lot to do.
 const rowsTimeout = 100 * time.Millisecond
 
 func observerRows(rows []observer.Row) []*pb.ObserverRow {

@@ -18,8 +18,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// startBackfills starts the job that fills for observers and removes retired ones. It does not need observers to be
-// registered: one that was retired, and is linked again, waits for its removal.
+// startBackfills starts the job that fills for observers and removes retired ones. It
+// does not need observers to be registered: one that was retired, and is linked again,
+// waits for its removal.
 func (l *leaderJobs) startBackfills() error {
 	j, err := backfill.Spawn(l.n.system, backfill.Config{Meta: l.n.meta, Client: l.n.client, Logger: l.n.cfg.Logger})
 	if err != nil {
@@ -29,9 +30,9 @@ func (l *leaderJobs) startBackfills() error {
 	return nil
 }
 
-// honour makes this node's observers do what the newest catalogue says of them, and reads the
-// cluster's policy. Whoever learns of a newer version calls it; calls are one after another, so that
-// an older version never comes last.
+// honour makes this node's observers do what the newest catalogue says of them, and reads
+// the cluster's policy. Whoever learns of a newer version calls it; calls are one after
+// another, so that an older version never comes last.
 func (n *Node) honour(ctx context.Context) error {
 	if _, err := n.readPolicy(ctx); err != nil {
 		return err
@@ -62,9 +63,10 @@ func (n *Node) honourNow(ctx context.Context) error {
 	return errors.Join(failed, n.rescan(ctx, x))
 }
 
-// forgotten are those of the observers that have no entry in the catalogue although their table is still there: they were
-// retired, and what they left was removed before this node read that they were. One that start could not enter in time
-// counts as forgotten too, until it is entered: no tablet notifies anybody of its column before that.
+// forgotten are those of the observers that have no entry in the catalogue although their
+// table is still there: they were retired, and what they left was removed before this
+// node read that they were. One that start could not enter in time counts as forgotten
+// too, until it is entered: no tablet notifies anybody of its column before that.
 func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.ObserverInfo {
 	var out []*pb.ObserverInfo
 	for _, o := range registered {
@@ -79,8 +81,8 @@ func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.Observer
 	return out
 }
 
-// honourEverywhere has every node that is alive honour the newest catalogue. A node that dies meanwhile, or is not there
-// now, reads it before it runs anything.
+// honourEverywhere has every node that is alive honour the newest catalogue. A node that
+// dies meanwhile, or is not there now, reads it before it runs anything.
 func (n *Node) honourEverywhere(ctx context.Context) error {
 	if err := n.honour(ctx); err != nil {
 		return err
@@ -103,7 +105,8 @@ const (
 	honourPause   = 50 * time.Millisecond
 )
 
-// haveHonoured asks one node until it has honoured the catalogue or is not believed to be alive any more.
+// haveHonoured asks one node until it has honoured the catalogue or is not believed to be
+// alive any more.
 func (n *Node) haveHonoured(ctx context.Context, node uint64) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, honourAttempt)
@@ -125,7 +128,8 @@ func (n *Node) haveHonoured(ctx context.Context, node uint64) error {
 	}
 }
 
-// ControlObserver implements txn.Admin: when it returns, no tablet and no dispatcher of a node that is alive does otherwise.
+// ControlObserver implements txn.Admin: when it returns, no tablet and no dispatcher of a
+// node that is alive does otherwise.
 func (a *admin) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
 	info, err := a.n.meta.ControlObserver(ctx, req)
 	if err != nil {
@@ -142,7 +146,8 @@ func (a *admin) ControlObserver(ctx context.Context, req *pb.ControlObserverRequ
 func (a *admin) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Backfill, error) {
 	switch req.GetAction() {
 	case pb.BackfillRequest_ACTION_START:
-		// Fresh: above every change that the back-fill is to tell of, and every acknowledgment so far.
+		// Fresh: above every change that the back-fill is to tell of, and every
+		// acknowledgment so far.
 		ts, err := a.n.client.Timestamp(ctx)
 		if err != nil {
 			return nil, err
@@ -159,7 +164,8 @@ func (a *admin) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Back
 	}
 }
 
-// wakeBackfills has whoever leads meta look for back-fills. It is a hint: without it they are found a few seconds later.
+// wakeBackfills has whoever leads meta look for back-fills. It is a hint: without it they
+// are found a few seconds later.
 func (n *Node) wakeBackfills() {
 	n.changes.jobs.wakeBackfills()
 	if leader := n.router.Leader(cluster.MetaTablet); n.peers != nil && leader != 0 && leader != n.identity.NodeID {
@@ -168,7 +174,8 @@ func (n *Node) wakeBackfills() {
 	}
 }
 
-// observersWaiting lists the catalogue's observers with what waits for them, without what nodes do about it.
+// observersWaiting lists the catalogue's observers with what waits for them, without what
+// nodes do about it.
 func (n *Node) observersWaiting(ctx context.Context) ([]*pb.ObserverState, error) {
 	c, err := n.meta.Catalogue(ctx)
 	if err != nil {
@@ -197,7 +204,8 @@ func (n *Node) observersWaiting(ctx context.Context) ([]*pb.ObserverState, error
 	return out, nil
 }
 
-// observerStates is what waits for observers, for the metrics: as of now, else as it was last found, and how long ago.
+// observerStates is what waits for observers, for the metrics: as of now, else as it was
+// last found, and how long ago.
 func (n *Node) observerStates() (states []*pb.ObserverState, age time.Duration, ok bool) {
 	ctx, cancel := context.WithTimeout(n.life, time.Second)
 	defer cancel()
@@ -209,7 +217,8 @@ func (n *Node) observerStates() (states []*pb.ObserverState, age time.Duration, 
 	return n.known.observers.get()
 }
 
-// age is how long ago the timestamp was given out; 0 for none. The oracle's clock is this node's, or ahead of it.
+// age is how long ago the timestamp was given out; 0 for none. The oracle's clock is this
+// node's, or ahead of it.
 func (n *Node) age(ts uint64) time.Duration {
 	if ts == 0 {
 		return 0

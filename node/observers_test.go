@@ -18,7 +18,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// The table of the tests of observers: what is observed, strongly and weakly, and how often a row was run for.
+// The table of the tests of observers: what is observed, strongly and weakly, and how
+// often a row was run for.
 var (
 	input = percolator.Column{Table: "pages", Name: "input"}
 	poked = percolator.Column{Table: "pages", Name: "poked"}
@@ -95,7 +96,8 @@ func stateOf(t testing.TB, n *node.Node, name string) *pb.ObserverState {
 	return nil
 }
 
-// counted waits until the observer's runs are counted as wanted: a run is counted a moment after what it has done is there.
+// counted waits until the observer's runs are counted as wanted: a run is counted a
+// moment after what it has done is there.
 func counted(t testing.TB, n *node.Node, name string, want func(*pb.ObserverState) bool) {
 	t.Helper()
 	defer func() {
@@ -260,8 +262,9 @@ func parkedWith(t *testing.T, n *node.Node, s *pb.ObserverState, attempts uint32
 	}
 }
 
-// TestParkedAreReplayed: what was given up is listed with its error and attempts, is not waited for, and runs once when it
-// is replayed: one by one, or all of an observer; weak ones too.
+// TestParkedAreReplayed: what was given up is listed with its error and attempts, is not
+// waited for, and runs once when it is replayed: one by one, or all of an observer; weak
+// ones too.
 func TestParkedAreReplayed(t *testing.T) {
 	const rows = 20
 	var healed atomic.Bool

@@ -91,7 +91,8 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	}
 }
 
-// Observers implements txn.Admin: what waits, as meta and the tablets' leaders say, and what all nodes do about it.
+// Observers implements txn.Admin: what waits, as meta and the tablets' leaders say, and
+// what all nodes do about it.
 func (a *admin) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 	var sums *observerSums
 	var asking sync.WaitGroup

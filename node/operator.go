@@ -28,7 +28,8 @@ func nodePB(r *wire.NodeRecord) *pb.Node {
 	}
 }
 
-// whyNotDrained asks placement, where meta is led, what its drains wait for; without an answer they are left without.
+// whyNotDrained asks placement, where meta is led, what its drains wait for; without an
+// answer they are left without.
 func (n *Node) whyNotDrained(ctx context.Context, nodes []*pb.Node) {
 	drains := func(x *pb.Node) bool { return x.State == pb.NodeState_NODE_STATE_DRAINING }
 	if !slices.ContainsFunc(nodes, drains) {
@@ -47,7 +48,8 @@ func (n *Node) whyNotDrained(ctx context.Context, nodes []*pb.Node) {
 	}
 }
 
-// DrainNode implements txn.Admin. A drain that would leave too few nodes for the replicas is refused.
+// DrainNode implements txn.Admin. A drain that would leave too few nodes for the replicas
+// is refused.
 func (a *admin) DrainNode(ctx context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
 	const (
 		active, draining = pb.NodeState_NODE_STATE_ACTIVE, pb.NodeState_NODE_STATE_DRAINING
@@ -75,7 +77,8 @@ func (a *admin) member(id uint64) []cluster.Member {
 	return nil
 }
 
-// mayDrain refuses a drain that could not come to an end: the other nodes are too few for as many replicas as there are.
+// mayDrain refuses a drain that could not come to an end: the other nodes are too few for
+// as many replicas as there are.
 func (a *admin) mayDrain(ctx context.Context, id uint64) error {
 	records, err := a.n.meta.Nodes(ctx)
 	if err != nil {
@@ -101,7 +104,8 @@ func (a *admin) mayDrain(ctx context.Context, id uint64) error {
 	return nil
 }
 
-// ForgetNode implements txn.Admin. A node that this one has heard of is refused, as is one that meta's leader has.
+// ForgetNode implements txn.Admin. A node that this one has heard of is refused, as is
+// one that meta's leader has.
 func (a *admin) ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
 	if m, alive := a.n.members.Member(req.NodeId); alive {
 		return nil, refuse("node %d is alive, at %s: drain and stop it first", m.NodeID, m.Listen)

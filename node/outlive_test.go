@@ -14,9 +14,10 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
 )
 
-// TestOutlivesACopy: a copy of a node's directory that has been started often gossips for a while, and has a higher incarnation
-// than the node. The node must end; the copy is taken away, and the node comes back. The others, who have seen the copy die,
-// must take it in.
+// TestOutlivesACopy: a copy of a node's directory that has been started often gossips for
+// a while, and has a higher incarnation than the node. The node must end; the copy is
+// taken away, and the node comes back. The others, who have seen the copy die, must take
+// it in.
 func TestOutlivesACopy(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -13,26 +13,31 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Parts are parts of a node that a test replaces; package percolatortest does it for users. The zero value replaces none.
+// Parts are parts of a node that a test replaces; package percolatortest does it for
+// users. The zero value replaces none.
 type Parts struct {
-	// Store is used instead of one that the node opens. Close leaves it open, so that another node may go on with it.
+	// Store is used instead of one that the node opens. Close leaves it open, so that
+	// another node may go on with it.
 	Store *store.Store
-	// Transport wraps the transport of the node's own DB and of its observers; remote clients' is left as it is.
+	// Transport wraps the transport of the node's own DB and of its observers; remote
+	// clients' is left as it is.
 	Transport func(txn.Transport) txn.Transport
-	// Oracle gets each request of a tablet to the oracle: it calls ask, at once or later on any goroutine, or fail. It
-	// must not block.
+	// Oracle gets each request of a tablet to the oracle: it calls ask, at once or later
+	// on any goroutine, or fail. It must not block.
 	Oracle func(ask func(), fail func(error))
 	// Clock is the oracle's; nil: time.Now.
 	Clock func() time.Time
 	// Stopped has Raft's clock on this node stand still while it says so; nil: never.
 	Stopped func() bool
-	// Link carries messages to the other nodes; nil: the remoting, if the configuration asks for other nodes. The node
-	// closes it.
+	// Link carries messages to the other nodes; nil: the remoting, if the configuration
+	// asks for other nodes. The node closes it.
 	Link func(self peer.Self) (peer.Link, error)
-	// Members is who the other nodes are, from this one on; nil: gossip, if the configuration asks for other nodes.
+	// Members is who the other nodes are, from this one on; nil: gossip, if the
+	// configuration asks for other nodes.
 	Members func(self cluster.Member) (cluster.Members, error)
-	// Contact reaches other nodes before this one belongs to a cluster, by the addresses that they listen at, and makes the
-	// door known to them at its own; nil: gRPC. Nothing is bound then, and Listen, if it is empty, must not be needed.
+	// Contact reaches other nodes before this one belongs to a cluster, by the addresses
+	// that they listen at, and makes the door known to them at its own; nil: gRPC.
+	// Nothing is bound then, and Listen, if it is empty, must not be needed.
 	Contact func(listen string, door pb.MembershipServer) cluster.Contact
 }
 

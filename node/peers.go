@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// openPeers makes the node one among others: it learns who they are, and can ask them. On a node that is alone both are
-// missing, and everything is asked of itself.
+// openPeers makes the node one among others: it learns who they are, and can ask them. On
+// a node that is alone both are missing, and everything is asked of itself.
 func (n *Node) openPeers() error {
 	open := n.parts.Members
 	if open == nil {
@@ -106,8 +106,9 @@ func (n *Node) onMember(e cluster.MemberEvent) {
 	n.changes.wake()
 }
 
-// peerHandler answers other nodes. Nothing here blocks: questions go on to actors, which answer on their own goroutines,
-// and the few that take a goroutine's time go to the node's changes worker.
+// peerHandler answers other nodes. Nothing here blocks: questions go on to actors, which
+// answer on their own goroutines, and the few that take a goroutine's time go to the
+// node's changes worker.
 type peerHandler struct {
 	n      *Node
 	opened <-chan struct{} // closed when the node's carrier is there
@@ -161,8 +162,8 @@ func refused(code pb.Error_Code, format string, args ...any) *wire.PeerResponse 
 	return &wire.PeerResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
-// tablet hands an operation to this node's replica. What fails surely before it has begun is said to have not been done;
-// anything else is unknown.
+// tablet hands an operation to this node's replica. What fails surely before it has begun
+// is said to have not been done; anything else is unknown.
 func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest, reply func(*wire.PeerResponse)) {
 	answer := func(r *pb.TabletResponse) { reply(&wire.PeerResponse{Body: &wire.PeerResponse_Tablet{Tablet: r}}) }
 	port := h.n.router.Port(req.GetTabletId())
@@ -182,8 +183,8 @@ func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest, reply fu
 	}
 }
 
-// timestamps asks this node's oracle, which answers only where meta is led. Its queue limit does not count: a node asks
-// for all its callers at once.
+// timestamps asks this node's oracle, which answers only where meta is led. Its queue
+// limit does not count: a node asks for all its callers at once.
 func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest, reply func(*wire.PeerResponse)) {
 	away := func(leader uint64) {
 		r := refused(pb.Error_CODE_NOT_LEADER, "meta is not led from here")
@@ -245,8 +246,9 @@ func (n *Node) receiveSnapshot(_ uint64, _ time.Time, c *wire.SnapshotChunk, rep
 	})
 }
 
-// latest is at least every timestamp that the oracle has given out up to ts, if it has given out ts; else it is below ts.
-// What this node has not seen itself it asks the oracle about.
+// latest is at least every timestamp that the oracle has given out up to ts, if it has
+// given out ts; else it is below ts. What this node has not seen itself it asks the
+// oracle about.
 func (n *Node) latest(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error) {
 	last, _, _ := n.oracle.Stats()
 	if seen := max(last, n.oracles.Seen()); ts <= seen {

@@ -66,8 +66,9 @@ type polling struct {
 	asked  int // how often
 }
 
-// wholePoll is every which of the questions is about all replicas. The others are about those tablets that nodes know
-// themselves to lead: most replicas follow, and have nothing to tell. One that leads unknown to its node is found so.
+// wholePoll is every which of the questions is about all replicas. The others are about
+// those tablets that nodes know themselves to lead: most replicas follow, and have
+// nothing to tell. One that leads unknown to its node is found so.
 const wholePoll = 12
 
 // Alive implements placement.Cluster.

@@ -20,7 +20,8 @@ import (
 // patience is how long a caller waits for one transaction while the cluster changes.
 const patience = 20 * time.Second
 
-// adders add up in the background what they have committed, one row each, until they are told to end.
+// adders add up in the background what they have committed, one row each, until they are
+// told to end.
 type adders struct {
 	end  chan struct{}
 	runs sync.WaitGroup
@@ -119,8 +120,8 @@ func (r *rig) layout() layout {
 	return l
 }
 
-// settled says why the layout is not yet one of so many tablets with so many voters each, spread evenly over the nodes;
-// empty: it is.
+// settled says why the layout is not yet one of so many tablets with so many voters each,
+// spread evenly over the nodes; empty: it is.
 func (l *layout) settled(tablets, voters int, nodes []uint64) string {
 	if len(l.tablets) != tablets {
 		return fmt.Sprintf("%d tablets have a leader, of %d", len(l.tablets), tablets)
@@ -185,8 +186,9 @@ func (r *rig) placed(ctx context.Context, tablets, voters int, live ...int) {
 	}
 }
 
-// TestGrowsAndShrinks: one node becomes three, then five, then three again, under writes. No patient caller sees an error,
-// replicas and leaders are spread evenly each time, and all that was committed is there, on every replica the same.
+// TestGrowsAndShrinks: one node becomes three, then five, then three again, under writes.
+// No patient caller sees an error, replicas and leaders are spread evenly each time, and
+// all that was committed is there, on every replica the same.
 func TestGrowsAndShrinks(t *testing.T) {
 	const tablets = 12
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -261,8 +263,8 @@ func (r *rig) drained(ctx context.Context, ids ...uint64) {
 	}
 }
 
-// TestReplacesALostNode: what the node held that founded the cluster is made anew on the others after it has died; orders to
-// move a replica, and leadership, are carried out.
+// TestReplacesALostNode: what the node held that founded the cluster is made anew on the
+// others after it has died; orders to move a replica, and leadership, are carried out.
 func TestReplacesALostNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -300,8 +302,9 @@ func TestReplacesALostNode(t *testing.T) {
 	r.ordersMove(ctx, operator, id)
 }
 
-// ordersMove orders a replica of a tablet from one of its nodes to one that has none, and waits until that is so. Balance
-// may have been faster with another replica: then the order is refused, and another is given.
+// ordersMove orders a replica of a tablet from one of its nodes to one that has none, and
+// waits until that is so. Balance may have been faster with another replica: then the
+// order is refused, and another is given.
 func (r *rig) ordersMove(ctx context.Context, operator txn.Transport, id uint64) {
 	r.t.Helper()
 	order := &pb.MoveTabletRequest{TabletId: id}

@@ -7,7 +7,8 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
-// Exported by the node that leads meta, and by the one that led it last while nobody is known to: with the last figures.
+// Exported by the node that leads meta, and by the one that led it last while nobody is
+// known to: with the last figures.
 var (
 	placementAge      = gaugeFamily("placement_figures_age_seconds", "Age of placement's figures: meta has no leader while it grows.")
 	placementTarget   = gaugeFamily("placement_target_replicas", "Replicas that each tablet ought to have, as nodes allow.")

@@ -16,10 +16,11 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
-// This file holds what the node knows of the cluster's policy. Meta has the policy itself. The node reads
-// it when it opens, when another node has changed it, and every relinkPause; the jobs of meta's leader read
-// it anew when they start, and are started anew when it has changed. The node's own configuration counts
-// only for the policy of a cluster that has none yet.
+// This file holds what the node knows of the cluster's policy. Meta has the policy
+// itself. The node reads it when it opens, when another node has changed it, and every
+// relinkPause; the jobs of meta's leader read it anew when they start, and are started
+// anew when it has changed. The node's own configuration counts only for the policy of a
+// cluster that has none yet.
 
 // clusterPolicy is the newest policy that the node has read. It may be used concurrently.
 type clusterPolicy struct {
@@ -86,7 +87,8 @@ func (p *clusterPolicy) overruled() []string {
 	return p.differs
 }
 
-// learn takes note of a policy that was read, if it is newer, and warns of what the node was told otherwise.
+// learn takes note of a policy that was read, if it is newer, and warns of what the node
+// was told otherwise.
 func (p *clusterPolicy) learn(read *pb.Policy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,11 +111,12 @@ func (p *clusterPolicy) learn(read *pb.Policy) {
 	}
 }
 
-// policyTimeout bounds how long the jobs of meta's leader wait for the policy before they are tried again.
+// policyTimeout bounds how long the jobs of meta's leader wait for the policy before they
+// are tried again.
 const policyTimeout = 2 * time.Second
 
-// readPolicy reads the policy from meta. Where it has changed, the jobs of meta's leader are told, if they
-// run here.
+// readPolicy reads the policy from meta. Where it has changed, the jobs of meta's leader
+// are told, if they run here.
 func (n *Node) readPolicy(ctx context.Context) (*pb.Policy, error) {
 	p, err := n.meta.Policy(ctx)
 	if err != nil {
@@ -140,7 +143,8 @@ func (n *Node) foundPolicy(ctx context.Context) (*pb.Policy, error) {
 	return p, nil
 }
 
-// openPolicy reads the policy before the node lets others in: it may have founded the cluster just now.
+// openPolicy reads the policy before the node lets others in: it may have founded the
+// cluster just now.
 func (n *Node) openPolicy(ctx context.Context) error {
 	p, err := n.readPolicy(ctx)
 	if err == nil && p.GetVersion() == 0 && n.leadsMeta(ctx) != 0 {
@@ -152,7 +156,8 @@ func (n *Node) openPolicy(ctx context.Context) error {
 	return checkDeadlines(n.policy.observers, policy.Millis(p.GetHistoryMs()))
 }
 
-// checkDeadlines: an observer that may run longer than the history could find its snapshot gone (invariant 11).
+// checkDeadlines: an observer that may run longer than the history could find its
+// snapshot gone (invariant 11).
 func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) error {
 	var errs []error
 	for _, o := range observers {
@@ -164,7 +169,8 @@ func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) 
 	return errors.Join(errs...)
 }
 
-// checkFounder finds what openPolicy would refuse before the node founds a cluster whose policy says it.
+// checkFounder finds what openPolicy would refuse before the node founds a cluster whose
+// policy says it.
 func (n *Node) checkFounder() error {
 	if !n.entrance.self.Identity().Fresh() || (len(n.cfg.Join) > 0 && n.cfg.Expect <= 1) {
 		return nil // its cluster has a policy
@@ -182,8 +188,8 @@ func (a *admin) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest)
 		return nil, refuse("no setting of the policy is named that this node knows")
 	}
 	if ms := req.GetSet().HistoryMs; ms != nil {
-		// Or this node, and all that link the same observers, would not open again: where that is every
-		// node, nobody would be there to change it back.
+		// Or this node, and all that link the same observers, would not open again: where
+		// that is every node, nobody would be there to change it back.
 		if err := checkDeadlines(a.n.policy.observers, policy.Millis(*ms)); err != nil {
 			return nil, refuse("%v", err)
 		}

@@ -47,9 +47,9 @@ func setPolicy(ctx context.Context, n *node.Node, set *pb.Policy) (*pb.Policy, e
 	return r.GetPolicy(), err
 }
 
-// TestPolicyOverrulesFlags: a node that was started with one replica comes to lead meta of a cluster of
-// three, and nothing is taken away: it says in its log and its status what counts. Then the policy is
-// changed, through another node, and is acted on.
+// TestPolicyOverrulesFlags: a node that was started with one replica comes to lead meta
+// of a cluster of three, and nothing is taken away: it says in its log and its status
+// what counts. Then the policy is changed, through another node, and is acted on.
 func TestPolicyOverrulesFlags(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -98,8 +98,8 @@ func TestPolicyOverrulesFlags(t *testing.T) {
 	}
 }
 
-// TestPolicyOutlivesRestart: a node that is alone and restarted with other flags keeps its cluster's
-// policy, also for what observers and leases on history go by.
+// TestPolicyOutlivesRestart: a node that is alone and restarted with other flags keeps
+// its cluster's policy, also for what observers and leases on history go by.
 func TestPolicyOutlivesRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -138,8 +138,8 @@ func TestPolicyOutlivesRestart(t *testing.T) {
 	check(time.Minute)
 }
 
-// TestHistoryAboveDeadlines: a client does not set a history that the nodes' observers may outlast, for no node that links
-// them would open again.
+// TestHistoryAboveDeadlines: a client does not set a history that the nodes' observers
+// may outlast, for no node that links them would open again.
 func TestHistoryAboveDeadlines(t *testing.T) {
 	dir := t.TempDir()
 	link := func(cfg *node.Config) {

@@ -46,8 +46,9 @@ func series(ctx context.Context, t *testing.T, n *node.Node) map[string]float64 
 	return out
 }
 
-// TestAnswersWithoutQuorum: a node that is left without a quorum of anything answers what it knows by itself, says how old
-// that is, is not ready, leads nothing, and goes on to export every series that it has exported.
+// TestAnswersWithoutQuorum: a node that is left without a quorum of anything answers what
+// it knows by itself, says how old that is, is not ready, leads nothing, and goes on to
+// export every series that it has exported.
 func TestAnswersWithoutQuorum(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

@@ -8,7 +8,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// What this node knows by itself of quorums: these series are there whatever the others do, for alerts to rest on.
+// What this node knows by itself of quorums: these series are there whatever the others
+// do, for alerts to rest on.
 var (
 	metaAnswers       = gaugeFamily("meta_answers", "1 while meta answers this node: it has a quorum, and the node reaches it.")
 	metaAge           = gaugeFamily("meta_answer_age_seconds", "Time since meta's last answer to this node, or since the node's start.")

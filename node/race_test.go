@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// TestMain starts the tests anew where the race detector was not told what it is to leave out: it reads that when the process
-// starts, and each test opens nodes of its own in this one. testdata/race has the list.
+// TestMain starts the tests anew where the race detector was not told what it is to leave
+// out: it reads that when the process starts, and each test opens nodes of its own in
+// this one. testdata/race has the list.
 func TestMain(m *testing.M) {
 	options := os.Getenv("GORACE")
 	list, err := filepath.Abs("testdata/race")

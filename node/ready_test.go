@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestReadyNeedsMeta: a node that is cut off from meta's leader says so at /readyz, and is ready again when it is not.
+// TestReadyNeedsMeta: a node that is cut off from meta's leader says so at /readyz, and
+// is ready again when it is not.
 func TestReadyNeedsMeta(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestClosedReplicaIsSeen: a replica that stays closed is in what /readyz says and in the metrics, until it runs again.
+// TestClosedReplicaIsSeen: a replica that stays closed is in what /readyz says and in the
+// metrics, until it runs again.
 func TestClosedReplicaIsSeen(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -15,10 +15,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// registration enters this program's observers in the catalogue and sees to it that every tablet learns of them. All tablets
-// must have heard of an observer before it counts as registered, and some may be away for long: Open waits for them for
-// registerPatience, then the node serves without, and a worker of the node goes on. The worker also goes on where another
-// node has changed the catalogue and has ended before every tablet knew: when this node starts, and while it leads meta.
+// registration enters this program's observers in the catalogue and sees to it that every
+// tablet learns of them. All tablets must have heard of an observer before it counts as
+// registered, and some may be away for long: Open waits for them for registerPatience,
+// then the node serves without, and a worker of the node goes on. The worker also goes on
+// where another node has changed the catalogue and has ended before every tablet knew:
+// when this node starts, and while it leads meta.
 //
 // The observers' fields are start's until the worker runs, and the worker's from then on.
 type registration struct {
@@ -33,7 +35,8 @@ type registration struct {
 const (
 	// registerPatience is how long Open waits for tables and tablets that new observers need.
 	registerPatience = 10 * time.Second
-	// registerAttempt bounds one attempt after that; registerPause is the first pause between two, maxRegisterPause the longest.
+	// registerAttempt bounds one attempt after that; registerPause is the first pause
+	// between two, maxRegisterPause the longest.
 	registerAttempt  = 30 * time.Second
 	registerPause    = time.Second
 	maxRegisterPause = 30 * time.Second
@@ -43,8 +46,9 @@ func newRegistration(n *Node) *registration {
 	return &registration{n: n, again: make(chan struct{}, 1)}
 }
 
-// begin is the first attempt, within Open. It returns the observers with their tables, 0 for one that could not be made yet.
-// An error is one that trying again can't help, or that ctx has ended.
+// begin is the first attempt, within Open. It returns the observers with their tables, 0
+// for one that could not be made yet. An error is one that trying again can't help, or
+// that ctx has ended.
 func (r *registration) begin(ctx context.Context, observers []percolator.ObserverSpec) ([]observer.Registered, error) {
 	first, cancel := context.WithTimeout(ctx, registerPatience)
 	defer cancel()
@@ -61,8 +65,9 @@ func (r *registration) begin(ctx context.Context, observers []percolator.Observe
 	return out, nil
 }
 
-// attempt makes the tables that are missing, enters the observers that have one, and tells every tablet. It returns the
-// tables of the observers that were left, by name, as far as they are there.
+// attempt makes the tables that are missing, enters the observers that have one, and
+// tells every tablet. It returns the tables of the observers that were left, by name, as
+// far as they are there.
 func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, error) {
 	tables, missing := r.tables(ctx)
 	if missing != nil && !errors.Is(missing, context.DeadlineExceeded) {
@@ -89,7 +94,8 @@ func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, er
 	return tables, missing
 }
 
-// tables are the tables of the observers that are left, by name; those that are missing are made, within half of the time.
+// tables are the tables of the observers that are left, by name; those that are missing
+// are made, within half of the time.
 func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, error) {
 	out := map[string]mvcc.TableID{}
 	var missing []percolator.ObserverSpec
@@ -198,8 +204,8 @@ func (r *registration) once(ctx context.Context) error {
 	return err
 }
 
-// rest waits for a pause, shortened by chance so that nodes that wait for the same tablet do not ask it together; false if
-// ctx has ended.
+// rest waits for a pause, shortened by chance so that nodes that wait for the same tablet
+// do not ask it together; false if ctx has ended.
 func (r *registration) rest(ctx context.Context, wait time.Duration) bool {
 	pause := time.NewTimer(wait/2 + rand.N(wait/2))
 	defer pause.Stop()

@@ -47,8 +47,9 @@ func (w *watchAll) changed(ctx context.Context, t *testing.T, db *percolator.DB,
 	}
 }
 
-// spreadOverTwo waits until both nodes hold tablets of user tables: the last one is moved to the node that does not hold meta.
-// It returns which node has meta, and a row of a user tablet that is there.
+// spreadOverTwo waits until both nodes hold tablets of user tables: the last one is moved
+// to the node that does not hold meta. It returns which node has meta, and a row of a
+// user tablet that is there.
 func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
 	r.t.Helper()
 	meta := r.status(ctx, cluster.MetaTablet)
@@ -83,9 +84,11 @@ func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
 	return holder, row
 }
 
-// TestOpensBesideLostTablets: a node that holds the only replicas of some tablets is away. The other one is started again
-// meanwhile, with new observers, one of a table that can't be made: it opens, leads meta with its jobs, serves its tablets,
-// runs the observers there, and says what is missing. When the lost tablets are back, all is registered.
+// TestOpensBesideLostTablets: a node that holds the only replicas of some tablets is
+// away. The other one is started again meanwhile, with new observers, one of a table that
+// can't be made: it opens, leads meta with its jobs, serves its tablets, runs the
+// observers there, and says what is missing. When the lost tablets are back, all is
+// registered.
 func TestOpensBesideLostTablets(t *testing.T) {
 	ctx := within(t, 3*time.Minute)
 	known, fresh := percolator.Column{Table: "watched", Name: "c"}, percolator.Column{Table: "watched", Name: "d"}

@@ -12,15 +12,17 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// A program observes a table by its name, tablets and scanners know it by its id. A table that is dropped and made anew has
-// another id, and its observers went from the catalogue with the old one: every node registers those that it runs again,
-// before CreateTable returns, so that no change after that is missed.
+// A program observes a table by its name, tablets and scanners know it by its id. A table
+// that is dropped and made anew has another id, and its observers went from the catalogue
+// with the old one: every node registers those that it runs again, before CreateTable
+// returns, so that no change after that is missed.
 
 const (
 	// relinkTimeout bounds how long CreateTable waits for nodes that are believed to be alive.
 	relinkTimeout = 5 * time.Second
-	// relinkPause is how often a node looks by itself whether one of its observers' tables was made anew, at least; a tenth
-	// of it at most is added by chance. It is for tables whose maker died before the nodes were told.
+	// relinkPause is how often a node looks by itself whether one of its observers'
+	// tables was made anew, at least; a tenth of it at most is added by chance. It is for
+	// tables whose maker died before the nodes were told.
 	relinkPause = 10 * time.Second
 )
 
@@ -30,8 +32,8 @@ type transport struct {
 	n *Node
 }
 
-// CreateTable implements txn.Transport: when it returns, the table has the observers that programs which run now have for
-// its name, as far as their nodes answer.
+// CreateTable implements txn.Transport: when it returns, the table has the observers that
+// programs which run now have for its name, as far as their nodes answer.
 func (t *transport) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
 	made, err := t.Transport.CreateTable(ctx, name, splitKeys)
 	if err != nil {
@@ -65,9 +67,11 @@ func (n *Node) linkAnew(ctx context.Context) error {
 	return n.honourEverywhere(ctx)
 }
 
-// relink registers and links the observers of this node whose table was dropped, according to the catalogue, and made
-// anew, or was not there when the node started; it returns the newest catalogue that it has read. What was retired stays so.
-// cluster.ErrUntold: some tablets do not know of them yet, and are told later. The caller holds honouring.
+// relink registers and links the observers of this node whose table was dropped,
+// according to the catalogue, and made anew, or was not there when the node started; it
+// returns the newest catalogue that it has read. What was retired stays so.
+// cluster.ErrUntold: some tablets do not know of them yet, and are told later. The caller
+// holds honouring.
 func (n *Node) relink(ctx context.Context, x *notifications, c *pb.Catalogue) (*pb.Catalogue, error) {
 	tables := map[string]mvcc.TableID{}
 	var infos []*pb.ObserverInfo
@@ -103,8 +107,8 @@ func (n *Node) relink(ctx context.Context, x *notifications, c *pb.Catalogue) (*
 	return newest, err
 }
 
-// rescan starts the scanners anew if the dispatcher is linked to other columns than they look for. The caller holds
-// honouring.
+// rescan starts the scanners anew if the dispatcher is linked to other columns than they
+// look for. The caller holds honouring.
 func (n *Node) rescan(ctx context.Context, x *notifications) error {
 	old := x.scanners.Load()
 	if old == nil || x.ended || slices.Equal(x.scanned, x.dispatcher.Targets()) {
@@ -116,8 +120,9 @@ func (n *Node) rescan(ctx context.Context, x *notifications) error {
 	return n.startScanners(x)
 }
 
-// watchTables looks from time to time whether a table of this node's observers was made anew, and for a new version of the
-// cluster's policy, until ctx ends. It is a worker of the node.
+// watchTables looks from time to time whether a table of this node's observers was made
+// anew, and for a new version of the cluster's policy, until ctx ends. It is a worker of
+// the node.
 func (n *Node) watchTables(ctx context.Context) {
 	for {
 		pause := time.NewTimer(relinkPause + rand.N(relinkPause/10))

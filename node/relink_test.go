@@ -24,8 +24,9 @@ func remake(t *testing.T, db *percolator.DB, table string) {
 	}
 }
 
-// TestTableMadeAnewIsObserved: a table that is dropped and made anew while a node runs has the observers of the node's
-// program when CreateTable returns, weak ones too. A pause went with the old table; what was retired stays so.
+// TestTableMadeAnewIsObserved: a table that is dropped and made anew while a node runs
+// has the observers of the node's program when CreateTable returns, weak ones too. A
+// pause went with the old table; what was retired stays so.
 func TestTableMadeAnewIsObserved(t *testing.T) {
 	const rows = 20
 	n := open(t, "", func(c *node.Config) {
@@ -65,8 +66,9 @@ func TestTableMadeAnewIsObserved(t *testing.T) {
 	}
 }
 
-// TestForgottenObserverStaysRetired: an observer whose entry is gone before the node that runs it reads that it was retired
-// is retired there too, and does not come back with a table that is made anew.
+// TestForgottenObserverStaysRetired: an observer whose entry is gone before the node that
+// runs it reads that it was retired is retired there too, and does not come back with a
+// table that is made anew.
 func TestForgottenObserverStaysRetired(t *testing.T) {
 	n := open(t, "", func(c *node.Config) {
 		c.Observers = func(r *percolator.Registry) {
@@ -89,7 +91,8 @@ func TestForgottenObserverStaysRetired(t *testing.T) {
 	}
 }
 
-// TestTableMadeAnewIsObservedByAll: the node that makes the table anew has no observers; another has, and is asked.
+// TestTableMadeAnewIsObservedByAll: the node that makes the table anew has no observers;
+// another has, and is asked.
 func TestTableMadeAnewIsObservedByAll(t *testing.T) {
 	ctx := within(t, time.Minute)
 	o := watch()

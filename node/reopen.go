@@ -8,9 +8,10 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 )
 
-// A tablet that has panicked is opened anew from the store: at once the first few times, then after pauses that grow. A
-// fault that comes back with every opening so costs an attempt every few minutes, and one that has gone leaves no tablet
-// down. All of this belongs to the host's actor.
+// A tablet that has panicked is opened anew from the store: at once the first few times,
+// then after pauses that grow. A fault that comes back with every opening so costs an
+// attempt every few minutes, and one that has gone leaves no tablet down. All of this
+// belongs to the host's actor.
 
 const (
 	// maxReopens is how often one tablet is opened anew at once; after that the pauses begin.
@@ -84,8 +85,8 @@ func (h *host) Failed(id uint64, err error) {
 	h.n.system.Root.Send(h.pid, &failedTablet{id, err})
 }
 
-// onFailed has a tablet opened anew after a panic. After a storage fault it stays stopped: nothing may be acknowledged that
-// the store has not taken (design section 10).
+// onFailed has a tablet opened anew after a panic. After a storage fault it stays
+// stopped: nothing may be acknowledged that the store has not taken (design section 10).
 func (h *host) onFailed(m *failedTablet) {
 	if !errors.Is(m.err, tablet.ErrPanic) {
 		return

@@ -60,7 +60,8 @@ func (n *Node) serves(ctx context.Context, id uint64) bool {
 	return err == nil && r.GetStatus().GetLeader()
 }
 
-// TestPanicUnderLoad: tablets panic while the node is used, meta's too. Every transaction ends, and the node goes on.
+// TestPanicUnderLoad: tablets panic while the node is used, meta's too. Every transaction
+// ends, and the node goes on.
 func TestPanicUnderLoad(t *testing.T) {
 	n, ctx := openForReopen(t)
 	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
@@ -108,8 +109,9 @@ func TestPanicUnderLoad(t *testing.T) {
 	}
 }
 
-// TestReopenDoesNotWaitForMeta: a report that waits for meta holds up no tablet that is to be opened anew, and that one
-// tablet serves again does not hide that another does not. A tablet that a split has made unannounced is started.
+// TestReopenDoesNotWaitForMeta: a report that waits for meta holds up no tablet that is
+// to be opened anew, and that one tablet serves again does not hide that another does
+// not. A tablet that a split has made unannounced is started.
 func TestReopenDoesNotWaitForMeta(t *testing.T) {
 	n, ctx := openForReopen(t)
 	for range maxReopens {
@@ -136,7 +138,8 @@ func TestReopenDoesNotWaitForMeta(t *testing.T) {
 	}
 }
 
-// What has failed on a replica is forgotten with it: a node whose broken replica was replaced elsewhere serves again.
+// What has failed on a replica is forgotten with it: a node whose broken replica was
+// replaced elsewhere serves again.
 func TestFailureGoesWithTheReplica(t *testing.T) {
 	n, _ := openForReopen(t)
 	const id = 99
@@ -160,8 +163,8 @@ func TestFailureGoesWithTheReplica(t *testing.T) {
 	}
 }
 
-// A tablet that has panicked often is opened anew after pauses that grow up to a bound, and at once again when it has not
-// panicked for long.
+// A tablet that has panicked often is opened anew after pauses that grow up to a bound,
+// and at once again when it has not panicked for long.
 func TestReopeningsDecay(t *testing.T) {
 	r, now := reopenings{}, time.Now()
 	for i, want := range []time.Duration{0, 0, 0, 1, 2, 4, 8, 10, 10, 10} {
@@ -182,7 +185,8 @@ func TestReopeningsDecay(t *testing.T) {
 	}
 }
 
-// A tablet that has panicked once too often serves again after a pause, and after a long time its panics are forgotten.
+// A tablet that has panicked once too often serves again after a pause, and after a long
+// time its panics are forgotten.
 func TestPanickedTabletComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)

@@ -22,7 +22,8 @@ var (
 	errUnsplit   = errors.New("node: a split has just made it")
 )
 
-// create makes a replica that waits for a snapshot, after a lower one has been destroyed, and opens it. The tablet is busy.
+// create makes a replica that waits for a snapshot, after a lower one has been destroyed,
+// and opens it. The tablet is busy.
 func (r *replicas) create(id, replica uint64, d *pb.TabletDescriptor) error {
 	if d.GetTabletId() != id || replicaNode(d, replica) != r.node {
 		return errUnlisted
@@ -64,8 +65,8 @@ func (r *replicas) mayCreate(id, replica uint64, d *pb.TabletDescriptor) error {
 	return r.reserve(id, d, true)
 }
 
-// reserve keeps others from holding rows of d until unreserve, if nobody does yet. fresh says that there must be nothing of
-// the tablet itself either.
+// reserve keeps others from holding rows of d until unreserve, if nobody does yet. fresh
+// says that there must be nothing of the tablet itself either.
 func (r *replicas) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
 	r.placing.Lock()
 	defer r.placing.Unlock()
@@ -109,7 +110,8 @@ func replicaNode(d *pb.TabletDescriptor, replica uint64) uint64 {
 	return 0
 }
 
-// A replica that was away while it was removed hears from nobody, for it is nobody's any more. After a while meta is asked.
+// A replica that was away while it was removed hears from nobody, for it is nobody's any
+// more. After a while meta is asked.
 const (
 	lookInterval = 10 * time.Second
 	quietFor     = time.Minute
@@ -151,8 +153,9 @@ func (r *replicas) quiet(now time.Time) map[uint64]uint64 {
 	return out
 }
 
-// askAbout has replicas, by tablet, destroyed if meta's records of later epochs do not list them. Meta is read once for all:
-// replicas that rest are quiet too, and there may be thousands of them.
+// askAbout has replicas, by tablet, destroyed if meta's records of later epochs do not
+// list them. Meta is read once for all: replicas that rest are quiet too, and there may
+// be thousands of them.
 func (r *replicas) askAbout(quiet map[uint64]uint64) {
 	if len(quiet) == 0 {
 		return
@@ -174,7 +177,8 @@ func (r *replicas) judge(id, replica uint64, d *pb.TabletDescriptor) {
 	if !ok || err != nil || s.ReplicaID != replica || d == nil {
 		return
 	}
-	// A record from before the replica was added does not list it either: then its id has not been given away yet.
+	// A record from before the replica was added does not list it either: then its id has
+	// not been given away yet.
 	if d.TabletId == id && d.Epoch > s.Descriptor.GetEpoch() && replica < d.NextReplicaId && replicaNode(d, replica) == 0 {
 		r.logger.Info("a replica missed that it was removed", "tablet", id, "replica", replica)
 		r.Removed(id, replica)

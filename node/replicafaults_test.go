@@ -11,8 +11,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestReplicaFallsBehind: a node that is away for so long that the log does not wait for it gets a snapshot when it is back,
-// and then holds the same as the others.
+// TestReplicaFallsBehind: a node that is away for so long that the log does not wait for
+// it gets a snapshot when it is back, and then holds the same as the others.
 func TestReplicaFallsBehind(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()

@@ -135,8 +135,8 @@ func TestSnapshotIntoReplica(t *testing.T) {
 	}
 }
 
-// A snapshot whose rows somebody else here holds, or will hold, is refused; so is one for a replica that is not here, and
-// pieces out of order. Nothing is left of them.
+// A snapshot whose rows somebody else here holds, or will hold, is refused; so is one for
+// a replica that is not here, and pieces out of order. Nothing is left of them.
 func TestSnapshotNotTaken(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "m", 1))
 	three, four := of(3, 4, "m", "z", 7), of(4, 4, "p", "z", 8)
@@ -204,7 +204,8 @@ func TestSnapshotGivenUp(t *testing.T) {
 	})
 }
 
-// While a snapshot is brought into force nothing is delivered, and a replica removed meanwhile is gone afterwards.
+// While a snapshot is brought into force nothing is delivered, and a replica removed
+// meanwhile is gone afterwards.
 func TestRemovedWhileInstalling(t *testing.T) {
 	r := newReplicaRig(t)
 	d := of(3, 4, "m", "z", 7)

@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// replicaOwner is what replicas needs of its node. Methods may wait, but for deliver; those of one tablet are called one at a
-// time, again but for deliver.
+// replicaOwner is what replicas needs of its node. Methods may wait, but for deliver;
+// those of one tablet are called one at a time, again but for deliver.
 type replicaOwner interface {
 	// openReplica starts the actor of a replica that the store has.
 	openReplica(tablet uint64) error
@@ -30,8 +30,9 @@ type replicaOwner interface {
 	reread(ctx context.Context) (described func(tablet uint64) *pb.TabletDescriptor, err error)
 }
 
-// replicas makes, fills, replaces and removes this node's replicas (design section 5). Its methods may be used concurrently
-// and do not wait, unless they say so: the work is done by a few workers, for each tablet in order.
+// replicas makes, fills, replaces and removes this node's replicas (design section 5).
+// Its methods may be used concurrently and do not wait, unless they say so: the work is
+// done by a few workers, for each tablet in order.
 //
 // Invariants:
 //  1. A replica's files change by others than its actor only while the actor is stopped and all its writes are done, and the
@@ -100,9 +101,11 @@ func newReplicas(owner replicaOwner, st *store.Store, logs *tablet.Writers, node
 	return r
 }
 
-// Start brings to its end what a crash has cut short, then opens all replicas of the store; before hears which they are. It
-// waits for the disk, and starts the workers, which Close joins. Other nodes may send all the while: a message for a replica
-// that is yet to be opened must not have it opened as well, so each is busy before anything is taken from them.
+// Start brings to its end what a crash has cut short, then opens all replicas of the
+// store; before hears which they are. It waits for the disk, and starts the workers,
+// which Close joins. Other nodes may send all the while: a message for a replica that is
+// yet to be opened must not have it opened as well, so each is busy before anything is
+// taken from them.
 func (r *replicas) Start(before func(tablets []uint64)) error {
 	if err := tablet.Recover(r.store, r.logs); err != nil {
 		return fmt.Errorf("node: finish the installation of replicas: %w", err)
@@ -169,7 +172,8 @@ func (r *replicas) Held() []uint64 {
 	return out
 }
 
-// Close ends the workers after what they have begun; what waits is found again at the next start. It waits.
+// Close ends the workers after what they have begun; what waits is found again at the
+// next start. It waits.
 func (r *replicas) Close() {
 	r.end()
 	r.mu.Lock()
@@ -235,8 +239,8 @@ func (r *replicas) run(tablet uint64, task func()) {
 	}
 }
 
-// Deliver hands a Raft message to the replica that it is for, which is made if the message is the first for it. What can't
-// be delivered now is dropped: Raft sends again.
+// Deliver hands a Raft message to the replica that it is for, which is made if the
+// message is the first for it. What can't be delivered now is dropped: Raft sends again.
 func (r *replicas) Deliver(m *wire.RaftMessage) {
 	if m.ToNode != r.node || m.TabletId == 0 || m.ToReplica == 0 {
 		return
@@ -280,8 +284,9 @@ func (r *replicas) admit(m *wire.RaftMessage) {
 	r.refused[replicaName{m.TabletId, m.ToReplica}] = time.Now()
 }
 
-// SplitApplied opens the new tablet of a split that was applied here. If one waited for its first snapshot, it goes on with
-// what the split has written; if the tablet's replica was removed before it came to be, its rows are cleared.
+// SplitApplied opens the new tablet of a split that was applied here. If one waited for
+// its first snapshot, it goes on with what the split has written; if the tablet's replica
+// was removed before it came to be, its rows are cleared.
 func (r *replicas) SplitApplied(right uint64) {
 	r.do(right, func() {
 		if err := r.reopen(right); err != nil {

@@ -154,7 +154,8 @@ func newStoppedRig(t *testing.T, options store.Options, held ...*pb.TabletDescri
 	return r
 }
 
-// of is tablet id with rows [start, end) of table 16, with replicas by id on this node, and one on another.
+// of is tablet id with rows [start, end) of table 16, with replicas by id on this node,
+// and one on another.
 func of(id, epoch uint64, start, end string, here ...uint64) *pb.TabletDescriptor {
 	d := &pb.TabletDescriptor{
 		TabletId: id, Epoch: epoch, StartTable: 16, StartRow: []byte(start), EndTable: 16, EndRow: []byte(end), NextReplicaId: 100,
@@ -198,8 +199,8 @@ func (r *replicaRig) received(id uint64) int {
 	return len(r.owner.got[id])
 }
 
-// The first message makes a replica, if the sender's descriptor has it here, nothing else holds its rows, and it was not
-// removed; only then does it reach it.
+// The first message makes a replica, if the sender's descriptor has it here, nothing else
+// holds its rows, and it was not removed; only then does it reach it.
 func TestFirstContact(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "m", 1))
 	for _, c := range []struct {
@@ -242,8 +243,9 @@ func TestFirstContact(t *testing.T) {
 	}
 }
 
-// Another node's message for a replica of the store that comes before, or while, the start opens it leaves the opening to
-// the start: it is opened once, and later messages are delivered.
+// Another node's message for a replica of the store that comes before, or while, the
+// start opens it leaves the opening to the start: it is opened once, and later messages
+// are delivered.
 func TestMessageWhileStarting(t *testing.T) {
 	first, second := of(2, 1, "a", "m", 1), of(3, 1, "m", "z", 1)
 	r := newStoppedRig(t, store.Options{InMemory: true}, first, second)
@@ -342,7 +344,8 @@ func TestSplitOfRemoved(t *testing.T) {
 	}
 }
 
-// TestSlowStop: a replica whose actor takes too long to end, and so ends later, is opened again when it has.
+// TestSlowStop: a replica whose actor takes too long to end, and so ends later, is opened
+// again when it has.
 func TestSlowStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)

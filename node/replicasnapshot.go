@@ -19,7 +19,8 @@ const (
 	maxReplies   = 4
 )
 
-// arrival is a snapshot that is arriving. Its fields are guarded by mu of replicas; snapshot is used by who has set busy.
+// arrival is a snapshot that is arriving. Its fields are guarded by mu of replicas;
+// snapshot is used by who has set busy.
 type arrival struct {
 	id       string
 	snapshot *tablet.Arrival // nil: the first piece is being looked at
@@ -34,8 +35,9 @@ var errNotBegun = errors.New("node: this snapshot has not begun here, or was giv
 
 func refusal(err error) *wire.SnapshotAnswer { return &wire.SnapshotAnswer{Refused: err.Error()} }
 
-// Chunk takes a piece of a snapshot. reply is called once, on any goroutine: when the piece is staged, and after the last one
-// when the snapshot is in force. A piece that comes twice is answered twice.
+// Chunk takes a piece of a snapshot. reply is called once, on any goroutine: when the
+// piece is staged, and after the last one when the snapshot is in force. A piece that
+// comes twice is answered twice.
 func (r *replicas) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
 	counted := func(a *wire.SnapshotAnswer) {
 		if a.GetRefused() != "" {
@@ -129,8 +131,8 @@ func (r *replicas) begin(c *wire.SnapshotChunk, a *arrival) {
 	r.take(c, a)
 }
 
-// needs reports whether the replica lacks what the snapshot holds. One that has its last entry does not: its leader only
-// does not know yet.
+// needs reports whether the replica lacks what the snapshot holds. One that has its last
+// entry does not: its leader only does not know yet.
 func needs(st *store.Store, snapshot *tablet.Arrival) (bool, error) {
 	id := snapshot.Descriptor().TabletId
 	snap := st.Snap()
@@ -197,7 +199,8 @@ func (r *replicas) fail(id uint64, a *arrival, cause error) {
 	r.answer(a, refusal(cause))
 }
 
-// endLocked has what is staged dropped, in the tablet's turn; until then no other snapshot for it begins.
+// endLocked has what is staged dropped, in the tablet's turn; until then no other
+// snapshot for it begins.
 func (r *replicas) endLocked(id uint64, a *arrival) {
 	a.ending = true
 	r.doLocked(id, func() { r.drop(id) })
@@ -225,8 +228,8 @@ func (r *replicas) dropIdle(now time.Time) {
 	}
 }
 
-// install brings a whole snapshot into force: the replica's actor is stopped, its state replaced, and a new actor opened on
-// it. The tablet is busy.
+// install brings a whole snapshot into force: the replica's actor is stopped, its state
+// replaced, and a new actor opened on it. The tablet is busy.
 func (r *replicas) install(id uint64, a *arrival) {
 	installed, err := r.replace(id, a.snapshot)
 	if err != nil {
@@ -287,8 +290,8 @@ func (r *replicas) exchange(id uint64, snapshot *tablet.Arrival) (bool, error) {
 	return true, snapshot.Install(before.Descriptor)
 }
 
-// openClosed goes on with replicas that stayed closed when a snapshot could not be brought into force: there may be room
-// on the disk again.
+// openClosed goes on with replicas that stayed closed when a snapshot could not be
+// brought into force: there may be room on the disk again.
 func (r *replicas) openClosed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -317,7 +320,8 @@ func (r *replicas) openAgain(id uint64) {
 // errClosed: it is tried every lookInterval to open it again.
 var errClosed = errors.New("node: replica is closed")
 
-// Closed is how many replicas stay closed, and why the one with the lowest tablet does; nil if none.
+// Closed is how many replicas stay closed, and why the one with the lowest tablet does;
+// nil if none.
 func (r *replicas) Closed() (n int, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,10 +4,12 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 )
 
-// A split makes the new tablet's replica in the Txn of its entry, and the actor that has applied it says so afterwards. What
-// may come between: the actor is stopped and says nothing, or the replica was removed while the entry was being written.
+// A split makes the new tablet's replica in the Txn of its entry, and the actor that has
+// applied it says so afterwards. What may come between: the actor is stopped and says
+// nothing, or the replica was removed while the entry was being written.
 
-// openStored opens a replica that the store has; one that must not be here any more, by its tombstone, is destroyed instead.
+// openStored opens a replica that the store has; one that must not be here any more, by
+// its tombstone, is destroyed instead.
 func (r *replicas) openStored(s tablet.Replica) error {
 	snap := r.store.Snap()
 	next, err := tablet.NextReplica(snap, s.Tablet)
@@ -25,8 +27,8 @@ func (r *replicas) openStored(s tablet.Replica) error {
 	return r.destroy(s.Tablet, s.ReplicaID)
 }
 
-// openUnheard opens what the store has and nobody has opened, once the actor has stopped that may have applied a split
-// without saying so.
+// openUnheard opens what the store has and nobody has opened, once the actor has stopped
+// that may have applied a split without saying so.
 func (r *replicas) openUnheard() {
 	stored, err := tablet.StoredReplicas(r.store)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// split commits what the application of a split of tablet 2 does: its new state, and that of tablet 3.
+// split commits what the application of a split of tablet 2 does: its new state, and that
+// of tablet 3.
 func (r *replicaRig) split(index uint64) (child *pb.TabletDescriptor) {
 	r.t.Helper()
 	child = of(3, 2, "m", "z", 1)
@@ -30,8 +31,9 @@ func (r *replicaRig) runs(id uint64) bool {
 	return r.owner.runs[id]
 }
 
-// A replica's actor is stopped for a snapshot when the split that it has just applied is in the store, and before it could
-// say so. The new tablet runs all the same, and needs no message from another node for it.
+// A replica's actor is stopped for a snapshot when the split that it has just applied is
+// in the store, and before it could say so. The new tablet runs all the same, and needs
+// no message from another node for it.
 func TestSplitWithoutTheWord(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "z", 1))
 	pieces := snapshotOf(t, of(2, 2, "a", "m", 1), 1, 40, nil, 3)
@@ -63,8 +65,8 @@ func TestMessageForAnUnopenedSplit(t *testing.T) {
 	}
 }
 
-// The new tablet's snapshot comes before the split is applied here: it is refused, and nothing of it stays; after the split
-// it is taken.
+// The new tablet's snapshot comes before the split is applied here: it is refused, and
+// nothing of it stays; after the split it is taken.
 func TestSnapshotBeforeTheSplit(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "z", 1))
 	pieces := snapshotOf(t, of(3, 2, "m", "z", 1), 1, 40, rowsBetween(0, 4), 9)
@@ -85,8 +87,9 @@ func TestSnapshotBeforeTheSplit(t *testing.T) {
 	}
 }
 
-// A snapshot brings a replica past a split that it has never applied: the other side's rows go, and that tablet is then made
-// here by its first message, and filled by its own snapshot.
+// A snapshot brings a replica past a split that it has never applied: the other side's
+// rows go, and that tablet is then made here by its first message, and filled by its own
+// snapshot.
 func TestSnapshotPastTheSplit(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "z", 1))
 	b := &store.Batch{}
@@ -121,8 +124,9 @@ func TestSnapshotPastTheSplit(t *testing.T) {
 	}
 }
 
-// The new tablet's replica is removed from here between the look of the split's application, which did not find the
-// tombstone, and its writing: what it has made does not come to life, now or at the next start, and its rows go.
+// The new tablet's replica is removed from here between the look of the split's
+// application, which did not find the tombstone, and its writing: what it has made does
+// not come to life, now or at the next start, and its rows go.
 func TestSplitBringsNobodyBack(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		r := newReplicaRig(t, of(2, 1, "a", "z", 1))
@@ -153,7 +157,8 @@ func TestSplitBringsNobodyBack(t *testing.T) {
 	}
 }
 
-// A crash between the application of a split and the opening of the new tablet: the next start opens it.
+// A crash between the application of a split and the opening of the new tablet: the next
+// start opens it.
 func TestCrashBeforeTheSplitIsOpened(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "z", 1))
 	r.split(41)

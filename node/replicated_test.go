@@ -11,7 +11,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// changeReplicas has the tablet's leader change its replicas, and tries again while the tablet changes otherwise.
+// changeReplicas has the tablet's leader change its replicas, and tries again while the
+// tablet changes otherwise.
 func changeReplicas(ctx context.Context, t *testing.T, db *percolator.DB, tablet uint64, kind pb.ReplicaChange_Kind, node uint64) *pb.TabletDescriptor {
 	t.Helper()
 	transport := db.Client().Transport()
@@ -54,8 +55,9 @@ func describe(ctx context.Context, t *testing.T, db *percolator.DB, tablet uint6
 	return nil
 }
 
-// TestReplicasByLearners: a tablet with rows gets replicas on other nodes, which begin with a snapshot, catch up, and hold
-// the same as the first one, entry by entry, while it is written to; then it loses one again.
+// TestReplicasByLearners: a tablet with rows gets replicas on other nodes, which begin
+// with a snapshot, catch up, and hold the same as the first one, entry by entry, while it
+// is written to; then it loses one again.
 func TestReplicasByLearners(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

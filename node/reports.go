@@ -8,8 +8,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// reports is the actor that writes into meta what tablets say of themselves. It waits for meta, for as long as that is away;
-// meanwhile one report waits for each tablet, the latest: it tells all that those before it did.
+// reports is the actor that writes into meta what tablets say of themselves. It waits for
+// meta, for as long as that is away; meanwhile one report waits for each tablet, the
+// latest: it tells all that those before it did.
 type reports struct {
 	root  *actor.RootContext
 	pid   *actor.PID
@@ -28,7 +29,8 @@ func newReports(root *actor.RootContext, write func(*pb.TabletDescriptor)) *repo
 	return r
 }
 
-// add has the descriptor written, in place of an earlier one of the tablet that has not been. It does not block.
+// add has the descriptor written, in place of an earlier one of the tablet that has not
+// been. It does not block.
 func (r *reports) add(d *pb.TabletDescriptor) {
 	r.mu.Lock()
 	before, waits := r.latest[d.TabletId]

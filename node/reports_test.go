@@ -18,8 +18,8 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 )
 
-// TestReportsAreBounded: while meta is away one report waits for each tablet, whatever the tablets go through, and the latest
-// is written.
+// TestReportsAreBounded: while meta is away one report waits for each tablet, whatever
+// the tablets go through, and the latest is written.
 func TestReportsAreBounded(t *testing.T) {
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	defer system.Shutdown()
@@ -52,7 +52,8 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEarlyServerRecovers: a handler that panics while the node waits to join does not end the process.
+// TestEarlyServerRecovers: a handler that panics while the node waits to join does not
+// end the process.
 func TestEarlyServerRecovers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

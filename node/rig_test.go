@@ -19,8 +19,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// rig is some nodes in one process: over a network in memory, and with one list of members that all of them see at once.
-// Nodes are numbered from 0; their stores outlive them.
+// rig is some nodes in one process: over a network in memory, and with one list of
+// members that all of them see at once. Nodes are numbered from 0; their stores outlive
+// them.
 type rig struct {
 	t       *testing.T
 	network *memlink.Network

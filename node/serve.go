@@ -27,7 +27,8 @@ type servers struct {
 // Version is the version of this build.
 func Version() string { return version.String() }
 
-// openHTTP opens the HTTP listener. Until the node serves, it says little more than that the process lives.
+// openHTTP opens the HTTP listener. Until the node serves, it says little more than that
+// the process lives.
 func (n *Node) openHTTP() (err error) {
 	addr := n.cfg.HTTPAddr()
 	if addr == "" {
@@ -77,7 +78,8 @@ func (n *Node) serve(ctx context.Context) error {
 		return err
 	}
 	if l != nil {
-		// So that latest knows without asking for each: timestamps of the oracle's last life are below this one.
+		// So that latest knows without asking for each: timestamps of the oracle's last
+		// life are below this one.
 		if _, err = n.client.Timestamp(ctx); err != nil {
 			return fmt.Errorf("node: the oracle gives no timestamp: %w", err)
 		}
@@ -152,7 +154,8 @@ func (n *Node) HTTPAddr() string {
 	return n.servers.http.Addr()
 }
 
-// drainGrace bounds how long remote clients' streams are waited for: an idle one never ends by itself.
+// drainGrace bounds how long remote clients' streams are waited for: an idle one never
+// ends by itself.
 const drainGrace = 2 * time.Second
 
 // drain takes no new remote work and waits for what is under way.

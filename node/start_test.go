@@ -16,9 +16,10 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// BenchmarkStart opens a node on directories with more and more rows (ROWS: how many, smallest first) and compares with the
-// smallest. What a start takes must hardly grow with them: ten times the data may cost twice the time at most.
-// `make bench-start` runs it.
+// BenchmarkStart opens a node on directories with more and more rows (ROWS: how many,
+// smallest first) and compares with the smallest. What a start takes must hardly grow
+// with them: ten times the data may cost twice the time at most. `make bench-start` runs
+// it.
 func BenchmarkStart(b *testing.B) {
 	var smallest time.Duration
 	for _, rows := range startRows(b) {

@@ -9,8 +9,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Status describes the node: who it is, its tablets, its oracle, its observers. A tablet that does not answer within a
-// second is left out.
+// Status describes the node: who it is, its tablets, its oracle, its observers. A tablet
+// that does not answer within a second is left out.
 func (n *Node) Status() *pb.NodeStatusResponse {
 	status, _ := n.status(context.Background()) // what could be gathered in time
 	return status
@@ -20,8 +20,9 @@ func (n *Node) status(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	return n.statusWith(ctx, false)
 }
 
-// statusWith is Status for who waits until asker ends; leading: see NodeStatusRequest. What others would have to tell
-// may be missing, or old. It fails only if nobody waits any more, or, leading, if not all replicas have answered.
+// statusWith is Status for who waits until asker ends; leading: see NodeStatusRequest.
+// What others would have to tell may be missing, or old. It fails only if nobody waits
+// any more, or, leading, if not all replicas have answered.
 func (n *Node) statusWith(asker context.Context, leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(asker, time.Second)
 	defer cancel()
@@ -74,5 +75,6 @@ func (n *Node) tabletStatuses(ctx context.Context, leading bool) (out []*pb.Stat
 // readWorkers is how many goroutines answer reads: they wait for the disk at times.
 func readWorkers() int { return 2 * runtime.GOMAXPROCS(0) }
 
-// keptGoroutines is how many idle goroutines are kept for actors' turns: enough for those that are busy in turn.
+// keptGoroutines is how many idle goroutines are kept for actors' turns: enough for those
+// that are busy in turn.
 func keptGoroutines() int { return 4 * runtime.GOMAXPROCS(0) }

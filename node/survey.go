@@ -15,15 +15,18 @@ import (
 )
 
 const (
-	// surveyTimeout bounds one question: it is answered from memory. All scanners of a node wait for those that are under way.
+	// surveyTimeout bounds one question: it is answered from memory. All scanners of a
+	// node wait for those that are under way.
 	surveyTimeout = 250 * time.Millisecond
 	// maxSurveyed bounds the tablets that an answer names: those over it are walked.
 	maxSurveyed = 1 << 16
 )
 
-// survey is what nodes say of the tablets that they lead: which of them have nothing for observers. One question to each node
-// serves all scanners of this one. An answer names the clean tablets, not the dirty ones, so that whatever it says nothing
-// of is walked, as is all of a node that does not answer, or does not know the question. Safe for concurrent use.
+// survey is what nodes say of the tablets that they lead: which of them have nothing for
+// observers. One question to each node serves all scanners of this one. An answer names
+// the clean tablets, not the dirty ones, so that whatever it says nothing of is walked,
+// as is all of a node that does not answer, or does not know the question. Safe for
+// concurrent use.
 type survey struct {
 	n      *Node
 	asking chan struct{} // capacity 1: held while others are asked
@@ -152,7 +155,8 @@ func (s *survey) Settled(tablet uint64) bool { return s.n.board.IsSettled(tablet
 // SettledVersion implements scanner.Survey. What it adds up never gets less.
 func (s *survey) SettledVersion() uint64 { return s.n.board.SettledVersion() + s.n.router.Version() }
 
-// Clean implements scanner.View: who is believed to lead the tablet has said so. What this node leads it knows as of now.
+// Clean implements scanner.View: who is believed to lead the tablet has said so. What
+// this node leads it knows as of now.
 func (v *surveyed) Clean(tablet uint64) bool {
 	leader := v.n.router.Leader(tablet)
 	if leader == v.n.identity.NodeID || leader == 0 && v.n.router.LeadsHere(tablet) {
@@ -209,7 +213,8 @@ func (s *scanning) get() []notify.Target {
 	return nil
 }
 
-// scans makes known what this node's scanners look for from now on. The slice is not changed any more.
+// scans makes known what this node's scanners look for from now on. The slice is not
+// changed any more.
 func (n *Node) scans(targets []notify.Target) {
 	n.scanning.targets.Store(&targets)
 	n.board.Touch()

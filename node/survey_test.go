@@ -23,8 +23,9 @@ func (r *rig) scans() (sum scanner.Stats) {
 	return sum
 }
 
-// TestIdleTabletsAreNotWalked: once each of many observed tablets has been looked at, the nodes' scanners and sweepers ask
-// hardly any of them. What is written then is found without hints, wherever it is, also by a node that leads none of them; and after that
+// TestIdleTabletsAreNotWalked: once each of many observed tablets has been looked at, the
+// nodes' scanners and sweepers ask hardly any of them. What is written then is found
+// without hints, wherever it is, also by a node that leads none of them; and after that
 // there is silence again.
 func TestIdleTabletsAreNotWalked(t *testing.T) {
 	const tablets = 48
@@ -46,7 +47,8 @@ func TestIdleTabletsAreNotWalked(t *testing.T) {
 	silence := func(when string) {
 		t.Helper()
 		comesTrue(ctx, t, when, func() bool {
-			// Until all scanners have turned some times: what they walked all the same would be 32 requests in each turn.
+			// Until all scanners have turned some times: what they walked all the same
+			// would be 32 requests in each turn.
 			const turns = 60
 			before := r.scans()
 			comesTrue(ctx, t, "scanners turn", func() bool { return r.scans().Turns >= before.Turns+turns })

@@ -9,8 +9,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestSurveyRulesOutOnlyWhatIsSaid: a tablet counts as clean if the node that is believed to lead it says so. All else is walked:
-// what has no known leader, or another one, and what is led by a node that has not answered, or does not know the question.
+// TestSurveyRulesOutOnlyWhatIsSaid: a tablet counts as clean if the node that is believed
+// to lead it says so. All else is walked: what has no known leader, or another one, and
+// what is led by a node that has not answered, or does not know the question.
 func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
 	n := &Node{identity: cluster.Identity{NodeID: 1, Incarnation: 7}, router: cluster.NewRouter()}
 	for tablet, leader := range map[uint64]uint64{10: 2, 11: 3, 12: 4, 13: 0, 14: 1, 15: 2} {
@@ -38,7 +39,8 @@ func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
 	}
 }
 
-// TestSurveyAnswer: what an asker has it is not told again, unless something has changed, or it is of an earlier incarnation.
+// TestSurveyAnswer: what an asker has it is not told again, unless something has changed,
+// or it is of an earlier incarnation.
 func TestSurveyAnswer(t *testing.T) {
 	n := &Node{identity: cluster.Identity{NodeID: 1, Incarnation: 7}, router: cluster.NewRouter()}
 	first := n.answerSurvey(&wire.SurveyRequest{}).GetSurvey()

@@ -7,8 +7,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// suspicion is up to when changes may have been met by a process that has died since, and perhaps of that: one of this node
-// before this one, or one of another node. Safe for concurrent use.
+// suspicion is up to when changes may have been met by a process that has died since, and
+// perhaps of that: one of this node before this one, or one of another node. Safe for
+// concurrent use.
 type suspicion struct{ until atomic.Uint64 }
 
 // raise puts it up to the present, about, by the oracle's clock.

@@ -20,17 +20,19 @@ type holding struct{ replicas, leaders int }
 const (
 	// loadPause is how often a node tells how much it has to do.
 	loadPause = 5 * time.Second
-	// holdingPause is how often at most it does because it holds more or less than before, such as while it is drained.
+	// holdingPause is how often at most it does because it holds more or less than
+	// before, such as while it is drained.
 	holdingPause = time.Second
 )
 
-// setter is a Members that lets a node change what it says of itself: gossip, and what a node without it is alone in.
+// setter is a Members that lets a node change what it says of itself: gossip, and what a
+// node without it is alone in.
 type setter interface {
 	Set(change func(m *cluster.Member))
 }
 
-// tell tells others that this node leads meta, or does no more, at once; what it holds soon after that has changed; and from
-// time to time what its load is.
+// tell tells others that this node leads meta, or does no more, at once; what it holds
+// soon after that has changed; and from time to time what its load is.
 func (t *telling) tell(ctx context.Context, n *Node, leadsMeta uint64) {
 	s, ok := n.members.(setter)
 	if !ok {

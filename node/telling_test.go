@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestWhatIsToldWhen: others hear within a second or so that a node holds less, not with its next load.
+// TestWhatIsToldWhen: others hear within a second or so that a node holds less, not with
+// its next load.
 func TestWhatIsToldWhen(t *testing.T) {
 	told := time.Unix(1000, 0)
 	state := telling{leadsMeta: 7, holding: holding{3, 2}, loadAt: told}

@@ -18,12 +18,14 @@ const (
 	// verifyPatience is how long replicas may take to come to the entry and to read what they hold.
 	verifyPatience = time.Minute
 	verifyAgain    = 100 * time.Millisecond // between two questions to one replica
-	// verifyAttempt bounds one question: a node that hangs is believed dead by then, and is skipped.
+	// verifyAttempt bounds one question: a node that hangs is believed dead by then, and
+	// is skipped.
 	verifyAttempt = 5 * time.Second
 	// verifyBegin bounds the search for the leader: an election takes about a second.
 	verifyBegin    = 10 * time.Second
 	verifyProposes = 3 // times, while the tablet changes or moves
-	// verifyRounds is how many checksums are asked for, while there is a replica that never has the result of the last one.
+	// verifyRounds is how many checksums are asked for, while there is a replica that
+	// never has the result of the last one.
 	verifyRounds = 6
 	verifyPause  = 100 * time.Millisecond // before the second one; then twice as long each time
 )
@@ -31,12 +33,14 @@ const (
 var (
 	errAway       = errors.New("node: its node is away")
 	errNoChecksum = errors.New("node: the replica has not computed the checksum in time")
-	// errPassed: a snapshot has taken the replica past the entry, it was started anew, or it had too much to compute.
+	// errPassed: a snapshot has taken the replica past the entry, it was started anew, or
+	// it had too much to compute.
 	errPassed = errors.New("node: the replica is past the entry and has no checksum of it")
 )
 
-// VerifyTablet implements txn.Admin: the leader has every replica compute the checksum of what it holds as of one entry of the
-// log, then each is asked for its result. When a replica turns out to be past the entry without one, another is asked for.
+// VerifyTablet implements txn.Admin: the leader has every replica compute the checksum of
+// what it holds as of one entry of the log, then each is asked for its result. When a
+// replica turns out to be past the entry without one, another is asked for.
 func (a *admin) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyPatience)
 	defer cancel()
@@ -58,8 +62,8 @@ func (a *admin) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (
 	}
 }
 
-// verifyOnce asks for one checksum, and all replicas for their results. With errPassed there is a replica that never has
-// its own, and not all others may have been waited for.
+// verifyOnce asks for one checksum, and all replicas for their results. With errPassed
+// there is a replica that never has its own, and not all others may have been waited for.
 func (n *Node) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabletResponse, error) {
 	beginning, cancel := context.WithTimeout(ctx, verifyBegin)
 	defer cancel()
@@ -114,7 +118,8 @@ func sameChecksums(replicas []*pb.ReplicaChecksum) bool {
 	return len(replicas) > 0
 }
 
-// beginVerify asks the leader for a checksum. It returns its id and entry, and the tablet with the replicas that compute it.
+// beginVerify asks the leader for a checksum. It returns its id and entry, and the tablet
+// with the replicas that compute it.
 func (n *Node) beginVerify(ctx context.Context, tablet uint64) (*pb.TabletDescriptor, *pb.ChecksumResponse, error) {
 	for try := range verifyProposes {
 		d := n.router.Descriptor(tablet)
@@ -141,8 +146,9 @@ func (n *Node) beginVerify(ctx context.Context, tablet uint64) (*pb.TabletDescri
 	return nil, nil, ctx.Err()
 }
 
-// checksumOf asks the node's replica until it has the result, or is known to never have it. A node that is believed dead
-// is skipped: it would be waited for once for each of its tablets.
+// checksumOf asks the node's replica until it has the result, or is known to never have
+// it. A node that is believed dead is skipped: it would be waited for once for each of
+// its tablets.
 func (n *Node) checksumOf(ctx context.Context, node, tablet uint64, began *pb.ChecksumResponse) (*pb.ChecksumResponse, error) {
 	req := &pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{Id: began.GetId()}}}
 	again := time.NewTicker(verifyAgain)

@@ -38,7 +38,8 @@ func open(t testing.TB, dir string, change func(*node.Config)) *node.Node {
 	return n
 }
 
-// TestWorkloads runs the promises of package workload on a node, in one tablet (one-phase commits) and in several.
+// TestWorkloads runs the promises of package workload on a node, in one tablet (one-phase
+// commits) and in several.
 func TestWorkloads(t *testing.T) {
 	for _, tablets := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d tablets", tablets), func(t *testing.T) {

@@ -27,8 +27,9 @@ func registerEcho(r *percolator.Registry) {
 	})
 }
 
-// A test of an observer: write, run until nothing is left to run, look. Two of its commits conflict on the way. (Outside of
-// an example, the function given to inTest is a test of its own, and t its *testing.T.)
+// A test of an observer: write, run until nothing is left to run, look. Two of its
+// commits conflict on the way. (Outside of an example, the function given to inTest is a
+// test of its own, and t its *testing.T.)
 func Example() {
 	inTest(func(t testing.TB) {
 		n := percolatortest.Start(t, registerEcho)

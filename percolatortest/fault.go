@@ -12,25 +12,30 @@ import (
 // Kind is what goes wrong.
 type Kind int
 
-// What may go wrong. The first four happen to commits, and the observer's transaction is run again, or settled, by the
-// framework; so does Transact for its caller, but for the two whose outcome is unknown: it returns ErrCommitUnknown.
+// What may go wrong. The first four happen to commits, and the observer's transaction is
+// run again, or settled, by the framework; so does Transact for its caller, but for the
+// two whose outcome is unknown: it returns ErrCommitUnknown.
 const (
-	// CommitConflicts: the commit is refused as if another transaction had changed one of its cells.
+	// CommitConflicts: the commit is refused as if another transaction had changed one of
+	// its cells.
 	CommitConflicts Kind = iota + 1
-	// CommitReplyLost: the commit is done, its reply is lost. The client finds out that it is committed.
+	// CommitReplyLost: the commit is done, its reply is lost. The client finds out that
+	// it is committed.
 	CommitReplyLost
 	// CommitUnknown: the commit is done, its reply is lost, and so is every attempt to find out.
 	CommitUnknown
 	// CommitLost: as CommitUnknown, but the commit is not done.
 	CommitLost
-	// ClearLost: the run's transaction commits, and its notification is not cleared, as if its process had died in
-	// between: the notification is found again. A strong observer is not run again for it, a weak one is.
+	// ClearLost: the run's transaction commits, and its notification is not cleared, as
+	// if its process had died in between: the notification is found again. A strong
+	// observer is not run again for it, a weak one is.
 	ClearLost
 	// RunFails: the observer's function is run, and Err, or some error, is returned in its place.
 	RunFails
 	// RunPanics: the observer's function is run and panics.
 	RunPanics
-	// TabletUnavailable: reads and commits of everybody are answered "unavailable", and tried again.
+	// TabletUnavailable: reads and commits of everybody are answered "unavailable", and
+	// tried again.
 	TabletUnavailable
 	// TabletSlow: reads and commits of everybody take Delay longer.
 	TabletSlow
@@ -58,10 +63,11 @@ const Everybody = "*"
 // Fault is one thing that goes wrong, now and then or always.
 type Fault struct {
 	Kind Kind
-	// Observer whose runs it happens to; Everybody, or empty for the transactions that are no observer's. It is not looked
-	// at for tablets and the oracle.
+	// Observer whose runs it happens to; Everybody, or empty for the transactions that
+	// are no observer's. It is not looked at for tablets and the oracle.
 	Observer string
-	// Times is how often it happens; 0: until it is stopped. A transaction that is run again counts again.
+	// Times is how often it happens; 0: until it is stopped. A transaction that is run
+	// again counts again.
 	Times int
 	Delay time.Duration // TabletSlow, OracleSlow
 	Err   error         // RunFails; nil: some error

@@ -12,8 +12,8 @@ import (
 	pt "github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestFaultsLeaveResultsRight: under each fault the strong observer counts every order once and the report is right in the
-// end; what shows of the fault is that it happened.
+// TestFaultsLeaveResultsRight: under each fault the strong observer counts every order
+// once and the report is right in the end; what shows of the fault is that it happened.
 func TestFaultsLeaveResultsRight(t *testing.T) {
 	const count = 10
 	for name, faults := range map[string][]pt.Fault{
@@ -61,7 +61,8 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// TestClearLost: a weak observer runs again for a notification that its dead run did not clear, a strong one does not.
+// TestClearLost: a weak observer runs again for a notification that its dead run did not
+// clear, a strong one does not.
 func TestClearLost(t *testing.T) {
 	n := pt.Start(t, shop)
 	n.Inject(t, pt.Fault{Kind: pt.ClearLost, Observer: "tally", Times: 1})
@@ -75,7 +76,8 @@ func TestClearLost(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomes: the caller of Transact is told that nobody knows, once, and both answers happen.
+// TestUnknownOutcomes: the caller of Transact is told that nobody knows, once, and both
+// answers happen.
 func TestUnknownOutcomes(t *testing.T) {
 	a, b := percolator.Column{Table: "left", Name: "x"}, percolator.Column{Table: "right", Name: "x"}
 	for kind, committed := range map[pt.Kind]bool{pt.CommitUnknown: true, pt.CommitLost: false} {
@@ -108,7 +110,8 @@ func TestUnknownOutcomes(t *testing.T) {
 	}
 }
 
-// TestParkAndReplay: an observer that fails as often as it may is parked with the error; a replay runs it again.
+// TestParkAndReplay: an observer that fails as often as it may is parked with the error;
+// a replay runs it again.
 func TestParkAndReplay(t *testing.T) {
 	n := pt.Start(t, shop)
 	broken := n.Inject(t, pt.Fault{Kind: pt.RunFails, Observer: "tally", Err: errors.New("no apples")})
@@ -175,7 +178,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestCrash: the node dies in the middle of runs and commits, again and again; every order is counted once.
+// TestCrash: the node dies in the middle of runs and commits, again and again; every
+// order is counted once.
 func TestCrash(t *testing.T) {
 	n := pt.Start(t, shop)
 	for i := range 5 {
@@ -189,7 +193,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestCrashLeavesLocks: the locks of a commit that the crash cut short are there afterwards, and resolved.
+// TestCrashLeavesLocks: the locks of a commit that the crash cut short are there
+// afterwards, and resolved.
 func TestCrashLeavesLocks(t *testing.T) {
 	a, b := percolator.Column{Table: "left", Name: "x"}, percolator.Column{Table: "right", Name: "x"}
 	n := pt.Start(t, nil, pt.WithTables(percolator.TableSpec{Name: "left"}, percolator.TableSpec{Name: "right"}))

@@ -18,7 +18,8 @@ var (
 	errOracle  = errors.New("percolatortest: injected: the oracle does not answer")
 )
 
-// life is the transport of one life of the node, between its transactions and the tablets: faults happen here.
+// life is the transport of one life of the node, between its transactions and the
+// tablets: faults happen here.
 type life struct {
 	txn.Transport
 	faults *faults
@@ -107,8 +108,9 @@ func (l *life) conflicting(start uint64, writes []*pb.CellWrite) *pb.TabletRespo
 	}}}
 }
 
-// decide carries the message that decides a transaction. The first with its start timestamp is that: a one-phase commit,
-// or the commit of the primary, which goes before those of the others.
+// decide carries the message that decides a transaction. The first with its start
+// timestamp is that: a one-phase commit, or the commit of the primary, which goes before
+// those of the others.
 func (l *life) decide(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest, start uint64) (*pb.TabletResponse, error) {
 	f := l.faults.take(l.faults.runs.observer(start), start, CommitReplyLost, CommitUnknown, CommitLost)
 	if f == nil {

@@ -18,12 +18,14 @@ import (
 const (
 	// DefaultTimeout bounds each call on a Node.
 	DefaultTimeout = 10 * time.Second
-	// memTable is enough for values of a mebibyte, and little enough for tens of nodes in one process.
+	// memTable is enough for values of a mebibyte, and little enough for tens of nodes in
+	// one process.
 	memTable = 16 << 20
 )
 
-// Node is a node in memory that belongs to a test. Its methods may be used concurrently, but for Restart and Crash.
-// Those that take a testing.TB fail that test when they cannot do what they are for.
+// Node is a node in memory that belongs to a test. Its methods may be used concurrently,
+// but for Restart and Crash. Those that take a testing.TB fail that test when they cannot
+// do what they are for.
 type Node struct {
 	cfg     node.Config
 	timeout time.Duration
@@ -56,14 +58,15 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 // WithConfig changes the node's configuration. Dir, Listen and HTTP stay empty.
 func WithConfig(change func(*node.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
-// WithDuplicateHints makes the node hear of every change twice and use no advisory locks: whatever finds work finds it
-// more than once, at the same time.
+// WithDuplicateHints makes the node hear of every change twice and use no advisory locks:
+// whatever finds work finds it more than once, at the same time.
 func WithDuplicateHints() Option {
 	return WithConfig(func(c *node.Config) { c.Notifications.DuplicateHints, c.Notifications.NoLockd = true, true })
 }
 
-// Start starts a node with the observers that register adds; nil: none. It is closed when t ends, which fails t if
-// anything of it does not end. Warnings of the node go to t's log.
+// Start starts a node with the observers that register adds; nil: none. It is closed when
+// t ends, which fails t if anything of it does not end. Warnings of the node go to t's
+// log.
 func Start(t testing.TB, register func(*percolator.Registry), opts ...Option) *Node {
 	t.Helper()
 	o := options{cfg: node.DefaultConfig(), timeout: DefaultTimeout}
@@ -117,17 +120,18 @@ func (n *Node) current() *node.Node {
 	return n.node
 }
 
-// Restart closes the node as a shutdown does, runs that go on finish first, and starts it again over the same state.
-// Observers' counters begin anew.
+// Restart closes the node as a shutdown does, runs that go on finish first, and starts it
+// again over the same state. Observers' counters begin anew.
 func (n *Node) Restart(t testing.TB) {
 	t.Helper()
 	n.stop(t)
 	n.open(t)
 }
 
-// Crash ends the node as the death of its process does: whatever is under way reaches no tablet any more, so that locks,
-// unfinished commits and notifications stay behind; then it starts the node again over the same state. The contexts of
-// runs that go on are cancelled, and they are waited for.
+// Crash ends the node as the death of its process does: whatever is under way reaches no
+// tablet any more, so that locks, unfinished commits and notifications stay behind; then
+// it starts the node again over the same state. The contexts of runs that go on are
+// cancelled, and they are waited for.
 func (n *Node) Crash(t testing.TB) {
 	t.Helper()
 	n.mu.Lock()
@@ -188,7 +192,8 @@ func (n *Node) close(t testing.TB) {
 	n.faults.unused(t)
 }
 
-// bounded is a context for one call. It does not end with the test's own, so that cleanups may use the node too.
+// bounded is a context for one call. It does not end with the test's own, so that
+// cleanups may use the node too.
 func (n *Node) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(context.Background(), n.timeout, fmt.Errorf("percolatortest: not within %v", n.timeout))
 }

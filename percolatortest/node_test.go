@@ -16,11 +16,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The actor library counts dead letters for a second after the first; that goroutine ends by itself.
+	// The actor library counts dead letters for a second after the first; that goroutine
+	// ends by itself.
 	leaktest.Main(m)
 }
 
-// The shop: orders are counted per customer by a strong observer, which notifies a weak one that sums a report.
+// The shop: orders are counted per customer by a strong observer, which notifies a weak
+// one that sums a report.
 var (
 	item    = percolator.Column{Table: "orders", Name: "item"}
 	tally   = percolator.Column{Table: "customers", Name: "tally"}
@@ -99,8 +101,8 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// TestStartsQuickly: a start takes milliseconds, so that a test is not shy of one. On a machine that has other things to do,
-// one of some must show it.
+// TestStartsQuickly: a start takes milliseconds, so that a test is not shy of one. On a
+// machine that has other things to do, one of some must show it.
 func TestStartsQuickly(t *testing.T) {
 	best := time.Hour
 	for n := 0; n < 5 || n < 100 && best > 100*time.Millisecond; n++ {

@@ -7,8 +7,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// wrap returns what registers the user's observers, each wrapped, so that its transactions are known and faults can happen
-// to it. Errors: the registration's.
+// wrap returns what registers the user's observers, each wrapped, so that its
+// transactions are known and faults can happen to it. Errors: the registration's.
 func (n *Node) wrap(register func(*percolator.Registry)) (func(*percolator.Registry), error) {
 	users := percolator.NewRegistry()
 	if register != nil {

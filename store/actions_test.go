@@ -10,8 +10,8 @@ import (
 
 // This file chooses what a process does next in a world (world_test.go).
 
-// next is an action that is possible. Where it is calm, tablets neither come nor go, and nothing but Checkpoint
-// makes the state durable.
+// next is an action that is possible. Where it is calm, tablets neither come nor go, and
+// nothing but Checkpoint makes the state durable.
 func (w *world) next(rng *rand.Rand, calm bool) action {
 	a := action{N: w.N + 1}
 	k := rng.IntN(100)
@@ -36,7 +36,8 @@ func (w *world) next(rng *rand.Rand, calm bool) action {
 	return a
 }
 
-// nextCreate makes a tablet with rows, or one that waits for a snapshot; some have been here before.
+// nextCreate makes a tablet with rows, or one that waits for a snapshot; some have been
+// here before.
 func (w *world) nextCreate(rng *rand.Rand, a *action) {
 	a.Kind, a.Tablet = createTablet, w.NextTablet
 	for id := range w.Tombstones {
@@ -65,7 +66,8 @@ func (w *world) nextInstall(rng *rand.Rand, a *action) {
 	a.Figures.Term = max(t.Term, 1) + rng.Uint64N(2)
 }
 
-// nextAppend adds to the logs of some tablets; a new leader overwrites some of what is not committed.
+// nextAppend adds to the logs of some tablets; a new leader overwrites some of what is
+// not committed.
 func (w *world) nextAppend(rng *rand.Rand, a *action, calm bool) {
 	a.Kind = appendEntries
 	seen, ops := map[uint64]bool{}, uint64(0)

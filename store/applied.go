@@ -8,14 +8,16 @@ import (
 // appliedPrefix is the first byte of the keys of Applied records: prefix | tablet id.
 const appliedPrefix = 'a'
 
-// A new tablet's log begins after (InitialIndex, InitialTerm), so that a replica that lacks them needs a snapshot.
+// A new tablet's log begins after (InitialIndex, InitialTerm), so that a replica that
+// lacks them needs a snapshot.
 const (
 	InitialIndex = 10
 	InitialTerm  = 5
 )
 
-// Applied says how far a tablet's Raft log is applied. It is written in the Txn of the effects (design section 3), with
-// every apply; what changes rarely is in the tablet's state.
+// Applied says how far a tablet's Raft log is applied. It is written in the Txn of the
+// effects (design section 3), with every apply; what changes rarely is in the tablet's
+// state.
 type Applied struct {
 	Index uint64 // last applied Raft index
 	Term  uint64 // its term

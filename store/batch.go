@@ -10,17 +10,20 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// entryOverhead is what Badger adds to an entry's key and value when it counts: two bytes of meta, ten for the version.
+// entryOverhead is what Badger adds to an entry's key and value when it counts: two bytes
+// of meta, ten for the version.
 const entryOverhead = 12
 
-// arenaBytes is the size of the first slab that a Batch encodes into; later ones double up to maxArenaBytes.
+// arenaBytes is the size of the first slab that a Batch encodes into; later ones double
+// up to maxArenaBytes.
 const (
 	arenaBytes    = 1 << 7
 	maxArenaBytes = 64 << 10
 )
 
-// Batch is a list of puts and deletes that become visible together or not at all. Later ones win. It belongs to one
-// goroutine at a time and must not change between Commit's call and return. The zero Batch is empty.
+// Batch is a list of puts and deletes that become visible together or not at all. Later
+// ones win. It belongs to one goroutine at a time and must not change between Commit's
+// call and return. The zero Batch is empty.
 type Batch struct {
 	ops     []op
 	size    int
@@ -73,7 +76,8 @@ type op struct {
 // Grow makes room for that many more puts and deletes, and one beside them.
 func (b *Batch) Grow(n int) { b.ops = slices.Grow(b.ops, n+1) }
 
-// Put adds a put. The batch keeps key and value; neither may change until its Commit has returned, or Reset.
+// Put adds a put. The batch keeps key and value; neither may change until its Commit has
+// returned, or Reset.
 func (b *Batch) Put(key, value []byte) {
 	b.ops = append(b.ops, op{key: key, value: value})
 	size, entries := Cost(key, value)
@@ -81,7 +85,8 @@ func (b *Batch) Put(key, value []byte) {
 	b.entries += entries
 }
 
-// Cost is what a put counts against MaxBatchBytes and MaxBatchLen; that of a delete is the same without the value.
+// Cost is what a put counts against MaxBatchBytes and MaxBatchLen; that of a delete is
+// the same without the value.
 func Cost(key, value []byte) (size, entries int) {
 	size, entries = len(key)+len(value)+entryOverhead, chunksOf(len(value))
 	if entries > 1 {
@@ -97,7 +102,8 @@ func (b *Batch) Delete(key []byte) {
 	b.entries++
 }
 
-// PutMutation adds one effect of the rules, encoded into memory of the batch: m may be reused at once.
+// PutMutation adds one effect of the rules, encoded into memory of the batch: m may be
+// reused at once.
 func (b *Batch) PutMutation(m *mvcc.Mutation) {
 	kb, vb := m.Cell.KeyBytes(), 0
 	if !m.Delete {
@@ -115,8 +121,8 @@ func (b *Batch) PutMutation(m *mvcc.Mutation) {
 	b.Put(all[:len(key):len(key)], all[len(key):])
 }
 
-// PutTabletState sets the opaque state of a tablet: its range, epoch, applied index and so on (design section 3). state
-// is copied.
+// PutTabletState sets the opaque state of a tablet: its range, epoch, applied index and
+// so on (design section 3). state is copied.
 func (b *Batch) PutTabletState(id uint64, state []byte) {
 	key := appendTabletKey(b.room(1+8+1+len(state)), id)
 	all := append(append(key, plainTag), state...)
@@ -125,8 +131,8 @@ func (b *Batch) PutTabletState(id uint64, state []byte) {
 	b.tablets = append(b.tablets, tabletChange{kind: newState, tablet: id, state: bytes.Clone(state)})
 }
 
-// PutRecord sets a small value that must not be lost: it is durable when Commit returns. Empty: there is none.
-// Snap.Record reads it. It keeps record.
+// PutRecord sets a small value that must not be lost: it is durable when Commit returns.
+// Empty: there is none. Snap.Record reads it. It keeps record.
 func (b *Batch) PutRecord(name string, record []byte) {
 	b.putRecord(append([]byte{recordPrefix}, name...), record)
 }
@@ -144,7 +150,8 @@ func (b *Batch) putRecord(key, record []byte) {
 // Size is what the batch counts against Store.MaxBatchBytes, in bytes: keys, values and overhead.
 func (b *Batch) Size() int { return b.size }
 
-// Len is what the batch counts against Store.MaxBatchLen: puts and deletes, long values several times.
+// Len is what the batch counts against Store.MaxBatchLen: puts and deletes, long values
+// several times.
 func (b *Batch) Len() int { return b.entries }
 
 // Reset empties the batch for reuse and drops all references that it holds.
@@ -153,8 +160,8 @@ func (b *Batch) Reset() {
 	*b = Batch{ops: b.ops[:0], arena: b.arena[:0]}
 }
 
-// room returns an empty slice of the arena with at least n bytes of capacity. Appending past them moves it to memory of
-// its own, which keep notices; nothing is overwritten.
+// room returns an empty slice of the arena with at least n bytes of capacity. Appending
+// past them moves it to memory of its own, which keep notices; nothing is overwritten.
 func (b *Batch) room(n int) []byte {
 	if cap(b.arena)-len(b.arena) < n {
 		size := max(arenaBytes, min(2*cap(b.arena), maxArenaBytes), 1<<bits.Len(uint(n)))

@@ -50,7 +50,8 @@ type appendRequest struct {
 	done    chan error
 }
 
-// drainAppends appends whatever waits, all at once, until the channel is closed: what the log actor does.
+// drainAppends appends whatever waits, all at once, until the channel is closed: what the
+// log actor does.
 func drainAppends(s *store.Store, in <-chan appendRequest) {
 	var waiting []appendRequest
 	for r := range in {
@@ -83,8 +84,9 @@ func writers(b *testing.B, s *store.Store) (logs chan appendRequest, state chan 
 	return logs, state
 }
 
-// BenchmarkCommit is the write path of single-cell operations without actors: each of so many callers appends an entry to
-// a Raft log of its own, waits for the sync, applies the effects and the applied record, waits for that too, and goes on.
+// BenchmarkCommit is the write path of single-cell operations without actors: each of so
+// many callers appends an entry to a Raft log of its own, waits for the sync, applies the
+// effects and the applied record, waits for that too, and goes on.
 func BenchmarkCommit(b *testing.B) {
 	for _, delay := range []time.Duration{0, 2 * time.Millisecond} {
 		for _, callers := range []int{1, 64, 512} {
@@ -169,7 +171,8 @@ func BenchmarkCheckpoint(b *testing.B) {
 	}
 }
 
-// badgerDB opens a plain Badger database with its own defaults and synced writes, for the denominators.
+// badgerDB opens a plain Badger database with its own defaults and synced writes, for the
+// denominators.
 func badgerDB(b *testing.B) *badger.DB {
 	db, err := badger.Open(badger.DefaultOptions(b.TempDir()).WithSyncWrites(true).WithLogger(nil))
 	if err != nil {
@@ -179,7 +182,8 @@ func badgerDB(b *testing.B) *badger.DB {
 	return db
 }
 
-// BenchmarkBadgerUpdate is the first denominator: 64 goroutines with one synced Update each, no group commit.
+// BenchmarkBadgerUpdate is the first denominator: 64 goroutines with one synced Update
+// each, no group commit.
 func BenchmarkBadgerUpdate(b *testing.B) {
 	db := badgerDB(b)
 	var n atomic.Uint64
@@ -196,7 +200,8 @@ func BenchmarkBadgerUpdate(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
 
-// BenchmarkBadgerGrouped is the second: 64 callers, whatever waits goes into one synced Txn of Badger's own.
+// BenchmarkBadgerGrouped is the second: 64 callers, whatever waits goes into one synced
+// Txn of Badger's own.
 func BenchmarkBadgerGrouped(b *testing.B) {
 	db := badgerDB(b)
 	benchGrouped(b, func(batches []*store.Batch) error {

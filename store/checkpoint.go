@@ -328,7 +328,8 @@ func (s *Store) restore() error {
 const restoreBytes = 1 << 20
 
 // compare takes out of want what is there, and adds, without a value, what should not be
-// there under the prefixes. What cannot be read, such as a long value of which not all has survived, differs.
+// there under the prefixes. What cannot be read, such as a long value of which not all
+// has survived, differs.
 func (s *Store) compare(want map[string][]byte, prefixes []byte) (fault error) {
 	snap := s.Snap()
 	defer snap.Close()

@@ -60,8 +60,9 @@ func beginAt(t testing.TB, s *store.Store, tablet, index uint64) {
 	commit(t, s, b)
 }
 
-// A tablet is opened as of its checkpoint, also where more of its state has survived than that, with a hole: its entries
-// are applied to what they were applied to. Catches BROKEN=replay_from_applied.
+// A tablet is opened as of its checkpoint, also where more of its state has survived than
+// that, with a hole: its entries are applied to what they were applied to. Catches
+// BROKEN=replay_from_applied.
 func TestOpenedAsOfTheCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, memTable(2<<20))
@@ -104,8 +105,8 @@ func TestOpenedAsOfTheCheckpoint(t *testing.T) {
 	}
 }
 
-// What a checkpoint covers is there after a power loss that leaves nothing but what was synced for it. Catches
-// BROKEN=checkpoint_unsynced.
+// What a checkpoint covers is there after a power loss that leaves nothing but what was
+// synced for it. Catches BROKEN=checkpoint_unsynced.
 func TestCheckpointIsDurable(t *testing.T) {
 	dir := t.TempDir()
 	var synced map[string][]byte
@@ -198,8 +199,8 @@ func TestReplacedAtOnce(t *testing.T) {
 	}
 }
 
-// A sync of the state that fails is the last: what the kernel has given up would count as written the next time. No
-// checkpoint is made of it, and nothing is written any more.
+// A sync of the state that fails is the last: what the kernel has given up would count as
+// written the next time. No checkpoint is made of it, and nothing is written any more.
 func TestFailedSyncIsTheLast(t *testing.T) {
 	dir, broken := t.TempDir(), false
 	s := open(t, dir, func(o *store.Options) {
@@ -267,7 +268,8 @@ func TestWorkerMakesCheckpoints(t *testing.T) {
 	})
 }
 
-// Open brings back all that the log says, of many tablets, whatever became of it in Badger, and nothing else.
+// Open brings back all that the log says, of many tablets, whatever became of it in
+// Badger, and nothing else.
 func TestRestoreMuch(t *testing.T) {
 	const tablets = 1000
 	dir := t.TempDir()
@@ -318,8 +320,8 @@ func TestRestoreMuch(t *testing.T) {
 	}
 }
 
-// A Commit that the log has no room for is not acknowledged, fails nothing, and succeeds later; what it says of tablets is
-// in no checkpoint before.
+// A Commit that the log has no room for is not acknowledged, fails nothing, and succeeds
+// later; what it says of tablets is in no checkpoint before.
 func TestNoRoomForARecord(t *testing.T) {
 	d := disk.New(t, 64<<20)
 	dir, logDir := t.TempDir(), filepath.Join(d.Dir(), "log")

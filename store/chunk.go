@@ -8,12 +8,13 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// Long values are cut into chunks, each an entry of its own in the same Txn, so that nothing ever goes to Badger's value
-// log. A value log would cost a second sync with every commit, its sync errors are logged and not returned, what it
-// cannot read comes back as an empty value without an error, and it needs a collector (docs/adr/0002).
+// Long values are cut into chunks, each an entry of its own in the same Txn, so that
+// nothing ever goes to Badger's value log. A value log would cost a second sync with
+// every commit, its sync errors are logged and not returned, what it cannot read comes
+// back as an empty value without an error, and it needs a collector (docs/adr/0002).
 //
-// The head is stored under the value's own key, marked chunkedMeta: the whole length as a varint, then the first bytes.
-// Chunk i ≥ 1 is under 'c' | key | i in 2 bytes.
+// The head is stored under the value's own key, marked chunkedMeta: the whole length as a
+// varint, then the first bytes. Chunk i ≥ 1 is under 'c' | key | i in 2 bytes.
 const (
 	chunkPrefix = 'c'
 	chunkBytes  = 256 << 10 // of a value, in one entry; below Badger's value threshold for every memtable that we allow
@@ -35,7 +36,8 @@ func chunkHead(value []byte) []byte {
 	return append(head, value[:chunkBytes]...)
 }
 
-// cutHead is the whole length of the value of which head is the first part, and the bytes of it that are there.
+// cutHead is the whole length of the value of which head is the first part, and the bytes
+// of it that are there.
 func cutHead(head []byte) (total int, first []byte, err error) {
 	length, n := binary.Uvarint(head)
 	if n <= 0 || length < uint64(len(head)-n) || length > 1<<31 {
@@ -70,8 +72,8 @@ func (s *Snap) joinChunks(key, head []byte) ([]byte, error) {
 	return value, nil
 }
 
-// hasChunks reports whether the database holds a chunk of anything: as long as there is none, no write need look for
-// chunks that it leaves behind.
+// hasChunks reports whether the database holds a chunk of anything: as long as there is
+// none, no write need look for chunks that it leaves behind.
 func hasChunks(db *badger.DB, seq uint64) bool {
 	txn := db.NewTransactionAt(seq, false)
 	defer txn.Discard()
@@ -81,8 +83,8 @@ func hasChunks(db *badger.DB, seq uint64) bool {
 	return it.Valid()
 }
 
-// mayBeLong reports whether the entries of this key's group can have chunks. W, H, L, R, N, I hold short values, and
-// are most of what is written.
+// mayBeLong reports whether the entries of this key's group can have chunks. W, H, L, R,
+// N, I hold short values, and are most of what is written.
 func mayBeLong(key []byte) bool {
 	switch key[0] {
 	case 'W', 'H', 'L', 'R', 'N', 'I', appliedPrefix, padLow, padHigh:
@@ -94,8 +96,8 @@ func mayBeLong(key []byte) bool {
 	}
 }
 
-// chunkDrops are the chunks that a Txn leaves without a head: collected while its entries are added, because a later put
-// of the same Txn may take one of their keys again.
+// chunkDrops are the chunks that a Txn leaves without a head: collected while its entries
+// are added, because a later put of the same Txn may take one of their keys again.
 type chunkDrops map[string]struct{}
 
 // find adds the chunks from..n of whatever the key holds now, in the database or in txn itself.

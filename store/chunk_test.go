@@ -22,8 +22,8 @@ func rawDelete(c mvcc.Cell) *store.Batch {
 	return b
 }
 
-// Long values are put, replaced by longer and shorter ones, and deleted, one by one and within one Commit, and leave
-// nothing behind; also after reopening.
+// Long values are put, replaced by longer and shorter ones, and deleted, one by one and
+// within one Commit, and leave nothing behind; also after reopening.
 func TestLongValues(t *testing.T) {
 	const mib = 1 << 20
 	c, other := cell("r", "c"), cell("s", "c")
@@ -106,7 +106,8 @@ func TestMissingChunk(t *testing.T) {
 	}
 }
 
-// TestNoRoomForALongValue: of a value that takes more than there is room for only the head is read, and its length is known.
+// TestNoRoomForALongValue: of a value that takes more than there is room for only the
+// head is read, and its length is known.
 func TestNoRoomForALongValue(t *testing.T) {
 	const n, start = 1 << 20, mvcc.Timestamp(7)
 	s := open(t, t.TempDir())

@@ -28,8 +28,9 @@ func decodeHistory(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.CellWrite,
 	return mvcc.CellWrite{Cell: c, Write: w}, err
 }
 
-// HistoryOf implements that part of mvcc.CollectView: of each cell the records in H with commit_ts ≥ TS, oldest first, up to
-// and including the first above upTo. One iterator serves all cells, which must be in descending order.
+// HistoryOf implements that part of mvcc.CollectView: of each cell the records in H with
+// commit_ts ≥ TS, oldest first, up to and including the first above upTo. One iterator
+// serves all cells, which must be in descending order.
 func (s *Snap) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvcc.CellWrite, error] {
 	return func(yield func(mvcc.CellWrite, error) bool) {
 		if len(cells) == 0 {
@@ -51,7 +52,8 @@ func (s *Snap) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvc
 
 // historyOf gives one cell's records; false if the caller has enough.
 func (s *Snap) historyOf(it *badger.Iterator, c *mvcc.CellAt, upTo mvcc.Timestamp, yield func(mvcc.CellWrite, error) bool) bool {
-	// The greatest key wanted: timestamps are inverted. Not in s.key, which who is yielded to may use.
+	// The greatest key wanted: timestamps are inverted. Not in s.key, which who is
+	// yielded to may use.
 	seek := AppendKey(make([]byte, 0, c.Cell.KeyBytes()), mvcc.GroupHistory, c.Cell, c.TS)
 	prefix := seek[:len(seek)-tsBytes]
 	for it.Seek(seek); it.ValidForPrefix(prefix); it.Next() {
@@ -94,7 +96,8 @@ func keyOnly(c mvcc.Cell, ts mvcc.Timestamp, _ []byte) (mvcc.CellAt, error) {
 	return mvcc.CellAt{Cell: c, TS: ts}, nil
 }
 
-// columnKeys iterates the keys of a column-first group with rows in the span: column by column, skipping what is outside.
+// columnKeys iterates the keys of a column-first group with rows in the span: column by
+// column, skipping what is outside.
 func (s *Snap) columnKeys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter.Seq2[mvcc.CellAt, error] {
 	return func(yield func(mvcc.CellAt, error) bool) {
 		it, err := s.iterator(badger.IteratorOptions{Prefix: appendTable(nil, g, span.Table)})
@@ -144,8 +147,9 @@ func (s *Snap) AllIntents(span mvcc.Span) iter.Seq2[CellIntent, error] {
 	}
 }
 
-// RawKeys counts the keys that the store's Badger holds for the state, by group, tombstones and old versions included: what a
-// full compaction leaves is what is there. Chunks of long values count under 'c'. For tests and tools.
+// RawKeys counts the keys that the store's Badger holds for the state, by group,
+// tombstones and old versions included: what a full compaction leaves is what is there.
+// Chunks of long values count under 'c'. For tests and tools.
 func (s *Store) RawKeys() map[byte]int {
 	txn := s.state.db.NewTransactionAt(s.state.seq.pin(), false)
 	defer s.state.seq.unpin(txn.ReadTs())

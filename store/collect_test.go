@@ -12,7 +12,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestSurveyOfStore: what collection walks over is the same on disk as in the rules' model, from any place on.
+// TestSurveyOfStore: what collection walks over is the same on disk as in the rules'
+// model, from any place on.
 func TestSurveyOfStore(t *testing.T) {
 	st := open(t, "")
 	m := mvcc.NewMemView()

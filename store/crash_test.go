@@ -120,8 +120,8 @@ func crashWriter(dir string) error {
 	return errors.Join(c.run(), c.end(), s.Close())
 }
 
-// crasher carries out actions until it is killed: appends on one goroutine, commits beside them on another, and checkpoints
-// beside both on a third.
+// crasher carries out actions until it is killed: appends on one goroutine, commits
+// beside them on another, and checkpoints beside both on a third.
 type crasher struct {
 	*machine
 	w          *world
@@ -209,7 +209,8 @@ func (c *crasher) carryOut(a action) error {
 	return nil
 }
 
-// tear has the kernel write some of a log file of Badger's, so that what survives is not what is oldest.
+// tear has the kernel write some of a log file of Badger's, so that what survives is not
+// what is oldest.
 func (c *crasher) tear() error {
 	dir := os.Getenv(crashDirEnv)
 	names, _ := filepath.Glob(filepath.Join(dir, "db", "*.mem"))
@@ -285,8 +286,8 @@ type account struct {
 	replayed int      // the most entries that were applied again at once
 }
 
-// resume makes the world what it is when the last action that has survived is that one: of what began later, some entries may
-// have been applied.
+// resume makes the world what it is when the last action that has survived is that one:
+// of what began later, some entries may have been applied.
 func (a *account) resume(n uint64) error {
 	if n < a.done {
 		return fmt.Errorf("lost: action %d was acknowledged, and the last is %d", a.done, n)
@@ -302,8 +303,9 @@ func (a *account) resume(n uint64) error {
 	return nil
 }
 
-// follow listens to a process until it ends, and calls crash when it has done enough, and done for each point where everything
-// is to be made durable. What is acknowledged after a crash counts only if that says so.
+// follow listens to a process until it ends, and calls crash when it has done enough, and
+// done for each point where everything is to be made durable. What is acknowledged after
+// a crash counts only if that says so.
 func (a *account) follow(v *victim, enough int, crash func() (later bool), durable func() error) error {
 	var failed error
 	crashed := false
@@ -368,8 +370,9 @@ func crashRand(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// A process killed at any moment has lost nothing that it acknowledged, and what its entries do is there as a whole after they
-// were applied again, also if its memtables were larger than those that it is opened with next. Some end by themselves.
+// A process killed at any moment has lost nothing that it acknowledged, and what its
+// entries do is there as a whole after they were applied again, also if its memtables
+// were larger than those that it is opened with next. Some end by themselves.
 func TestKill(t *testing.T) {
 	rounds := *kills
 	if testing.Short() {

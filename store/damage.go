@@ -10,11 +10,11 @@ import (
 	"sync/atomic"
 )
 
-// A damaged table holds rows of any tablet: nobody can say what a store would be
-// without it. So the first damage that is found ends the store: reads and writes fail with it, and so
-// does Open ever after, because a compaction may have copied the damage and deleted the table. What
-// was found is kept in the file DAMAGED. A node that has lost its store is replaced as one that has
-// lost its disk.
+// A damaged table holds rows of any tablet: nobody can say what a store would be without
+// it. So the first damage that is found ends the store: reads and writes fail with it,
+// and so does Open ever after, because a compaction may have copied the damage and
+// deleted the table. What was found is kept in the file DAMAGED. A node that has lost its
+// store is replaced as one that has lost its disk.
 
 // damagedFile says what was found: the file's name, and what is wrong with it.
 const damagedFile = "DAMAGED"

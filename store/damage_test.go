@@ -140,8 +140,8 @@ func isOver(t *testing.T, s *store.Store, dir, name string) {
 	isDamage(t, "open again", err, name)
 }
 
-// A store with a flipped bit anywhere in a table is not opened: several in each block, and all of the index and what
-// follows it.
+// A store with a flipped bit anywhere in a table is not opened: several in each block,
+// and all of the index and what follows it.
 func TestBitRotAtOpen(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -183,7 +183,8 @@ func TestBitRotAtOpen(t *testing.T) {
 	}
 }
 
-// Damage that comes while the store is open is found by whatever verifies tables, and is the store's end.
+// Damage that comes while the store is open is found by whatever verifies tables, and is
+// the store's end.
 func TestBitRotWhileOpen(t *testing.T) {
 	span := store.Rows{Table: 16, EndTable: 17, Bounded: true}
 	for _, c := range []struct {

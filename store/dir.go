@@ -17,8 +17,9 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// A store's directory: VERSION says that it is ours and how to read it; it is written last. Until then VERSION.new
-// stands for it, and what is found beside it was never acknowledged to anybody and is made anew.
+// A store's directory: VERSION says that it is ours and how to read it; it is written
+// last. Until then VERSION.new stands for it, and what is found beside it was never
+// acknowledged to anybody and is made anew.
 const (
 	versionFile    = "VERSION"
 	newVersionFile = "VERSION.new"
@@ -37,7 +38,8 @@ type directory struct {
 	fresh bool       // it was empty, or never finished
 }
 
-// prepareDir takes the locks of the directory and of the log's, and checks, or begins, the contents of the first.
+// prepareDir takes the locks of the directory and of the log's, and checks, or begins,
+// the contents of the first.
 func prepareDir(o Options) (d directory, err error) {
 	if o.Dir == "" {
 		return d, errors.New("store: no directory given")
@@ -117,7 +119,8 @@ func checkOurs(dir string) error {
 	return nil
 }
 
-// checkLogDir returns ErrForeignLog if there is anything that no log has put there. Whose log it is, Open finds.
+// checkLogDir returns ErrForeignLog if there is anything that no log has put there. Whose
+// log it is, Open finds.
 func checkLogDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -151,8 +154,9 @@ func checkContents(o Options) (log [16]byte, fresh bool, err error) {
 	return log, false, nil
 }
 
-// beginDir makes an empty store, or what is left of an unfinished Open, ready to be filled. The log's id is durable before there
-// is a log: one that an unfinished Open has made is recognized, wherever it is.
+// beginDir makes an empty store, or what is left of an unfinished Open, ready to be
+// filled. The log's id is durable before there is a log: one that an unfinished Open has
+// made is recognized, wherever it is.
 func beginDir(o Options) (log [16]byte, err error) {
 	if err := os.RemoveAll(filepath.Join(o.Dir, stateDirName)); err != nil {
 		return log, fmt.Errorf("store: remove an unfinished database: %w", err)
@@ -177,7 +181,8 @@ func beginDir(o Options) (log [16]byte, err error) {
 	return log, syncDir(o.Dir)
 }
 
-// finishDir makes a new store permanent, once its databases have been opened. For an old one it does nothing.
+// finishDir makes a new store permanent, once its databases have been opened. For an old
+// one it does nothing.
 func finishDir(o Options) error {
 	if err := syncDir(filepath.Dir(filepath.Clean(o.logDir()))); err != nil {
 		return err
@@ -215,7 +220,8 @@ func versionText(log [16]byte) string {
 	return fmt.Sprintf("%s\n%s%d\n%s%x\n", versionMagic, formatLine, DiskFormat, logLine, log)
 }
 
-// checkVersion reads the VERSION file's three lines: what the directory is, its format, and the id of its log.
+// checkVersion reads the VERSION file's three lines: what the directory is, its format,
+// and the id of its log.
 func checkVersion(o Options, have string) (log [16]byte, err error) {
 	lines := strings.Split(strings.TrimSuffix(have, "\n"), "\n")
 	if lines[0] != versionMagic && !strings.HasPrefix(versionMagic, lines[0]) {
@@ -236,7 +242,8 @@ func checkVersion(o Options, have string) (log [16]byte, err error) {
 	return [16]byte(b), nil
 }
 
-// removeLeftovers deletes log files of no bytes: a killed process made them and never wrote to them.
+// removeLeftovers deletes log files of no bytes: a killed process made them and never
+// wrote to them.
 func removeLeftovers(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

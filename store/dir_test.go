@@ -113,8 +113,8 @@ func damagedOrOther() []dirCase {
 	}
 }
 
-// A directory that is not one of ours, or not whole, is refused with an error that says what it is; the store is made
-// anew only where nothing can be lost.
+// A directory that is not one of ours, or not whole, is refused with an error that says
+// what it is; the store is made anew only where nothing can be lost.
 func TestOpenRefuses(t *testing.T) {
 	for _, c := range slices.Concat(newOrForeign(), damagedOrOther(), logCases()) {
 		t.Run(c.name, c.check)
@@ -152,7 +152,8 @@ func (c dirCase) check(t *testing.T) {
 	}
 }
 
-// One process at a time: a second Open of the same directory, here of the same process, is refused, and succeeds later.
+// One process at a time: a second Open of the same directory, here of the same process,
+// is refused, and succeeds later.
 func TestOpenInUse(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -168,7 +169,8 @@ func TestOpenInUse(t *testing.T) {
 	open(t, dir)
 }
 
-// Empty log files, which a kill can leave behind, do not keep a store from opening (Badger issue 2207).
+// Empty log files, which a kill can leave behind, do not keep a store from opening
+// (Badger issue 2207).
 func TestOpenLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -246,7 +248,8 @@ func logCases() []dirCase {
 // errAny is any error.
 var errAny = errors.New("any")
 
-// One log belongs to one process at a time, wherever it is, and what is not the store's own is left alone.
+// One log belongs to one process at a time, wherever it is, and what is not the store's
+// own is left alone.
 func TestLogInUse(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -275,7 +278,8 @@ func TestLogInUse(t *testing.T) {
 	openLog(t, open(t, dir), 3)
 }
 
-// An Open that is cut short before the store is finished is begun anew, wherever the log is, and finds the log that it has made.
+// An Open that is cut short before the store is finished is begun anew, wherever the log
+// is, and finds the log that it has made.
 func TestOpenCutShort(t *testing.T) {
 	for _, where := range []string{"", "log"} {
 		for cut, spoil := range map[string]func(dir, log string) error{

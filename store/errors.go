@@ -14,8 +14,9 @@ var (
 	// ErrForeignLog: the log's directory holds something else than this store's log.
 	ErrForeignLog = errors.New("store: the Raft log's directory belongs to another store, or to something else: " +
 		"name the one that this store was started with before, or an empty one for a new store")
-	// ErrLogMissing: there is no log where it was looked for. Without it nothing of the state may be served: what is
-	// behind the last checkpoint, and what this node has voted, is in the log alone.
+	// ErrLogMissing: there is no log where it was looked for. Without it nothing of the
+	// state may be served: what is behind the last checkpoint, and what this node has
+	// voted, is in the log alone.
 	ErrLogMissing = errors.New("store: the Raft log is not there: name the log directory that this store was " +
 		"started with before; if it is lost, empty both directories and let the node join anew")
 	// ErrDamaged: the directory is a store's, but parts of it are missing or unreadable.
@@ -26,18 +27,20 @@ var (
 var (
 	// ErrClosed: the store is closed, or closing.
 	ErrClosed = errors.New("store: closed")
-	// ErrFailed: an earlier write or sync failed, and nothing is written any more: what is on disk is known up to the
-	// last commit that returned, no further. Reads may fail with it too. Close the store and open it again once the cause is
-	// gone. Permanent.
+	// ErrFailed: an earlier write or sync failed, and nothing is written any more: what
+	// is on disk is known up to the last commit that returned, no further. Reads may fail
+	// with it too. Close the store and open it again once the cause is gone. Permanent.
 	ErrFailed = errors.New("store: an earlier write failed, nothing is written until the store is reopened")
-	// ErrDiskFull: free space is below the watermark. Retryable after space has been freed. Badger writes through memory
-	// maps, and a full disk would kill the process.
+	// ErrDiskFull: free space is below the watermark. Retryable after space has been
+	// freed. Badger writes through memory maps, and a full disk would kill the process.
 	ErrDiskFull = errors.New("store: free disk space is below the watermark: free some, or grow the disk")
-	// ErrBatchTooLarge: one batch is above Store.MaxBatchBytes or MaxBatchLen. Permanent for this batch.
+	// ErrBatchTooLarge: one batch is above Store.MaxBatchBytes or MaxBatchLen. Permanent
+	// for this batch.
 	ErrBatchTooLarge = errors.New("store: batch is too large for one Badger transaction")
 	// ErrCorrupt: what was read back is not what was written. Permanent.
 	ErrCorrupt = errors.New("store: stored data is corrupt")
-	// ErrNoLog: there is no Raft log of that tablet: InitialLog was never committed, or DeleteReplica was.
+	// ErrNoLog: there is no Raft log of that tablet: InitialLog was never committed, or
+	// DeleteReplica was.
 	ErrNoLog = errors.New("store: no raft log of this tablet")
 )
 

@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Compact flushes and compacts the state as far as Badger goes, after telling it what may be discarded.
+// Compact flushes and compacts the state as far as Badger goes, after telling it what may
+// be discarded.
 func Compact(s *Store) error {
 	s.Reclaim()
 	return Flatten(s)
@@ -59,13 +60,15 @@ func AddTo(txn *badger.Txn, b *Batch) error {
 // DeleteChunk adds the deletion of one chunk of a long value, as no code of this package does.
 func DeleteChunk(b *Batch, key []byte, i int) { b.Delete(appendChunkKey(nil, key, i)) }
 
-// ShrinkHotCells leaves the state so many slots for cells in memory. Before anything is read or written.
+// ShrinkHotCells leaves the state so many slots for cells in memory. Before anything is
+// read or written.
 func ShrinkHotCells(s *Store, slots int) { s.state.hot = newHotCells(slots) }
 
 // BeforeTxn has f called before every Txn, which fails with its error.
 func BeforeTxn(o *Options, f func() error) { o.beforeTxn = f }
 
-// BeforeSync has f called before everything that was committed is made durable, which fails with its error.
+// BeforeSync has f called before everything that was committed is made durable, which
+// fails with its error.
 func BeforeSync(o *Options, f func() error) { o.beforeSync = f }
 
 // TxnBytes is the greatest Batch.Size that goes in one Txn.

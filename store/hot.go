@@ -9,10 +9,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// hotCells keeps the newest entries of cells that were read or written lately, as they are stored: a lookup in Badger asks
-// every memtable and every level, because a version of its own stands in each, and a cell that is worked on is looked up
-// three times for one read and write. It is a table of fixed size without chains: a key has one slot, and the last key
-// that came keeps it. An entry is only ever taken by Snaps that would find the same in Badger:
+// hotCells keeps the newest entries of cells that were read or written lately, as they
+// are stored: a lookup in Badger asks every memtable and every level, because a version
+// of its own stands in each, and a cell that is worked on is looked up three times for
+// one read and write. It is a table of fixed size without chains: a key has one slot, and
+// the last key that came keeps it. An entry is only ever taken by Snaps that would find
+// the same in Badger:
 //
 //   - The writer brings every slot up to date, in the order of sequence numbers, before it makes the number visible. So what
 //     a slot says of its key at number seq is true at every later number too, until the slot says otherwise.
@@ -33,7 +35,8 @@ type hotSlot struct {
 	data    []byte // key, then value
 }
 
-// Bounds of the memory that hotCells take: the slots, and at most so many bytes of keys and values in each.
+// Bounds of the memory that hotCells take: the slots, and at most so many bytes of keys
+// and values in each.
 const (
 	hotSlots   = 1 << 15
 	maxHotSize = 512
@@ -43,8 +46,8 @@ func newHotCells(slots int) *hotCells {
 	return &hotCells{seed: maphash.MakeSeed(), slots: make([]hotSlot, slots)}
 }
 
-// isHot reports whether the group is kept: where the one key of a cell is written again and again. So is what a tablet has
-// applied, which every batch of reads looks up.
+// isHot reports whether the group is kept: where the one key of a cell is written again
+// and again. So is what a tablet has applied, which every batch of reads looks up.
 func isHot(key []byte) bool {
 	return len(key) > 0 && (key[0] == byte(mvcc.GroupWrite) || key[0] == byte(mvcc.GroupRaw) || key[0] == appliedPrefix)
 }
@@ -53,8 +56,8 @@ func (h *hotCells) slot(key []byte) *hotSlot {
 	return &h.slots[maphash.Bytes(h.seed, key)%uint64(len(h.slots))]
 }
 
-// lookup passes the value that the key has at the number to fn, which must copy what it keeps. It reports whether the slot
-// knows, and if so, whether there is a value.
+// lookup passes the value that the key has at the number to fn, which must copy what it
+// keeps. It reports whether the slot knows, and if so, whether there is a value.
 func (h *hotCells) lookup(key []byte, at uint64, fn func(value []byte) error) (known, ok bool, err error) {
 	s := h.slot(key)
 	s.mu.Lock()
@@ -78,7 +81,8 @@ func (h *hotCells) found(key, value []byte, missing bool, seq, at uint64) {
 	}
 }
 
-// wrote takes note of a write at the number. Only the writer calls it, before the number is visible.
+// wrote takes note of a write at the number. Only the writer calls it, before the number
+// is visible.
 func (h *hotCells) wrote(o *op, seq uint64) {
 	s := h.slot(o.key)
 	s.mu.Lock()

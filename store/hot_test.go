@@ -33,7 +33,8 @@ func raw(t testing.TB, snap *store.Snap, c mvcc.Cell) string {
 	return string(v)
 }
 
-// What an old Snap finds on disk is not kept for newer ones, which an overwriting has passed. Catches BROKEN=stale_hot.
+// What an old Snap finds on disk is not kept for newer ones, which an overwriting has
+// passed. Catches BROKEN=stale_hot.
 func TestOldSnapLeavesNothingBehind(t *testing.T) {
 	s := open(t, "")
 	c := cell("r", "c")
@@ -53,8 +54,9 @@ func TestOldSnapLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestSnapsAgainstModel: many Snaps, old and new, read cells that are written, deleted and made too long to be kept, each
-// what was there when it was opened. SEED= repeats one.
+// TestSnapsAgainstModel: many Snaps, old and new, read cells that are written, deleted
+// and made too long to be kept, each what was there when it was opened. SEED= repeats
+// one.
 func TestSnapsAgainstModel(t *testing.T) {
 	seed := rand.Uint64()
 	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
@@ -101,8 +103,9 @@ func TestSnapsAgainstModel(t *testing.T) {
 	}
 }
 
-// TestSnapsSeeNewestUnderWrites: while one cell is overwritten by ever greater numbers, no Snap shows less than was
-// acknowledged before it was opened, and none changes its mind.
+// TestSnapsSeeNewestUnderWrites: while one cell is overwritten by ever greater numbers,
+// no Snap shows less than was acknowledged before it was opened, and none changes its
+// mind.
 func TestSnapsSeeNewestUnderWrites(t *testing.T) {
 	s := open(t, "")
 	c := cell("r", "c")

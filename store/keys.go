@@ -13,7 +13,8 @@ import (
 // ErrBadKey is returned by the decoders for bytes that no encoder of this package made.
 var ErrBadKey = errors.New("store: malformed key")
 
-// Keys of one locality group share their first byte, so a scan of one group reads no byte of another (design section 3):
+// Keys of one locality group share their first byte, so a scan of one group reads no byte
+// of another (design section 3):
 //
 //	W L M    group | table | esc(row) | class | esc(column)
 //	H        …                                              | ^commit_ts
@@ -23,8 +24,9 @@ var ErrBadKey = errors.New("store: malformed key")
 //	tablet   'T' | tablet id
 //	others   'a' applied.go, 'c' chunk.go, 'i', 'n', 's', 'x' replica.go
 //
-// Numbers are big-endian. esc(s) replaces 0x00 by 0x00 0xff and ends with 0x00 0x01, so that the order of keys is the
-// order of (row, class, column) as byte strings, and no key is a prefix of another cell's.
+// Numbers are big-endian. esc(s) replaces 0x00 by 0x00 0xff and ends with 0x00 0x01, so
+// that the order of keys is the order of (row, class, column) as byte strings, and no key
+// is a prefix of another cell's.
 const (
 	tabletPrefix = 'T'
 
@@ -83,7 +85,8 @@ func appendTable(dst []byte, g mvcc.Group, t mvcc.TableID) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, byte(g)), uint32(t))
 }
 
-// appendRow appends the prefix of everything that group g holds of a row; not for the column-first groups.
+// appendRow appends the prefix of everything that group g holds of a row; not for the
+// column-first groups.
 func appendRow(dst []byte, g mvcc.Group, t mvcc.TableID, row string) []byte {
 	return appendEscaped(appendTable(dst, g, t), row)
 }
@@ -114,7 +117,8 @@ func appendCell(dst []byte, g mvcc.Group, c mvcc.Cell) []byte {
 	return appendEscaped(dst, c.Column)
 }
 
-// AppendKey appends the key of (group, cell, ts) to dst. ts is ignored by groups whose keys have none.
+// AppendKey appends the key of (group, cell, ts) to dst. ts is ignored by groups whose
+// keys have none.
 func AppendKey(dst []byte, g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) []byte {
 	dst = appendCell(dst, g, c)
 	switch {
@@ -127,8 +131,8 @@ func AppendKey(dst []byte, g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) []byte 
 	}
 }
 
-// DecodeKey is the inverse of AppendKey. It returns ErrBadKey, wrapped, for anything else, also for the store's own
-// keys (tablet states and logs).
+// DecodeKey is the inverse of AppendKey. It returns ErrBadKey, wrapped, for anything
+// else, also for the store's own keys (tablet states and logs).
 func DecodeKey(key []byte) (g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp, err error) {
 	if len(key) < 1+tableBytes {
 		return 0, c, 0, fmt.Errorf("%w: %d bytes", ErrBadKey, len(key))
@@ -190,7 +194,8 @@ func appendTabletKey(dst []byte, id uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, tabletPrefix), id)
 }
 
-// prefixEnd returns the smallest key above all that begin with prefix, which must not be all 0xff: groups are letters.
+// prefixEnd returns the smallest key above all that begin with prefix, which must not be
+// all 0xff: groups are letters.
 func prefixEnd(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	for i := len(end) - 1; i >= 0; i-- {

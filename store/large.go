@@ -7,12 +7,14 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// Badger's largest Txn is 15 % of a memtable, and memtables are smaller than what one Batch may hold. A Batch that no Txn
-// takes is written in several, and is whole all the same: for who reads, because the sequence shows its numbers only when all
-// of its Txns have returned; after a crash, because the entry that it comes from is applied once more.
+// Badger's largest Txn is 15 % of a memtable, and memtables are smaller than what one
+// Batch may hold. A Batch that no Txn takes is written in several, and is whole all the
+// same: for who reads, because the sequence shows its numbers only when all of its Txns
+// have returned; after a crash, because the entry that it comes from is applied once
+// more.
 
-// What Commit takes in one Batch, whatever the memtable: 8 MiB of cells (design section 2) in a Raft entry or as effects, with
-// their keys and what the store adds.
+// What Commit takes in one Batch, whatever the memtable: 8 MiB of cells (design section
+// 2) in a Raft entry or as effects, with their keys and what the store adds.
 const (
 	maxBatchBytes = 10 << 20
 	maxBatchLen   = 1 << 17
@@ -25,7 +27,8 @@ type transaction interface {
 	Delete(key []byte) error
 }
 
-// parts are Txns one after the other: what does not fit into one goes to the next. Each reads what those before have written.
+// parts are Txns one after the other: what does not fit into one goes to the next. Each
+// reads what those before have written.
 type parts struct {
 	w    *Writer
 	txn  *badger.Txn // under way

@@ -17,13 +17,15 @@ var errCut = errors.New("cut short")
 
 const largeRows = 4
 
-// largeValue is a value of several chunks, or a short one, or none: what the row holds in that state.
+// largeValue is a value of several chunks, or a short one, or none: what the row holds in
+// that state.
 func largeValue(state, row int) []byte {
 	sizes := [...]int{100, 700 << 10, 300 << 10, 0}
 	return bytes.Repeat([]byte{byte('a' + state), byte('a' + row)}, sizes[(state+row)%len(sizes)]/2)
 }
 
-// largeBatch brings the rows from whatever they are to a state; with the smallest memtable it takes several Txns.
+// largeBatch brings the rows from whatever they are to a state; with the smallest
+// memtable it takes several Txns.
 func largeBatch(state int) *store.Batch {
 	b := new(store.Batch)
 	for row := range largeRows {
@@ -59,14 +61,16 @@ func wantWhole(t *testing.T, s *store.Store, when string, want int) {
 	}
 }
 
-// A Batch larger than a Txn is whole when it is committed again, as its entry is that is applied once more, after the process
-// has ended between any two of its Txns; and nobody reads a part of it before.
+// A Batch larger than a Txn is whole when it is committed again, as its entry is that is
+// applied once more, after the process has ended between any two of its Txns; and nobody
+// reads a part of it before.
 func TestLargeBatchCutShort(t *testing.T) {
 	for cut := 1; !cutLargeBatch(t, cut); cut++ {
 	}
 }
 
-// cutLargeBatch ends the process before that Txn of a large Batch. done: there are not as many Txns.
+// cutLargeBatch ends the process before that Txn of a large Batch. done: there are not as
+// many Txns.
 func cutLargeBatch(t *testing.T, cut int) (done bool) {
 	dir, count, during := t.TempDir(), 0, func() {}
 	options := func(o *store.Options) {
@@ -106,8 +110,8 @@ func cutLargeBatch(t *testing.T, cut int) (done bool) {
 	return false
 }
 
-// TestBatchesAgainstModel: batches of all sizes, several in a Commit, some cut short, read as a map does, from Snaps of all
-// ages and after reopening. SEED= repeats one.
+// TestBatchesAgainstModel: batches of all sizes, several in a Commit, some cut short,
+// read as a map does, from Snaps of all ages and after reopening. SEED= repeats one.
 func TestBatchesAgainstModel(t *testing.T) {
 	seed := rand.Uint64()
 	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
@@ -140,7 +144,8 @@ func (m *batchModel) options(o *store.Options) {
 	})
 }
 
-// step commits a few batches and compares. Those of a Commit that was cut short are committed again.
+// step commits a few batches and compares. Those of a Commit that was cut short are
+// committed again.
 func (m *batchModel) step() {
 	before, next := m.now, m.now
 	var batches []*store.Batch
@@ -183,7 +188,8 @@ func (m *batchModel) reopen() {
 	m.s = open(m.t, m.dir, m.options)
 }
 
-// batch is up to a mebibyte of puts and deletes, some of one key more than once, and what it makes of a state.
+// batch is up to a mebibyte of puts and deletes, some of one key more than once, and what
+// it makes of a state.
 func (m *batchModel) batch(state map[string]string) (*store.Batch, map[string]string) {
 	next := make(map[string]string, len(state))
 	for k, v := range state {

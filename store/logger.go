@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// badgerLog passes Badger's log lines to slog: information at debug level, the rest as warnings, because what matters of
-// them comes back as an error.
+// badgerLog passes Badger's log lines to slog: information at debug level, the rest as
+// warnings, because what matters of them comes back as an error.
 type badgerLog struct{ log *slog.Logger }
 
 func (l badgerLog) write(level slog.Level, format string, args []any) {

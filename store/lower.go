@@ -18,8 +18,9 @@ import (
 // memTableFile has the largest memtable's size that a log file in the directory may be of.
 const memTableFile = "MEMTABLE"
 
-// fitMemTables makes sure that the log files fit into memtables of o.MemTableSize: if those that were
-// left behind may not, their memtables are opened at the size that they had, and written to tables.
+// fitMemTables makes sure that the log files fit into memtables of o.MemTableSize: if
+// those that were left behind may not, their memtables are opened at the size that they
+// had, and written to tables.
 func fitMemTables(o Options) error {
 	had, err := memTablesHad(o)
 	if err != nil {
@@ -102,8 +103,8 @@ func memTablesHad(o Options) (int64, error) {
 	return most, nil
 }
 
-// recordMemTable keeps o.MemTableSize for the next Open. It is durable before a memtable of that size
-// is.
+// recordMemTable keeps o.MemTableSize for the next Open. It is durable before a memtable
+// of that size is.
 func recordMemTable(o Options) error {
 	name := filepath.Join(o.Dir, memTableFile)
 	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, fileMode)

@@ -15,10 +15,11 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// machine carries out actions in a store, as the tablets of a node do: entries go to the log and are
-// synced, what they do is committed afterwards, by another goroutine, and after a crash they are applied
-// again from where the log says that the state is. What it knows of tablets is what it has read from the
-// store. One goroutine uses it at a time, but append goes on beside commit.
+// machine carries out actions in a store, as the tablets of a node do: entries go to the
+// log and are synced, what they do is committed afterwards, by another goroutine, and
+// after a crash they are applied again from where the log says that the state is. What it
+// knows of tablets is what it has read from the store. One goroutine uses it at a time,
+// but append goes on beside commit.
 type machine struct {
 	s       *store.Store
 	rng     *rand.Rand // of commit
@@ -28,7 +29,8 @@ type machine struct {
 // numberRecord is the record that has the number of the last action which appends no entries.
 const numberRecord = "number"
 
-// openMachine reads the tablets, and brings to an end what was cut short of installations and removals.
+// openMachine reads the tablets, and brings to an end what was cut short of installations
+// and removals.
 func openMachine(s *store.Store, rng *rand.Rand) (*machine, error) {
 	m := &machine{s: s, rng: rng, tablets: map[uint64]*tabletFigures{}}
 	snap := s.Snap()

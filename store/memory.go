@@ -6,17 +6,18 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// Sizes are what a store's memory depends on, in bytes. Badger holds up to five memtables, each with
-// a third on top, and, while it compacts, the tables that it writes: two compactions of up to five
-// parts, each with a table in the making and all of them with eight that are on their way to the
-// disk. A table in the making takes up to six times its size: an arena of twice that, and another of
-// twice the first if values of several kilobytes leave gaps in it.
+// Sizes are what a store's memory depends on, in bytes. Badger holds up to five
+// memtables, each with a third on top, and, while it compacts, the tables that it writes:
+// two compactions of up to five parts, each with a table in the making and all of them
+// with eight that are on their way to the disk. A table in the making takes up to six
+// times its size: an arena of twice that, and another of twice the first if values of
+// several kilobytes leave gaps in it.
 type Sizes struct {
 	MemTable int64 // of a memtable
 	Table    int64 // of a table below level 0
 	LogCache int64 // of the newest entries of all Raft logs
-	// Grow: tables are twice as large in each level further down. Fewer files, but what a compaction
-	// takes grows with the store.
+	// Grow: tables are twice as large in each level further down. Fewer files, but what a
+	// compaction takes grows with the store.
 	Grow bool
 }
 

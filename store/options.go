@@ -8,18 +8,21 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 )
 
-// DiskFormat is the version of keys, values and directory layout that this package writes, kept in the VERSION file.
+// DiskFormat is the version of keys, values and directory layout that this package
+// writes, kept in the VERSION file.
 const DiskFormat = 2
 
 // Defaults of Options, in bytes unless said otherwise.
 const (
-	// DefaultMemTableSize is what costs least: of every memtable the memory is new, and a large one's is the kernel's to hand
-	// out and to take back (docs/adr/0015). What does not fit into Badger's largest transaction, 15 % of it, goes in several.
+	// DefaultMemTableSize is what costs least: of every memtable the memory is new, and a
+	// large one's is the kernel's to hand out and to take back (docs/adr/0015). What does
+	// not fit into Badger's largest transaction, 15 % of it, goes in several.
 	DefaultMemTableSize = 16 << 20
 	// DefaultMinFreeBytes is room for all unflushed memtables and one compaction.
 	DefaultMinFreeBytes = 512 << 20
 
-	// minMemTableSize keeps a chunk below Badger's value threshold, which is 15 % of the memtable at most.
+	// minMemTableSize keeps a chunk below Badger's value threshold, which is 15 % of the
+	// memtable at most.
 	minMemTableSize = 2 << 20
 
 	valueThreshold   = 1 << 20 // Badger's greatest; chunk.go keeps every value below it
@@ -27,18 +30,19 @@ const (
 	numMemtables     = 3
 	numCompactors    = 2
 
-	// What is dead is let go of when tables meet in a compaction: the sooner, the less of it there is.
-	// Level 0 is compacted at as much as Commit's reserve of the disk holds beside a memtable, so that
-	// there is room for it, and at the latest at eight tables, which a lookup has to ask one by one:
-	// with the defaults at seven, 112 MiB. Writes wait at three times that. A store below half a
-	// gigabyte has one level below.
+	// What is dead is let go of when tables meet in a compaction: the sooner, the less of
+	// it there is. Level 0 is compacted at as much as Commit's reserve of the disk holds
+	// beside a memtable, so that there is room for it, and at the latest at eight tables,
+	// which a lookup has to ask one by one: with the defaults at seven, 112 MiB. Writes
+	// wait at three times that. A store below half a gigabyte has one level below.
 	levelZeroLeast  = 2
 	levelZeroMost   = 8
 	levelZeroStalls = 3
 	baseLevelSize   = 512 << 20
 
-	// reserveDivisor: Commit itself refuses below MinFreeBytes/reserveDivisor. Between the two, what finishes and cleans
-	// up may still write, as long as half of the reserve again is free above it, which is for what is under way then.
+	// reserveDivisor: Commit itself refuses below MinFreeBytes/reserveDivisor. Between
+	// the two, what finishes and cleans up may still write, as long as half of the
+	// reserve again is free above it, which is for what is under way then.
 	reserveDivisor = 4
 )
 
@@ -95,9 +99,11 @@ func (o Options) levelZeroTables() int {
 	return int(min(max(bytes/o.MemTableSize, levelZeroLeast), levelZeroMost))
 }
 
-// badgerOptions says how one database is opened in dir. Memory: one memtable, up to numMemtables more while they wait to be
-// flushed, each MemTableSize and 30 % on top, touched as they fill; what compactions write (memory.go); and the indices and bloom
-// filters of all tables, about 1 % of the data. Tables and log files are mapped: the page cache's, not the process's.
+// badgerOptions says how one database is opened in dir. Memory: one memtable, up to
+// numMemtables more while they wait to be flushed, each MemTableSize and 30 % on top,
+// touched as they fill; what compactions write (memory.go); and the indices and bloom
+// filters of all tables, about 1 % of the data. Tables and log files are mapped: the page
+// cache's, not the process's.
 func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b := badger.DefaultOptions(dir)
 	b.Logger = log

@@ -21,10 +21,11 @@ const (
 	missingSyncTries    = 40
 )
 
-// powerLoss runs the process until the power fails, and brings it back. If freeze is set the process is stopped first, and
-// everything that it had acknowledged must be there. If not, the power fails in the middle of what it does; what it
-// acknowledges from then on does not count: an fdatasync that runs while ext4 shuts down may return success for data whose
-// extents stay unwritten. A real power loss leaves nobody to return to.
+// powerLoss runs the process until the power fails, and brings it back. If freeze is set
+// the process is stopped first, and everything that it had acknowledged must be there. If
+// not, the power fails in the middle of what it does; what it acknowledges from then on
+// does not count: an fdatasync that runs while ext4 shuts down may return success for
+// data whose extents stay unwritten. A real power loss leaves nobody to return to.
 func powerLoss(t *testing.T, d *disk.Disk, a *account, enough int, freeze bool) error {
 	t.Helper()
 	v := startVictim(t, filepath.Join(d.Dir(), "store"))
@@ -48,8 +49,8 @@ func powerLoss(t *testing.T, d *disk.Disk, a *account, enough int, freeze bool) 
 	return lost
 }
 
-// A power loss at any moment has lost nothing that was acknowledged, and what entries do is there as a whole after they were
-// applied again, whatever of the state was written.
+// A power loss at any moment has lost nothing that was acknowledged, and what entries do
+// is there as a whole after they were applied again, whatever of the state was written.
 func TestPowerLoss(t *testing.T) {
 	rounds := *powerLosses
 	if testing.Short() {
@@ -93,8 +94,9 @@ func bigValue(round uint64) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "%08d", round), bigBytes/8)
 }
 
-// A disk that fills up, here by somebody else's file, stops the writes with an error, long before a memory map has no room, and
-// loses nothing. (A store that fills a disk as small as some of its tables by itself may end by SIGBUS in a compaction:
+// A disk that fills up, here by somebody else's file, stops the writes with an error,
+// long before a memory map has no room, and loses nothing. (A store that fills a disk as
+// small as some of its tables by itself may end by SIGBUS in a compaction:
 // docs/roadmap.md.)
 func TestDiskFull(t *testing.T) {
 	const size, watermark, others = 128 << 20, 80 << 20, 3 << 20

@@ -10,23 +10,26 @@ import (
 	"github.com/dgraph-io/badger/v4/y"
 )
 
-// Badger gives space back by compaction only, and compacts what is written, not what is deleted: a tombstone is some bytes,
-// hides a value of any size, and moves down to it only as other writes push it. While the store is written to that is soon
-// enough. What is left when the writes end is taken back here: see docs/adr/0005.
+// Badger gives space back by compaction only, and compacts what is written, not what is
+// deleted: a tombstone is some bytes, hides a value of any size, and moves down to it
+// only as other writes push it. While the store is written to that is soon enough. What
+// is left when the writes end is taken back here: see docs/adr/0005.
 
 // spaceInterval is how often watch looks at the free space and at the log.
 const spaceInterval = time.Second
 
-// When Reclaim compacts: there are at least so many dead bytes, and as many as a part of the tables; less than a memtable
-// was written since the last pass, for Badger's own compactors stand still meanwhile; and the tables are no
-// more than what is rewritten within a minute or two, for Close waits for it.
+// When Reclaim compacts: there are at least so many dead bytes, and as many as a part of
+// the tables; less than a memtable was written since the last pass, for Badger's own
+// compactors stand still meanwhile; and the tables are no more than what is rewritten
+// within a minute or two, for Close waits for it.
 const (
 	deadShare     = 3
 	deadMemtables = 16
 	compactLimit  = 8 << 30
 )
 
-// watch looks at the free space and at the log until the store closes. It is not held up by compactions.
+// watch looks at the free space and at the log until the store closes. It is not held up
+// by compactions.
 func (s *Store) watch() {
 	look := time.NewTicker(spaceInterval)
 	defer look.Stop()
@@ -64,9 +67,10 @@ func (s *Store) checkReplaced() {
 	_ = s.condemn(s.state.checkReplaced()) // which logs it, and fails the writer
 }
 
-// Reclaim tells Badger what no open Snap can see any more, and, if that is much and the store has nothing else to do, has it
-// compacted. There is no value log to collect (chunk.go). The background worker calls it, so that the end of a long Snap is
-// noticed without writes; others may. One of Reclaim and Compact goes on at a time.
+// Reclaim tells Badger what no open Snap can see any more, and, if that is much and the
+// store has nothing else to do, has it compacted. There is no value log to collect
+// (chunk.go). The background worker calls it, so that the end of a long Snap is noticed
+// without writes; others may. One of Reclaim and Compact goes on at a time.
 func (s *Store) Reclaim() {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
@@ -82,7 +86,8 @@ func (s *Store) Reclaim() {
 	}
 }
 
-// Compact gives back what is dead now, whatever it costs: it rewrites all tables. What open Snaps see stays.
+// Compact gives back what is dead now, whatever it costs: it rewrites all tables. What
+// open Snaps see stays.
 func (s *Store) Compact() error {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
@@ -146,15 +151,16 @@ func (s *Store) compact(d *database) error {
 	return nil
 }
 
-// The keys that pad memtables lie below and above all others: a table with both in it overlaps every other, so that compacting
-// it rewrites them all.
+// The keys that pad memtables lie below and above all others: a table with both in it
+// overlaps every other, so that compacting it rewrites them all.
 const (
 	padLow  = 0x00
 	padHigh = 0xff
 )
 
-// flushMemtable fills the active memtable, so that Badger writes it out, which nothing else makes it do while it is open, and
-// waits for that. Padding is the same two keys over and over: a compaction leaves one chunk of it.
+// flushMemtable fills the active memtable, so that Badger writes it out, which nothing
+// else makes it do while it is open, and waits for that. Padding is the same two keys
+// over and over: a compaction leaves one chunk of it.
 func (s *Store) flushMemtable(d *database) error {
 	pad := &Batch{}
 	pad.Put([]byte{padLow}, nil)
@@ -190,16 +196,16 @@ func (s *Store) flushMemtable(d *database) error {
 	return nil
 }
 
-// padded reports whether there is a table with padding of a later number than seq: then so is all in tables that was
-// committed up to there.
+// padded reports whether there is a table with padding of a later number than seq: then
+// so is all in tables that was committed up to there.
 func (d *database) padded(seq uint64) bool {
 	return slices.ContainsFunc(d.db.Tables(), func(t badger.TableInfo) bool {
 		return bytes.Equal(y.ParseKey(t.Left), []byte{padLow}) && y.ParseTs(t.Left) > seq
 	})
 }
 
-// deadBy estimates how many bytes of tables an operation makes superfluous, now or soon: it is only to tell when a compaction
-// is worth its while.
+// deadBy estimates how many bytes of tables an operation makes superfluous, now or soon:
+// it is only to tell when a compaction is worth its while.
 func deadBy(txn transaction, o *op) int64 {
 	size := int64(len(o.key) + len(o.value) + entryOverhead)
 	if !o.del {

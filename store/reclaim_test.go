@@ -35,8 +35,9 @@ func stateBytes(s *store.Store) uint64 {
 	return st.DiskBytes - uint64(st.Log.Bytes) - uint64(st.Log.Spares)*raftlog.DefaultSegmentBytes
 }
 
-// TestDeletedRowsLeaveNoKey: what was written and deleted again, long values, history, locks, records and a truncated log
-// included, is not in Badger's tables after a compaction, nor on disk, while an open Snap keeps what it sees.
+// TestDeletedRowsLeaveNoKey: what was written and deleted again, long values, history,
+// locks, records and a truncated log included, is not in Badger's tables after a
+// compaction, nor on disk, while an open Snap keeps what it sees.
 func TestDeletedRowsLeaveNoKey(t *testing.T) {
 	st := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize, o.ReclaimInterval = 8<<20, -1 })
 	long := bytes.Repeat([]byte("v"), 400<<10)
@@ -91,7 +92,8 @@ func TestDeletedRowsLeaveNoKey(t *testing.T) {
 	awaitStateBytes(t, st, 6<<20)
 }
 
-// awaitStateBytes waits until Badger's files take no more: those of memtables go after their tables were made.
+// awaitStateBytes waits until Badger's files take no more: those of memtables go after
+// their tables were made.
 func awaitStateBytes(t *testing.T, s *store.Store, most uint64) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -105,8 +107,8 @@ func awaitStateBytes(t *testing.T, s *store.Store, most uint64) {
 	}
 }
 
-// TestReclaimWhenQuiet: when the writes have ended, a pass of Reclaim gives the space of what was deleted back; while they go
-// on it leaves Badger's compactors alone.
+// TestReclaimWhenQuiet: when the writes have ended, a pass of Reclaim gives the space of
+// what was deleted back; while they go on it leaves Badger's compactors alone.
 func TestReclaimWhenQuiet(t *testing.T) {
 	const memtable = 4 << 20
 	st := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize, o.ReclaimInterval = memtable, -1 })

@@ -28,14 +28,16 @@ func appendOwnKey(dst []byte, prefix byte, tablet uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, prefix), tablet)
 }
 
-// PutTombstone sets the opaque record of the tablet's replicas that were removed here. It is never deleted.
+// PutTombstone sets the opaque record of the tablet's replicas that were removed here. It
+// is never deleted.
 func (b *Batch) PutTombstone(tablet uint64, record []byte) {
 	b.putRecord(appendOwnKey(nil, tombstonePrefix, tablet), append([]byte{plainTag}, record...))
 	b.barrier = true
 }
 
-// PutInstalling sets the opaque marker of a tablet whose range is being filled or cleared. Whoever finds it after a crash
-// must bring that to its end before any replica of this tablet is opened.
+// PutInstalling sets the opaque marker of a tablet whose range is being filled or
+// cleared. Whoever finds it after a crash must bring that to its end before any replica
+// of this tablet is opened.
 func (b *Batch) PutInstalling(tablet uint64, record []byte) {
 	b.putRecord(appendOwnKey(nil, installingPrefix, tablet), append([]byte{plainTag}, record...))
 	b.barrier = true // what is staged is durable with it
@@ -47,9 +49,11 @@ func (b *Batch) DeleteInstalling(tablet uint64) {
 	b.barrier = true // what was filled or cleared is durable with it
 }
 
-// InitialLog adds a log that begins after (index, term), with everything up to index committed: a new replica's, or one's that
-// a snapshot has brought there. The batch puts the tablet's state and Applied record as of there. Entries that there are go; a
-// HardState that is there stays, and is raised to the position, for what was voted must not be forgotten.
+// InitialLog adds a log that begins after (index, term), with everything up to index
+// committed: a new replica's, or one's that a snapshot has brought there. The batch puts
+// the tablet's state and Applied record as of there. Entries that there are go; a
+// HardState that is there stays, and is raised to the position, for what was voted must
+// not be forgotten.
 func (b *Batch) InitialLog(tablet, index, term uint64) {
 	at := raftlog.Position{Index: index, Term: term}
 	b.log = append(b.log, logChange{kind: logBegin, tablet: tablet, at: at})
@@ -69,8 +73,8 @@ func StageCost(e Entry) (size, entries int) {
 	return size + entries*ownKeyBytes, entries
 }
 
-// DeleteReplica removes the tablet's state, its Applied record and its log: no replica of it is left here. Its rows are
-// cleared afterwards; a marker must stand until they are.
+// DeleteReplica removes the tablet's state, its Applied record and its log: no replica of
+// it is left here. Its rows are cleared afterwards; a marker must stand until they are.
 func (b *Batch) DeleteReplica(tablet uint64) {
 	b.Delete(appendTabletKey(nil, tablet))
 	b.Delete(appendAppliedKey(nil, tablet))

@@ -94,7 +94,8 @@ func TestInitialLogKeepsTheVote(t *testing.T) {
 	}
 }
 
-// A replica that is deleted leaves no log behind, whatever was voted, also where another begins at once.
+// A replica that is deleted leaves no log behind, whatever was voted, also where another
+// begins at once.
 func TestDeleteReplica(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

@@ -11,12 +11,13 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// ErrForeignEntry is returned for an entry that does not belong where it is about to be written: its key is no cell's, or
-// outside of the rows, or not behind the one before. Permanent.
+// ErrForeignEntry is returned for an entry that does not belong where it is about to be
+// written: its key is no cell's, or outside of the rows, or not behind the one before.
+// Permanent.
 var ErrForeignEntry = errors.New("store: entry does not belong to the rows that are being filled")
 
-// Rows are a range of rows over all tables, a tablet's: from (Table, Row) up to but not including (EndTable, EndRow), or,
-// unless Bounded, to the end of everything.
+// Rows are a range of rows over all tables, a tablet's: from (Table, Row) up to but not
+// including (EndTable, EndRow), or, unless Bounded, to the end of everything.
 type Rows struct {
 	Table    mvcc.TableID
 	Row      string
@@ -25,7 +26,8 @@ type Rows struct {
 	Bounded  bool
 }
 
-// rangedGroups are all groups that belong to rows, in the order of their keys: whatever a tablet has is in one of them.
+// rangedGroups are all groups that belong to rows, in the order of their keys: whatever a
+// tablet has is in one of them.
 var rangedGroups = [...]mvcc.Group{
 	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLock, mvcc.GroupRaw, mvcc.GroupNotify, mvcc.GroupRollback,
 	mvcc.GroupWrite,
@@ -70,8 +72,9 @@ func (r *Rows) mayBeIn(t badger.TableInfo) bool {
 // Entry is one key of the state with its value, as Batch.Put takes them.
 type Entry struct{ Key, Value []byte }
 
-// Cursor walks the entries of a range of rows, or of one prefix, in key order. It reads one Snap, which must stay open, and
-// holds nothing between two calls, so that it may be used for as long as the Snap may be kept.
+// Cursor walks the entries of a range of rows, or of one prefix, in key order. It reads
+// one Snap, which must stay open, and holds nothing between two calls, so that it may be
+// used for as long as the Snap may be kept.
 type Cursor struct {
 	snap   *Snap
 	rows   *Rows // nil: everything with the prefix
@@ -84,8 +87,9 @@ type Cursor struct {
 // Cursor begins a walk over everything that the rows hold, in all groups.
 func (s *Snap) Cursor(rows Rows) *Cursor { return &Cursor{snap: s, rows: &rows, done: rows.empty()} }
 
-// Next returns the entries that come next: most of them and maxBytes of keys and values together at most, but one in any
-// case. None means that it was all. The bytes are the caller's.
+// Next returns the entries that come next: most of them and maxBytes of keys and values
+// together at most, but one in any case. None means that it was all. The bytes are the
+// caller's.
 func (c *Cursor) Next(most, maxBytes int) (out []Entry, err error) {
 	err = c.each(false, func(key, value []byte) bool {
 		size := len(key) + len(value)
@@ -99,10 +103,12 @@ func (c *Cursor) Next(most, maxBytes int) (out []Entry, err error) {
 	return out, err
 }
 
-// Each calls fn for all entries that are left, until it returns false. key and value are valid during the call only.
+// Each calls fn for all entries that are left, until it returns false. key and value are
+// valid during the call only.
 func (c *Cursor) Each(fn func(key, value []byte) bool) error { return c.each(false, fn) }
 
-// Delete adds to b the deletion of the next few thousand entries, and returns their number: 0 means that there are no more.
+// Delete adds to b the deletion of the next few thousand entries, and returns their
+// number: 0 means that there are no more.
 func (c *Cursor) Delete(b *Batch) (n int, err error) {
 	err = c.each(true, func(key, _ []byte) bool {
 		if n == deletesPerCall || b.Size() > clearBytes {
@@ -129,7 +135,8 @@ func (c *Cursor) strip() int {
 	return len(c.prefix)
 }
 
-// each goes on with the walk until fn returns false; the entry that it refused comes first in the next call.
+// each goes on with the walk until fn returns false; the entry that it refused comes
+// first in the next call.
 func (c *Cursor) each(keysOnly bool, fn func(key, value []byte) bool) error {
 	for !c.done {
 		prefix := c.prefix
@@ -197,8 +204,9 @@ func (c *Cursor) part(prefix []byte, keysOnly bool, fn func(key, value []byte) b
 	return false, nil
 }
 
-// bounds are where a group's part of the rows begins, or something before it, and where it ends: nil if that is the group's
-// end, or in a column-first group, where the rows are many parts.
+// bounds are where a group's part of the rows begins, or something before it, and where
+// it ends: nil if that is the group's end, or in a column-first group, where the rows are
+// many parts.
 func (c *Cursor) bounds(prefix []byte) (first, end []byte) {
 	if c.rows == nil {
 		return prefix, nil
@@ -213,7 +221,8 @@ func (c *Cursor) bounds(prefix []byte) (first, end []byte) {
 	return appendRow(nil, g, c.rows.Table, c.rows.Row), end
 }
 
-// place says whether the key is in the rows. If not, where to go on: nowhere in this group (past), or at skip.
+// place says whether the key is in the rows. If not, where to go on: nowhere in this
+// group (past), or at skip.
 func (c *Cursor) place(key, end []byte) (skip []byte, past bool, err error) {
 	if c.rows == nil || !columnFirst(mvcc.Group(key[0])) {
 		return nil, end != nil && bytes.Compare(key, end) >= 0, nil
@@ -234,7 +243,8 @@ func (c *Cursor) place(key, end []byte) (skip []byte, past bool, err error) {
 	return nil, false, nil
 }
 
-// Filling checks entries that come from elsewhere before they are written into rows. It belongs to one goroutine.
+// Filling checks entries that come from elsewhere before they are written into rows. It
+// belongs to one goroutine.
 type Filling struct {
 	rows Rows
 	last []byte
@@ -243,7 +253,8 @@ type Filling struct {
 // NewFilling expects the entries of the rows, in key order.
 func NewFilling(rows Rows) *Filling { return &Filling{rows: rows} }
 
-// Check returns ErrForeignEntry, wrapped, unless the entry belongs to the rows and comes behind all before it.
+// Check returns ErrForeignEntry, wrapped, unless the entry belongs to the rows and comes
+// behind all before it.
 func (f *Filling) Check(e Entry) error {
 	_, cell, _, err := DecodeKey(e.Key)
 	switch {

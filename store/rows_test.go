@@ -26,7 +26,8 @@ type placed struct {
 	row   string
 }
 
-// fill writes an entry of every group into every row of some tables, and returns them in the order of their keys.
+// fill writes an entry of every group into every row of some tables, and returns them in
+// the order of their keys.
 func fill(t *testing.T, s *store.Store) (out []placed) {
 	t.Helper()
 	b := new(store.Batch)
@@ -78,7 +79,8 @@ func someRows() (out []store.Rows) {
 	return out
 }
 
-// A cursor gives exactly what the rows hold, in the order of the keys, however small its pieces are.
+// A cursor gives exactly what the rows hold, in the order of the keys, however small its
+// pieces are.
 func TestCursorGivesItsRows(t *testing.T) {
 	s := open(t, "")
 	all := fill(t, s)
@@ -112,7 +114,8 @@ func TestCursorGivesItsRows(t *testing.T) {
 	}
 }
 
-// Deleting by a cursor takes what the rows hold and nothing else, long values with all their chunks.
+// Deleting by a cursor takes what the rows hold and nothing else, long values with all
+// their chunks.
 func TestCursorDeletesItsRows(t *testing.T) {
 	s := open(t, "")
 	all := fill(t, s)
@@ -200,7 +203,8 @@ func TestLargeEntryTravelsAlone(t *testing.T) {
 	}
 }
 
-// What is staged is not seen in the rows, comes back with its own keys, and is gone when it is deleted.
+// What is staged is not seen in the rows, comes back with its own keys, and is gone when
+// it is deleted.
 func TestStaged(t *testing.T) {
 	s := open(t, "")
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -42,11 +42,13 @@ type TabletStateEntry struct {
 	State  []byte
 }
 
-// prefetchSize is how many values an iterator reads ahead where it reads values at all: one page of a scan.
+// prefetchSize is how many values an iterator reads ahead where it reads values at all:
+// one page of a scan.
 const prefetchSize = 64
 
-// walkOptions say what to walk over: the keys with prefix, from seek on (in the direction of the walk; empty: from the
-// edge), up to but not including end if that is set (a lower bound, inclusive, when reverse).
+// walkOptions say what to walk over: the keys with prefix, from seek on (in the direction
+// of the walk; empty: from the edge), up to but not including end if that is set (a lower
+// bound, inclusive, when reverse).
 type walkOptions struct {
 	prefix, seek, end []byte
 	reverse           bool
@@ -54,8 +56,8 @@ type walkOptions struct {
 	keysOnly          bool // fn gets no values
 }
 
-// walk calls fn for each entry until it returns false. key and value are valid during the call only. An error comes
-// last, with nothing else.
+// walk calls fn for each entry until it returns false. key and value are valid during the
+// call only. An error comes last, with nothing else.
 func (s *Snap) walk(o walkOptions, fn func(key, value []byte, err error) bool) {
 	opts := badger.IteratorOptions{Prefix: o.prefix, Reverse: o.reverse, PrefetchValues: o.prefetch, PrefetchSize: prefetchSize}
 	it, err := s.iterator(opts)
@@ -155,7 +157,8 @@ func (s *Snap) Cells(span mvcc.Span, reverse bool) iter.Seq2[mvcc.CellWrite, err
 		})
 }
 
-// DiskLocks iterates the locks on disk with rows in span, by cell. A leader loads its lock table with it.
+// DiskLocks iterates the locks on disk with rows in span, by cell. A leader loads its
+// lock table with it.
 func (s *Snap) DiskLocks(span mvcc.Span) iter.Seq2[CellLock, error] {
 	return entries(s, spanWalk(mvcc.GroupLock, span, false),
 		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (CellLock, error) {
@@ -174,7 +177,8 @@ func (s *Snap) RawCells(span mvcc.Span) iter.Seq2[RawCell, error] {
 		})
 }
 
-// columnWalk returns the options that walk one column in a column-first group, from a row on, or from behind it.
+// columnWalk returns the options that walk one column in a column-first group, from a row
+// on, or from behind it.
 func columnWalk(g mvcc.Group, t mvcc.TableID, column, fromRow string, after bool) walkOptions {
 	prefix := appendColumn(nil, g, t, mvcc.ClassData, column)
 	seek := appendEscaped(bytes.Clone(prefix), fromRow)
@@ -184,8 +188,8 @@ func columnWalk(g mvcc.Group, t mvcc.TableID, column, fromRow string, after bool
 	return walkOptions{prefix: prefix, seek: seek, prefetch: true}
 }
 
-// Notifies iterates the notifications of one observed column by row, from fromRow on, or from the row after it. The
-// caller stops at the end of its range of rows.
+// Notifies iterates the notifications of one observed column by row, from fromRow on, or
+// from the row after it. The caller stops at the end of its range of rows.
 func (s *Snap) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[CellNotify, error] {
 	return entries(s, columnWalk(mvcc.GroupNotify, t, column, fromRow, after),
 		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (CellNotify, error) {

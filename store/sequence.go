@@ -6,8 +6,9 @@ import (
 	"github.com/percolator-go/percolator/internal/broken"
 )
 
-// sequence is one database's clock: Badger's versions are its numbers, given out by the database's one writer. It
-// remembers which numbers open Snaps read at, because in managed mode Badger protects no reader by itself.
+// sequence is one database's clock: Badger's versions are its numbers, given out by the
+// database's one writer. It remembers which numbers open Snaps read at, because in
+// managed mode Badger protects no reader by itself.
 type sequence struct {
 	mu       sync.Mutex
 	assigned uint64 // highest number given to a Txn
@@ -31,9 +32,9 @@ func (s *sequence) begin() uint64 {
 	return s.assigned
 }
 
-// finish makes seq, and all before it, visible: their commits have returned without an error. After a failed commit
-// neither it nor begin may be called: what Badger holds of the failed Txn would show below a later number. The writer
-// stops for good instead.
+// finish makes seq, and all before it, visible: their commits have returned without an
+// error. After a failed commit neither it nor begin may be called: what Badger holds of
+// the failed Txn would show below a later number. The writer stops for good instead.
 func (s *sequence) finish(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,8 +99,8 @@ func (s *sequence) settle(seq uint64) {
 	s.held = seq
 }
 
-// advanceDiscard returns the number up to which Badger may drop all versions but the newest: below every open pin. ok is
-// false if it has not moved.
+// advanceDiscard returns the number up to which Badger may drop all versions but the
+// newest: below every open pin. ok is false if it has not moved.
 func (s *sequence) advanceDiscard() (seq uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

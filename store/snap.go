@@ -11,9 +11,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Snap is the state at one sequence number: everything whose commit had returned when the Snap was opened, whole batches
-// only, and nothing later. It serves the stored part of mvcc.View. One goroutine uses it at a time, also its iterators,
-// and must end with Close, iterators first.
+// Snap is the state at one sequence number: everything whose commit had returned when the
+// Snap was opened, whole batches only, and nothing later. It serves the stored part of
+// mvcc.View. One goroutine uses it at a time, also its iterators, and must end with
+// Close, iterators first.
 type Snap struct {
 	d      *database
 	txn    *badger.Txn
@@ -23,7 +24,8 @@ type Snap struct {
 	stuck  bool // an iterator could not be made, and Badger would panic if the Txn were ended
 }
 
-// Snap opens a view of the state. It is cheap, but holds back the collection of what it can see until it is closed.
+// Snap opens a view of the state. It is cheap, but holds back the collection of what it
+// can see until it is closed.
 func (s *Store) Snap() *Snap { return s.state.snap() }
 
 func (d *database) snap() *Snap {
@@ -64,9 +66,10 @@ func (s *Snap) iterator(o badger.IteratorOptions) (it *badger.Iterator, err erro
 	return it, nil
 }
 
-// unreadable turns a panic of Badger's into an error. A database that could not make a memtable, for
-// want of file descriptors or of room, is left without one: the write that needed it has failed, and
-// so has the writer, but Badger's reads take it for granted. Or a table is damaged.
+// unreadable turns a panic of Badger's into an error. A database that could not make a
+// memtable, for want of file descriptors or of room, is left without one: the write that
+// needed it has failed, and so has the writer, but Badger's reads take it for granted. Or
+// a table is damaged.
 func (d *database) unreadable(err *error) {
 	if p := recover(); p != nil {
 		d.suspect()
@@ -116,7 +119,8 @@ func (s *Snap) corrupt(key []byte, err error) error {
 	return fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
 }
 
-// keeping returns a function that passes the value on to fn, and leaves it for other Snaps if fn could read it.
+// keeping returns a function that passes the value on to fn, and leaves it for other
+// Snaps if fn could read it.
 func (s *Snap) keeping(item *badger.Item, key []byte, fn func(value []byte) error) func([]byte) error {
 	return func(value []byte) error {
 		err := fn(value)
@@ -160,8 +164,9 @@ func (s *Snap) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
 	return v, ok, err
 }
 
-// DataWithin is Data for who has room for so many bytes. Of a value in several entries that takes more it tells the length n
-// alone, with v nil: what can't be used is not put together.
+// DataWithin is Data for who has room for so many bytes. Of a value in several entries
+// that takes more it tells the length n alone, with v nil: what can't be used is not put
+// together.
 func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp, room int) (v []byte, n int, ok bool, err error) {
 	s.key = AppendKey(s.key[:0], mvcc.GroupData, c, start)
 	item, err := s.get(s.key)

@@ -43,8 +43,8 @@ func readRound(s *store.Snap, n int) (number uint64, err error) {
 	return number, nil
 }
 
-// A Snap shows whole batches only, and all that had been acknowledged when it was opened (invariant 3). This is the
-// assertion that catches the build BROKEN=torn_seq.
+// A Snap shows whole batches only, and all that had been acknowledged when it was opened
+// (invariant 3). This is the assertion that catches the build BROKEN=torn_seq.
 func TestSnapNeverTorn(t *testing.T) {
 	const keys, readers = 100, 2
 	s := open(t, "")
@@ -117,7 +117,8 @@ func TestSnapKeepsItsVersions(t *testing.T) {
 	}
 }
 
-// Versions that no Snap can see are given up (else the disk would fill with the applied records of tablets alone).
+// Versions that no Snap can see are given up (else the disk would fill with the applied
+// records of tablets alone).
 func TestOldVersionsGo(t *testing.T) {
 	const keys = 200
 	s := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize = 1 << 20; o.NoSync = true })
@@ -265,7 +266,8 @@ func TestTabletStates(t *testing.T) {
 	}
 }
 
-// TestRowIsBounded: a row of many long versions is not read whole into memory; each group still shows its newest.
+// TestRowIsBounded: a row of many long versions is not read whole into memory; each group
+// still shows its newest.
 func TestRowIsBounded(t *testing.T) {
 	s := open(t, t.TempDir())
 	cell := mvcc.Cell{Table: 16, Row: "hot", Column: "c"}
@@ -291,7 +293,8 @@ func TestRowIsBounded(t *testing.T) {
 	}
 }
 
-// TestRowOfManyLongCells: also where each of many cells has a value of its own, the row is not read whole into memory.
+// TestRowOfManyLongCells: also where each of many cells has a value of its own, the row
+// is not read whole into memory.
 func TestRowOfManyLongCells(t *testing.T) {
 	s := open(t, t.TempDir())
 	var cells []mvcc.Cell
@@ -309,7 +312,8 @@ func TestRowOfManyLongCells(t *testing.T) {
 	}
 }
 
-// TestRowOfSomeCells: however wide the row is, the cells that are asked for are in the answer, and no others.
+// TestRowOfSomeCells: however wide the row is, the cells that are asked for are in the
+// answer, and no others.
 func TestRowOfSomeCells(t *testing.T) {
 	s := open(t, "")
 	var batch store.Batch
@@ -334,7 +338,8 @@ func last[T any](walk iter.Seq2[T, error]) (err error) {
 	return err
 }
 
-// Where Badger has no memtable, because it could not make one, every read is an error, and Snaps end.
+// Where Badger has no memtable, because it could not make one, every read is an error,
+// and Snaps end.
 func TestReadWithoutMemtable(t *testing.T) {
 	s := open(t, "")
 	commit(t, s, round(1, 3))

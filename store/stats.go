@@ -94,8 +94,9 @@ func (s *Store) diskBytes() uint64 {
 	return n
 }
 
-// FreeBytes returns the space that the store's file systems have left for this process, in bytes: that of the state's or of
-// the log's, whichever has less. In memory there is no limit.
+// FreeBytes returns the space that the store's file systems have left for this process,
+// in bytes: that of the state's or of the log's, whichever has less. In memory there is
+// no limit.
 func (s *Store) FreeBytes() (uint64, error) {
 	state, err := s.opts.freeBytes(s.opts.Dir)
 	if err != nil || s.opts.LogDir == "" {
@@ -120,8 +121,9 @@ func (o Options) freeBytes(dir string) (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// WriteBlocked returns ErrDiskFull, wrapped, while free space is below Options.MinFreeBytes: take no new writes, but
-// finish and clean up. It costs one load: space is looked at as the store writes, and by its background worker.
+// WriteBlocked returns ErrDiskFull, wrapped, while free space is below
+// Options.MinFreeBytes: take no new writes, but finish and clean up. It costs one load:
+// space is looked at as the store writes, and by its background worker.
 func (s *Store) WriteBlocked() error {
 	if s.blocked.Load() {
 		return fmt.Errorf("%w of %d bytes", ErrDiskFull, s.opts.MinFreeBytes)
@@ -129,8 +131,9 @@ func (s *Store) WriteBlocked() error {
 	return nil
 }
 
-// Exhausted returns ErrDiskFull, wrapped, while free space is so little that Commit is about to refuse: take nothing on, not
-// even what finishes and cleans up, so that what is under way can be written to its end. Like WriteBlocked it costs a load.
+// Exhausted returns ErrDiskFull, wrapped, while free space is so little that Commit is
+// about to refuse: take nothing on, not even what finishes and cleans up, so that what is
+// under way can be written to its end. Like WriteBlocked it costs a load.
 func (s *Store) Exhausted() error {
 	if s.exhausted.Load() {
 		return fmt.Errorf("%w of %d bytes, and next to none is left", ErrDiskFull, s.opts.MinFreeBytes)
@@ -141,8 +144,9 @@ func (s *Store) Exhausted() error {
 // reserve is the free space that Commit leaves alone.
 func (s *Store) reserve() uint64 { return s.opts.MinFreeBytes / reserveDivisor }
 
-// Room returns ErrDiskFull, wrapped, unless the store may grow by so many bytes without free space sinking below
-// Options.MinFreeBytes. For bulk writes that can wait: it asks the file system.
+// Room returns ErrDiskFull, wrapped, unless the store may grow by so many bytes without
+// free space sinking below Options.MinFreeBytes. For bulk writes that can wait: it asks
+// the file system.
 func (s *Store) Room(bytes uint64) error {
 	if free := s.lookAtSpace(); free < s.opts.MinFreeBytes || free-s.opts.MinFreeBytes < bytes {
 		return fmt.Errorf("%w of %d bytes: %d are free, %d more are needed", ErrDiskFull, s.opts.MinFreeBytes, free, bytes)

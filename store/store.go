@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// Store is one node's storage: the state of all its tablets in Badger, and their Raft logs in a write-ahead log. Its methods
-// may be used concurrently.
+// Store is one node's storage: the state of all its tablets in Badger, and their Raft
+// logs in a write-ahead log. Its methods may be used concurrently.
 type Store struct {
 	opts  Options
 	locks []*os.File // hold the flocks on the directories; none in memory
@@ -57,8 +57,9 @@ const (
 	logDirName   = "log"
 )
 
-// Open opens the store in o.Dir, creating it if the directory is missing or empty. It returns ErrInUse, ErrForeign,
-// ErrDamaged or *VersionError, wrapped with the path, when the directory is not one that it may use.
+// Open opens the store in o.Dir, creating it if the directory is missing or empty. It
+// returns ErrInUse, ErrForeign, ErrDamaged or *VersionError, wrapped with the path, when
+// the directory is not one that it may use.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
 	s := newStore(o)
@@ -103,8 +104,9 @@ func (s *Store) openParts(log [16]byte, fresh bool) error {
 	return s.openState(nil)
 }
 
-// openState opens the database, with what a simulated crash has left of another, brings it and the log together, and starts the
-// worker. On an error nothing is left open, the log included.
+// openState opens the database, with what a simulated crash has left of another, brings
+// it and the log together, and starts the worker. On an error nothing is left open, the
+// log included.
 func (s *Store) openState(left *remains) (err error) {
 	if s.state, err = s.openDatabase(); err != nil {
 		return errors.Join(err, s.checkpoints.closeRoot(), s.log.Close())
@@ -148,8 +150,9 @@ func (s *Store) openDatabase() (*database, error) {
 	return d, nil
 }
 
-// openBadger opens a database, once more if leftovers of a killed process were in the way: between making a log file
-// and sizing it, a crash leaves an empty file that Badger refuses ("Create a new file", its issue 2207).
+// openBadger opens a database, once more if leftovers of a killed process were in the
+// way: between making a log file and sizing it, a crash leaves an empty file that Badger
+// refuses ("Create a new file", its issue 2207).
 func openBadger(b badger.Options) (*badger.DB, error) {
 	const attempts = 2
 	var err error
@@ -176,9 +179,10 @@ func (s *Store) MaxBatchLen() int { return maxBatchLen }
 // StateWriter returns the writer of the state.
 func (s *Store) StateWriter() *Writer { return s.state.writer }
 
-// Close makes a last checkpoint, so that the next Open has nothing to apply again, ends the background work, waits for it and
-// closes the database and the log. Every Snap must be done with before, and no Commit or Append may be under way. Close again
-// returns ErrClosed.
+// Close makes a last checkpoint, so that the next Open has nothing to apply again, ends
+// the background work, waits for it and closes the database and the log. Every Snap must
+// be done with before, and no Commit or Append may be under way. Close again returns
+// ErrClosed.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed
@@ -200,8 +204,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// lastCheckpoint ends the writer and makes a checkpoint, unless an earlier write has failed, or the disk is full: then the next
-// Open has more to apply again.
+// lastCheckpoint ends the writer and makes a checkpoint, unless an earlier write has
+// failed, or the disk is full: then the next Open has more to apply again.
 func (s *Store) lastCheckpoint() error {
 	if s.state.writer.stop() != nil {
 		return nil

@@ -88,7 +88,8 @@ func hard(term, commit uint64) *raftpb.HardState {
 	return &raftpb.HardState{Term: &term, Vote: &vote, Commit: &commit}
 }
 
-// A value at the limit goes through a Raft log and the state and comes back after reopening (design section 2).
+// A value at the limit goes through a Raft log and the state and comes back after
+// reopening (design section 2).
 func TestValueAtTheLimit(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

@@ -13,7 +13,8 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// The log and the state together hold what was acknowledged, whatever of Badger's unsynced pages have survived.
+// The log and the state together hold what was acknowledged, whatever of Badger's
+// unsynced pages have survived.
 func TestTornState(t *testing.T) {
 	rounds := *powerLosses
 	if testing.Short() {

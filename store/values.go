@@ -8,12 +8,13 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// ErrBadValue is returned by the decoders for bytes that no encoder of this package made: corruption, or a disk format
-// that this build does not know.
+// ErrBadValue is returned by the decoders for bytes that no encoder of this package made:
+// corruption, or a disk format that this build does not know.
 var ErrBadValue = errors.New("store: malformed value")
 
-// Values are a few varints, then the user's bytes to the end. The disk-format version in VERSION covers them all. No
-// value is empty, so that one that was lost is not taken for one.
+// Values are a few varints, then the user's bytes to the end. The disk-format version in
+// VERSION covers them all. No value is empty, so that one that was lost is not taken for
+// one.
 const (
 	kindMask byte = 0x03 // mvcc.Kind, in the first byte of W, H and L
 	longBit  byte = 0x04 // the value is in D
@@ -86,7 +87,8 @@ func (r *reader) worker() mvcc.Worker {
 	return mvcc.Worker{Node: r.uvarint(), Incarnation: r.uvarint()}
 }
 
-// done returns an error that names what, if anything was malformed; rest says whether bytes may be left over.
+// done returns an error that names what, if anything was malformed; rest says whether
+// bytes may be left over.
 func (r *reader) done(what string, rest bool) error {
 	if r.bad || (!rest && len(r.b) != 0) {
 		return fmt.Errorf("%w: %s", ErrBadValue, what)
@@ -123,8 +125,8 @@ func (r *reader) kind() (k mvcc.Kind, long bool) {
 	return mvcc.Kind(b & kindMask), b&longBit != 0
 }
 
-// appendWrite encodes a write record: kind, commit_ts in 8 bytes, commit_ts − start_ts as a varint (short, as both are
-// oracle timestamps some milliseconds apart), inline value.
+// appendWrite encodes a write record: kind, commit_ts in 8 bytes, commit_ts − start_ts as
+// a varint (short, as both are oracle timestamps some milliseconds apart), inline value.
 func appendWrite(dst []byte, w *mvcc.Write) []byte {
 	dst = append(dst, kindByte(w.Kind, w.Long))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(w.CommitTS))
@@ -237,8 +239,8 @@ func NewEncoder(muts []mvcc.Mutation) Encoder {
 	return Encoder{make([]byte, 0, n)}
 }
 
-// Encode returns the key and value that m stands for; value is nil for a delete. Both belong to the caller, and what was
-// returned before stays as it is.
+// Encode returns the key and value that m stands for; value is nil for a delete. Both
+// belong to the caller, and what was returned before stays as it is.
 func (e *Encoder) Encode(m *mvcc.Mutation) (key, value []byte) {
 	begin := len(e.room)
 	e.room = AppendKey(e.room, m.Group, m.Cell, m.TS)

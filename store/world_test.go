@@ -10,9 +10,10 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// A world is what the store of some tablets should hold after a list of actions. The tests that kill a
-// process, or its power, have it on both sides: the process chooses its next action by it, says so, and
-// carries it out (machine_test.go), and the test keeps account of what must be there (crash_test.go).
+// A world is what the store of some tablets should hold after a list of actions. The
+// tests that kill a process, or its power, have it on both sides: the process chooses its
+// next action by it, says so, and carries it out (machine_test.go), and the test keeps
+// account of what must be there (crash_test.go).
 
 const worldRows = 160 // all there are; each tablet has some in a row, or none
 
@@ -32,8 +33,8 @@ type effect struct {
 	Delete    bool
 }
 
-// effects are what an entry does to the rows of its tablet. Some make a Batch larger than a Txn, and some
-// have values of several chunks.
+// effects are what an entry does to the rows of its tablet. Some make a Batch larger than
+// a Txn, and some have values of several chunks.
 func (o entryOp) effects() (all []effect) {
 	if o.Child != 0 {
 		return nil
@@ -73,7 +74,8 @@ type tabletFigures struct {
 	Index, Term  uint64 // applied
 }
 
-// apply does what is not blind of an entry. live: the epoch was right. A split also returns the child.
+// apply does what is not blind of an entry. live: the epoch was right. A split also
+// returns the child.
 func (t *tabletFigures) apply(o entryOp, index, term uint64) (live bool, child *tabletFigures) {
 	t.Index, t.Term = index, term
 	if o.Epoch != t.Epoch {

@@ -15,7 +15,8 @@ const (
 	txnOverhead = 64
 )
 
-// Writer commits batches to the state. The state actor uses it, and the reclaim worker when it fills a memtable.
+// Writer commits batches to the state. The state actor uses it, and the reclaim worker
+// when it fills a memtable.
 type Writer struct {
 	store *Store
 	d     *database
@@ -28,14 +29,18 @@ type Writer struct {
 	unmet   int            // bytes written since the free space was last looked at
 }
 
-// Commit makes the batches visible, in their order, and returns when they are: one Badger Txn for all of them, or as few as
-// Badger's limit on a Txn allows. A Batch that is larger than a Txn goes in several (large.go). They are durable with the next
-// checkpoint; what a crash takes before is applied again from the Raft log, so a batch with effects must come from an entry of
-// it that is durable. Records, and what begins or ends a replica, are durable when Commit returns.
+// Commit makes the batches visible, in their order, and returns when they are: one Badger
+// Txn for all of them, or as few as Badger's limit on a Txn allows. A Batch that is
+// larger than a Txn goes in several (large.go). They are durable with the next
+// checkpoint; what a crash takes before is applied again from the Raft log, so a batch
+// with effects must come from an entry of it that is durable. Records, and what begins or
+// ends a replica, are durable when Commit returns.
 //
-// On an error none, or only the first batches, may have been committed: ErrBatchTooLarge and ErrDiskFull mean that the same
-// batches may be committed again, and must be where they change the log, which knows nothing of them yet; after any other the
-// writer fails for good with ErrFailed, because a later commit would bring what is left of this one to light.
+// On an error none, or only the first batches, may have been committed: ErrBatchTooLarge
+// and ErrDiskFull mean that the same batches may be committed again, and must be where
+// they change the log, which knows nothing of them yet; after any other the writer fails
+// for good with ErrFailed, because a later commit would bring what is left of this one to
+// light.
 func (w *Writer) Commit(batches []*Batch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +122,9 @@ func (w *Writer) admit(batches []*Batch) error {
 	return w.store.checkReserve(w, total)
 }
 
-// Check returns ErrBatchTooLarge, wrapped, if Commit would refuse the Batch however much room there is. Who commits batches
-// of several owners at once asks first, so that one owner's batch is not the others' error. Any goroutine may call it.
+// Check returns ErrBatchTooLarge, wrapped, if Commit would refuse the Batch however much
+// room there is. Who commits batches of several owners at once asks first, so that one
+// owner's batch is not the others' error. Any goroutine may call it.
 func (w *Writer) Check(b *Batch) error {
 	if b.Size() > maxBatchBytes || b.entries > maxBatchLen {
 		return fmt.Errorf("%w: %d bytes in %d entries, the limits are %d and %d",
@@ -141,8 +147,9 @@ func (w *Writer) large(b *Batch) bool {
 	return b.Size() > maxBytes || b.entries > maxLen
 }
 
-// divisible refuses a Batch of which one entry alone is more than a Txn takes: with chunks of chunkBytes, only its key can be
-// that long, and only with the smallest memtables.
+// divisible refuses a Batch of which one entry alone is more than a Txn takes: with
+// chunks of chunkBytes, only its key can be that long, and only with the smallest
+// memtables.
 func (w *Writer) divisible(b *Batch) error {
 	const spare = 64 // what Badger counts for an entry, and the varint of a chunk's head
 	maxBytes, _ := w.txnLimits()
@@ -154,7 +161,8 @@ func (w *Writer) divisible(b *Batch) error {
 	return nil
 }
 
-// group returns how many of the batches fit into one Txn, at least one, and their entries and bytes.
+// group returns how many of the batches fit into one Txn, at least one, and their entries
+// and bytes.
 func (w *Writer) group(batches []*Batch) (n, entries, size int) {
 	maxBytes, maxLen := w.txnLimits()
 	for _, b := range batches {
@@ -168,8 +176,8 @@ func (w *Writer) group(batches []*Batch) (n, entries, size int) {
 	return n, entries, size
 }
 
-// commit writes a group of batches. Chunks that they leave behind and that its Txns cannot take as well go in Txns of their
-// own: nothing refers to them any more.
+// commit writes a group of batches. Chunks that they leave behind and that its Txns
+// cannot take as well go in Txns of their own: nothing refers to them any more.
 func (w *Writer) commit(group []*Batch, entries int) (seq uint64, err error) {
 	if w.large(group[0]) {
 		seq, err = w.commitLarge(group[0])
@@ -190,7 +198,8 @@ func (w *Writer) reserve(entries int) {
 	w.entries = w.entries[:0]
 }
 
-// commitTxn writes the batches, with so many entries, in one Txn at the next number, and deletes as many left chunks as fit.
+// commitTxn writes the batches, with so many entries, in one Txn at the next number, and
+// deletes as many left chunks as fit.
 func (w *Writer) commitTxn(batches []*Batch, entries int) (seq uint64, err error) {
 	w.reserve(entries)
 	defer func() { clear(w.entries) }()
@@ -248,7 +257,8 @@ func (w *Writer) begin() (uint64, *badger.Txn, error) {
 	return seq, w.d.db.NewTransactionAt(seq, true), nil
 }
 
-// add adds one put or delete to the Txn, with the chunks of a long value, and notes those of the value that it replaces.
+// add adds one put or delete to the Txn, with the chunks of a long value, and notes those
+// of the value that it replaces.
 func (w *Writer) add(txn transaction, o *op) error {
 	n := chunksOf(len(o.value))
 	w.chunks = w.chunks || n > 1

@@ -44,7 +44,8 @@ func TestCommitGroups(t *testing.T) {
 	}
 }
 
-// A batch at the limit is taken, whatever it is made of; one above it is refused before anything is written.
+// A batch at the limit is taken, whatever it is made of; one above it is refused before
+// anything is written.
 func TestCommitLimits(t *testing.T) {
 	for _, memory := range []bool{false, true} {
 		dir := ""
@@ -78,7 +79,8 @@ func TestCommitLimits(t *testing.T) {
 	}
 }
 
-// After a write that failed, nothing is acknowledged, then or later, and nothing of it becomes visible (invariant 5).
+// After a write that failed, nothing is acknowledged, then or later, and nothing of it
+// becomes visible (invariant 5).
 func TestCommitFails(t *testing.T) {
 	broken := false
 	s := open(t, t.TempDir(), func(o *store.Options) {
@@ -103,7 +105,8 @@ func TestCommitFails(t *testing.T) {
 	}
 }
 
-// Below the watermark the store says so; below the reserve it refuses, and goes on when there is space again.
+// Below the watermark the store says so; below the reserve it refuses, and goes on when
+// there is space again.
 func TestWatermark(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

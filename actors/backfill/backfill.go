@@ -31,7 +31,8 @@ type Meta interface {
 	// Sync gives every tablet the newest catalogue and returns when they have applied it.
 	Sync(ctx context.Context) error
 	Catalogue(ctx context.Context) (*pb.Catalogue, error)
-	// Backfills are the records of the observers' last back-fills, by observer; of each there may be none.
+	// Backfills are the records of the observers' last back-fills, by observer; of each
+	// there may be none.
 	Backfills(ctx context.Context, observers []*pb.ObserverInfo) (map[string]*pb.Backfill, error)
 	// SaveBackfill stores progress; false if the back-fill is to end, and nothing was stored.
 	SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, err error)
@@ -44,7 +45,8 @@ type Config struct {
 	Name   string // of the actor; "backfill"
 	Meta   Meta
 	Client *txn.Client
-	// Waiting counts the notifications of an observer that wait or run, parked ones not among them; nil asks the tablets.
+	// Waiting counts the notifications of an observer that wait or run, parked ones not
+	// among them; nil asks the tablets.
 	Waiting func(ctx context.Context, observer string) (uint64, error)
 
 	Page       int           // rows of a page, and notifications that are removed at once
@@ -116,7 +118,8 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
 // Wake makes the job look at once for something to do.
 func (j *Job) Wake() { j.system.Root.Send(j.pid, &wake{}) }
 
-// Stop ends the job; a step that goes on is cut short. Errors: ctx's, when it has not ended by then.
+// Stop ends the job; a step that goes on is cut short. Errors: ctx's, when it has not
+// ended by then.
 func (j *Job) Stop(ctx context.Context) error {
 	j.cancel()
 	j.system.Root.Stop(j.pid)

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var raw = percolator.Column{Table: "docs", Name: "raw"}
 
-// meta keeps one observer and its record. Every n-th save fails before it is stored, as a crash would make it.
+// meta keeps one observer and its record. Every n-th save fails before it is stored, as a
+// crash would make it.
 type meta struct {
 	mu       sync.Mutex
 	observer *pb.ObserverInfo
@@ -81,8 +82,9 @@ func (m *meta) done() bool {
 	return m.observer == nil || m.record.GetDone()
 }
 
-// TestPageMarkedTwice: a crash between the marking of a page and its record repeats the page, and no row is run for twice:
-// all marks of a back-fill carry its own timestamp. Retiring the observer removes what waits for it, and then its entry.
+// TestPageMarkedTwice: a crash between the marking of a page and its record repeats the
+// page, and no row is run for twice: all marks of a back-fill carry its own timestamp.
+// Retiring the observer removes what waits for it, and then its entry.
 func TestPageMarkedTwice(t *testing.T) {
 	const rows = 300
 	cluster := notifytest.NewCluster()

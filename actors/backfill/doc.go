@@ -1,6 +1,7 @@
-// Package backfill does the long walks over what an observer observes: back-fills, which mark every row that exists to be
-// run for once more, and the removal of what a retired observer leaves behind (design section 7). One actor on the node
-// that leads meta does both, a bounded step at a time.
+// Package backfill does the long walks over what an observer observes: back-fills, which
+// mark every row that exists to be run for once more, and the removal of what a retired
+// observer leaves behind (design section 7). One actor on the node that leads meta does
+// both, a bounded step at a time.
 //
 // Invariants:
 //  1. All notifications of one back-fill carry its own timestamp, which is fresh when it begins. So a page that is marked
@@ -19,7 +20,8 @@
 //     Its acknowledgments stay in their rows. They do no harm: a later observer of the name is told of changes after its
 //     own registration only, and those are above every acknowledgment of the former one.
 //
-// Package node spawns it, and wakes it when there is something new to do. It calls meta through the interface declared
-// here, and tablets through a txn.Client. The actor blocks in its turns: nothing is sent to it but its next one. A crash
-// loses the page that is under way: the records in meta say where to go on.
+// Package node spawns it, and wakes it when there is something new to do. It calls meta
+// through the interface declared here, and tablets through a txn.Client. The actor blocks
+// in its turns: nothing is sent to it but its next one. A crash loses the page that is
+// under way: the records in meta say where to go on.
 package backfill

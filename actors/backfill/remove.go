@@ -16,9 +16,11 @@ const (
 	removeAtOne = 64
 )
 
-// remove does one step of removing what a retired observer has left. When there was nothing, the observer is forgotten.
+// remove does one step of removing what a retired observer has left. When there was
+// nothing, the observer is forgotten.
 func (w *worker) remove(ctx context.Context, o *pb.ObserverInfo) progress {
-	// The catalogue may say "retired" before the tablets have heard: its writer may have died in between.
+	// The catalogue may say "retired" before the tablets have heard: its writer may have
+	// died in between.
 	if !w.synced[o.Name] {
 		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 		defer cancel()
@@ -78,7 +80,8 @@ func (w *worker) drop(ctx context.Context, e *pb.WalkEntry) error {
 		ClearNotify: &pb.ClearNotifyRequest{Cell: e.Cell, UpTo: uint64(mvcc.MaxTimestamp)},
 	}}
 	if e.GetIntent() != nil {
-		// Rolled back by itself, whatever becomes of its transaction: nobody wants to hear of that any more.
+		// Rolled back by itself, whatever becomes of its transaction: nobody wants to
+		// hear of that any more.
 		req = &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{
 			ResolveLock: &pb.ResolveLockRequest{StartTs: e.Ts, Intents: []*pb.Cell{e.Cell}},
 		}}

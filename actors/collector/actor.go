@@ -20,7 +20,8 @@ type Collector struct {
 	cycle  *cycle
 }
 
-// Spawn starts the actor; it goes on where the record says. Errors: a required field is missing, or the name is taken.
+// Spawn starts the actor; it goes on where the record says. Errors: a required field is
+// missing, or the name is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Collector, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -38,7 +39,8 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Collector, error) {
 	return c, nil
 }
 
-// Stop ends the actor; a request that is under way is cut short. Errors: ctx's, if it has not ended by then.
+// Stop ends the actor; a request that is under way is cut short. Errors: ctx's, if it has
+// not ended by then.
 func (c *Collector) Stop(ctx context.Context) error {
 	c.cancel()
 	c.system.Root.Stop(c.pid)
@@ -50,7 +52,8 @@ func (c *Collector) Stop(ctx context.Context) error {
 	}
 }
 
-// Status is how the collector stands: target, what blocks it, leases. The tablets' own figures are not in it.
+// Status is how the collector stands: target, what blocks it, leases. The tablets' own
+// figures are not in it.
 func (c *Collector) Status() *pb.HistoryStatus { return c.cycle.status.get() }
 
 // board is the collector's status, for other goroutines.

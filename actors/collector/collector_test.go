@@ -28,8 +28,8 @@ func newCycle(t *testing.T, w *world) *cycle {
 // behind is a timestamp so long before now.
 func (w *world) behind(d time.Duration) uint64 { return w.ts(w.now - d.Milliseconds()) }
 
-// TestCycle: without garbage nothing is published; with some in one tablet, all tablets get the bound, confirm, and only
-// then get the safepoint.
+// TestCycle: without garbage nothing is published; with some in one tablet, all tablets
+// get the bound, confirm, and only then get the safepoint.
 func TestCycle(t *testing.T) {
 	w := newWorld(t, "f", "p")
 	c := newCycle(t, w)
@@ -55,8 +55,9 @@ func TestCycle(t *testing.T) {
 	}
 }
 
-// TestNothingCollectedBeforeConfirmation: the lock of a live transaction from below the bound keeps every safepoint back,
-// in the tablets too that have nothing to do with it, until the limit; then it is rolled back by force.
+// TestNothingCollectedBeforeConfirmation: the lock of a live transaction from below the
+// bound keeps every safepoint back, in the tablets too that have nothing to do with it,
+// until the limit; then it is rolled back by force.
 func TestNothingCollectedBeforeConfirmation(t *testing.T) {
 	w := newWorld(t, "m")
 	c := newCycle(t, w)
@@ -77,7 +78,8 @@ func TestNothingCollectedBeforeConfirmation(t *testing.T) {
 	}
 }
 
-// TestHolds: history is kept for leases that are in force, neither for those that are over nor for those that are too old.
+// TestHolds: history is kept for leases that are in force, neither for those that are
+// over nor for those that are too old.
 func TestHolds(t *testing.T) {
 	w := newWorld(t, "m")
 	c := newCycle(t, w)
@@ -113,7 +115,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestLeaseWhileChoosing: a lease granted between the look at the leases and the choice is not overlooked.
+// TestLeaseWhileChoosing: a lease granted between the look at the leases and the choice
+// is not overlooked.
 func TestLeaseWhileChoosing(t *testing.T) {
 	w := newWorld(t)
 	c := newCycle(t, w)
@@ -134,8 +137,9 @@ func TestLeaseWhileChoosing(t *testing.T) {
 	}
 }
 
-// TestCrashAnywhere: the collector dies at any operation, before or after it took effect, while tablets split and late
-// prewrites arrive. The next one finishes the cycle, and never is a safepoint raised over a lock or an unbound tablet.
+// TestCrashAnywhere: the collector dies at any operation, before or after it took effect,
+// while tablets split and late prewrites arrive. The next one finishes the cycle, and
+// never is a safepoint raised over a lock or an unbound tablet.
 func TestCrashAnywhere(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		died := true

@@ -13,13 +13,16 @@ import (
 
 // Client is what the collector needs of tablets and the oracle; *txn.Client has it.
 type Client interface {
-	// Send has one idempotent operation done at the tablet that holds the position, and says which tablet that was.
+	// Send has one idempotent operation done at the tablet that holds the position, and
+	// says which tablet that was.
 	Send(ctx context.Context, at wire.Position, req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error)
 	// Timestamp is a fresh timestamp of the oracle.
 	Timestamp(ctx context.Context) (mvcc.Timestamp, error)
-	// ResolveLock resolves a lock or intent whose transaction is decided or dead; false if that is alive.
+	// ResolveLock resolves a lock or intent whose transaction is decided or dead; false
+	// if that is alive.
 	ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error)
-	// ForceLock is ResolveLock that takes the transaction for dead: if it is undecided, it is rolled back.
+	// ForceLock is ResolveLock that takes the transaction for dead: if it is undecided,
+	// it is rolled back.
 	ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error)
 }
 
@@ -27,14 +30,15 @@ type Client interface {
 type Record interface {
 	// Collection reads the record and the leases on history; neither is nil.
 	Collection(ctx context.Context) (*wire.Collection, *wire.Leases, error)
-	// SaveCollection replaces the record if it still is from, and if the leases still are seen, unless that is nil.
+	// SaveCollection replaces the record if it still is from, and if the leases still are
+	// seen, unless that is nil.
 	SaveCollection(ctx context.Context, from, to *wire.Collection, seen *wire.Leases) (bool, error)
 }
 
 // Drops looks after dropped tables: it dates drops, and forgets tables of which nothing is left.
 type Drops interface {
-	// Tend is called with the status of every tablet before each cycle; waiting: there is a table whose data is to be
-	// deleted once the safepoint has passed its drop.
+	// Tend is called with the status of every tablet before each cycle; waiting: there is
+	// a table whose data is to be deleted once the safepoint has passed its drop.
 	Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting bool, err error)
 }
 
@@ -43,8 +47,8 @@ const DefaultInterval = 10 * time.Second
 
 // Overview is what tablets say of themselves.
 type Overview interface {
-	// Leaders is what the tablets' leaders have said lately, of those that could be asked. The collector does not change
-	// the messages.
+	// Leaders is what the tablets' leaders have said lately, of those that could be
+	// asked. The collector does not change the messages.
 	Leaders(ctx context.Context) ([]*pb.StatusResponse, error)
 }
 
@@ -54,7 +58,8 @@ type Config struct {
 	Client Client
 	Record Record
 	Drops  Drops // nil: there are none
-	// Overview spares a question to each tablet while there is nothing to collect; nil: each is asked.
+	// Overview spares a question to each tablet while there is nothing to collect; nil:
+	// each is asked.
 	Overview Overview
 
 	History    time.Duration // how long old versions stay readable

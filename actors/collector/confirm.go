@@ -19,8 +19,9 @@ const (
 	resolvers     = 8
 )
 
-// confirm asks the tablet whether nothing that began below the target is open in it, and gets out of the way what is. It
-// gives up for this turn when a round has resolved nothing.
+// confirm asks the tablet whether nothing that began below the target is open in it, and
+// gets out of the way what is. It gives up for this turn when a round has resolved
+// nothing.
 func (c *cycle) confirm(ctx context.Context, rec *wire.Collection, at wire.Position) (*pb.TabletDescriptor, error) {
 	for range confirmRounds {
 		answer, d, err := c.collect(ctx, at, &pb.CollectRequest{Confirm: rec.Target})
@@ -53,8 +54,9 @@ func (c *cycle) resolve(ctx context.Context, rec *wire.Collection, unsettled []*
 	if err != nil {
 		return 0, err
 	}
-	// A transaction that old is given up, so that one client that beats for ever does not keep everybody's history. It is
-	// told ErrConflict or finds its commit refused: an abort, never half a commit.
+	// A transaction that old is given up, so that one client that beats for ever does not
+	// keep everybody's history. It is told ErrConflict or finds its commit refused: an
+	// abort, never half a commit.
 	one := c.cfg.Client.ResolveLock
 	if force := now.Millis()-mvcc.Timestamp(rec.StepTs).Millis() >= c.cfg.ForceAfter.Milliseconds(); force {
 		one = c.cfg.Client.ForceLock

@@ -30,7 +30,8 @@ var (
 	errNoBound = errors.New("collector: a tablet lacks the bound")
 )
 
-// turn does as many steps as it can, at most one cycle's. Every turn begins with the record: what is in memory may be old.
+// turn does as many steps as it can, at most one cycle's. Every turn begins with the
+// record: what is in memory may be old.
 func (c *cycle) turn(ctx context.Context) {
 	err := c.steps(ctx)
 	blocked := ""
@@ -121,7 +122,8 @@ func (c *cycle) begin(ctx context.Context, rec *wire.Collection, leases *wire.Le
 	return to, c.save(ctx, rec, to, leases)
 }
 
-// target is the greatest timestamp below which history may go (invariant 1), and whose lease keeps it that low.
+// target is the greatest timestamp below which history may go (invariant 1), and whose
+// lease keeps it that low.
 func (c *cycle) target(now mvcc.Timestamp, leases *wire.Leases) (target mvcc.Timestamp, holder string) {
 	target, floor := before(now, c.cfg.History), before(now, c.cfg.MaxHold)
 	live, oldest := uint32(0), mvcc.Timestamp(0)

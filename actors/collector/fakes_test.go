@@ -17,8 +17,9 @@ import (
 
 var errCrash = errors.New("crash")
 
-// world is all that a collector talks to: tablets that refuse, confirm and collect as the rules say, and the record. It can
-// fail at its n-th operation, before or after carrying it out, and split tablets on the way.
+// world is all that a collector talks to: tablets that refuse, confirm and collect as the
+// rules say, and the record. It can fail at its n-th operation, before or after carrying
+// it out, and split tablets on the way.
 type world struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -117,7 +118,8 @@ func (w *world) Send(_ context.Context, at wire.Position, req *pb.TabletRequest)
 		r := &pb.StatusResponse{Tablet: f.d, Bound: f.bound, Safepoint: f.safepoint, Garbage: f.garbage}
 		return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: r}}, f.d, fail()
 	}
-	// A split that comes while the request waits in the tablet: it answers for its left side, to who asked the whole.
+	// A split that comes while the request waits in the tablet: it answers for its left
+	// side, to who asked the whole.
 	out := w.collect(f, req.GetCollect())
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Collect{Collect: out}}, before, fail()
 }

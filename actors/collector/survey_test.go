@@ -21,8 +21,8 @@ func (w *world) Leaders(context.Context) (out []*pb.StatusResponse, err error) {
 	return out, nil
 }
 
-// TestSurvey: with an overview of all tablets none is asked while there is nothing to collect; garbage is found in it, and
-// where it has a gap, by asking.
+// TestSurvey: with an overview of all tablets none is asked while there is nothing to
+// collect; garbage is found in it, and where it has a gap, by asking.
 func TestSurvey(t *testing.T) {
 	w := newWorld(t, "f", "p")
 	c := newCycle(t, w)

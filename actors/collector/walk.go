@@ -14,10 +14,12 @@ import (
 // saveEvery is after how many tablets a walk's progress is made durable.
 const saveEvery = 32
 
-// visit does a step at the tablet that holds a position. It returns the descriptor that the step was done under.
+// visit does a step at the tablet that holds a position. It returns the descriptor that
+// the step was done under.
 type visit func(ctx context.Context, rec *wire.Collection, at wire.Position) (*pb.TabletDescriptor, error)
 
-// walk does the record's step from its position to the end of everything, and then enters the next step.
+// walk does the record's step from its position to the end of everything, and then enters
+// the next step.
 func (c *cycle) walk(ctx context.Context, rec *wire.Collection, do visit) (*wire.Collection, error) {
 	at := wire.Position{Table: mvcc.TableID(rec.NextTable), Row: wire.String(rec.NextRow)}
 	for done := 1; ; done++ {
@@ -64,8 +66,8 @@ func (c *cycle) raise(ctx context.Context, rec *wire.Collection, at wire.Positio
 	return d, err
 }
 
-// collect has one step done at a tablet, again until its epoch has not changed meanwhile: a tablet that splits while it
-// is asked may answer for its left side only (invariant 2).
+// collect has one step done at a tablet, again until its epoch has not changed meanwhile:
+// a tablet that splits while it is asked may answer for its left side only (invariant 2).
 func (c *cycle) collect(ctx context.Context, at wire.Position, op *pb.CollectRequest) (*pb.CollectResponse, *pb.TabletDescriptor, error) {
 	const tries = 10 // splits of one tablet in a row
 	for range tries {
@@ -100,8 +102,9 @@ func (c *cycle) tablet(ctx context.Context, at wire.Position) (*pb.StatusRespons
 	return nil, fmt.Errorf("%w: tablet %d has just split", errBlocked, d.GetTabletId())
 }
 
-// survey is the status of all tablets, in range order, as of a while ago: whether there is anything to do. Where the overview
-// has a gap, or is of before and after a split, each tablet is asked.
+// survey is the status of all tablets, in range order, as of a while ago: whether there
+// is anything to do. Where the overview has a gap, or is of before and after a split,
+// each tablet is asked.
 func (c *cycle) survey(ctx context.Context) ([]*pb.StatusResponse, error) {
 	if c.cfg.Overview == nil {
 		return c.tablets(ctx)
@@ -116,7 +119,8 @@ func (c *cycle) survey(ctx context.Context) ([]*pb.StatusResponse, error) {
 	return c.tablets(ctx)
 }
 
-// chain puts the tablets' leaders into range order; nil if they do not cover everything, each place once.
+// chain puts the tablets' leaders into range order; nil if they do not cover everything,
+// each place once.
 func chain(all []*pb.StatusResponse) (out []*pb.StatusResponse) {
 	for _, s := range all {
 		if end, bounded := wire.EndOf(s.GetTablet()); s.GetLeader() && (!bounded || first.Less(end)) {

@@ -96,8 +96,9 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Lockd, error) {
 // Port takes requests as messages, from other nodes too.
 func (l *Lockd) Port() *actorkit.Port[*wire.LockdRequest, *wire.LockdResponse] { return l.port }
 
-// TryLock takes each key for the owner, or moves its lease forward, unless another owner has it; one answer a key, in
-// order. lease ≤ 0 means the default. Errors: ErrInvalid, actorkit's, ctx's; locks may then be held until the lease ends.
+// TryLock takes each key for the owner, or moves its lease forward, unless another owner
+// has it; one answer a key, in order. lease ≤ 0 means the default. Errors: ErrInvalid,
+// actorkit's, ctx's; locks may then be held until the lease ends.
 func (l *Lockd) TryLock(ctx context.Context, owner uint64, lease time.Duration, keys ...string) ([]bool, error) {
 	req := &wire.LockdRequest{Owner: owner, LeaseMs: leaseMillis(lease), Try: keyBytes(keys)}
 	resp, err := l.port.Ask(ctx, req, false)
@@ -107,7 +108,8 @@ func (l *Lockd) TryLock(ctx context.Context, owner uint64, lease time.Duration, 
 	return resp.Granted, nil
 }
 
-// Unlock gives back what the owner holds of the keys. It does not wait, and if it is lost the lease ends by itself.
+// Unlock gives back what the owner holds of the keys. It does not wait, and if it is lost
+// the lease ends by itself.
 func (l *Lockd) Unlock(owner uint64, keys ...string) {
 	req := &wire.LockdRequest{Owner: owner, Unlock: keyBytes(keys)}
 	// Bypass: giving back makes room, so it is never what a full service refuses.
@@ -123,8 +125,9 @@ func (l *Lockd) Forget(first, last uint64) { l.system.Root.Send(l.port.PID(), &f
 // Stats returns the counters.
 func (l *Lockd) Stats() Stats { return l.stats.read() }
 
-// Stop ends the service; requests that wait are answered first. All locks are lost. Further requests end with
-// actorkit.ErrStopped. Errors: ctx's, when the actor has not ended by then.
+// Stop ends the service; requests that wait are answered first. All locks are lost.
+// Further requests end with actorkit.ErrStopped. Errors: ctx's, when the actor has not
+// ended by then.
 func (l *Lockd) Stop(ctx context.Context) error {
 	l.system.Root.Poison(l.port.PID())
 	select {

@@ -19,7 +19,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The actor library counts dead letters for a second after the first; that goroutine ends by itself.
+	// The actor library counts dead letters for a second after the first; that goroutine
+	// ends by itself.
 	leaktest.Main(m)
 }
 
@@ -151,7 +152,8 @@ func TestStoppedAnswers(t *testing.T) {
 	}
 }
 
-// TestOneOwnerAtATime has many owners fight for few keys: nobody is inside twice, and all requests share batches.
+// TestOneOwnerAtATime has many owners fight for few keys: nobody is inside twice, and all
+// requests share batches.
 func TestOneOwnerAtATime(t *testing.T) {
 	l := start(t, Config{})
 	const owners, keys, rounds = 16, 4, 300

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// table is the lock table: keys by owner with a lease. It belongs to the actor. Time is an argument.
+// table is the lock table: keys by owner with a lease. It belongs to the actor. Time is
+// an argument.
 type table struct {
 	max     int
 	entries map[string]*entry

@@ -181,7 +181,8 @@ func (a *dispatcherActor) enqueue(e *entry) {
 	e.obs.stats.queued.Add(1)
 }
 
-// delay lets the entry wait for a backoff. Beyond the bound it is let go: it stays dirty, and a scan finds it again.
+// delay lets the entry wait for a backoff. Beyond the bound it is let go: it stays dirty,
+// and a scan finds it again.
 func (a *dispatcherActor) delay(e *entry, d time.Duration) {
 	if len(a.draining) > 0 || e.obs.held.Load() || len(a.waiting) >= a.cfg.Queue {
 		a.forget(e)

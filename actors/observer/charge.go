@@ -8,22 +8,26 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// A run that ends its process cannot count itself. So an attempt is written before a run whose change may have been met
-// before, by an earlier process of this node or by a node that has died since: Config.Suspect says up to when. Other runs
-// cost no write more. The attempt is taken off by success like any other, with the entry.
+// A run that ends its process cannot count itself. So an attempt is written before a run
+// whose change may have been met before, by an earlier process of this node or by a node
+// that has died since: Config.Suspect says up to when. Other runs cost no write more. The
+// attempt is taken off by success like any other, with the entry.
 //
-// Those who were running beside the one that ends the process are charged with it. They are told apart by running alone,
-// of their observer, next time: from then on only the one that does it is charged.
+// Those who were running beside the one that ends the process are charged with it. They
+// are told apart by running alone, of their observer, next time: from then on only the
+// one that does it is charged.
 
 // unfinished is the error of an attempt that was written before its run, until that has ended.
 const unfinished = "observer: a run was begun and has not ended: its process died, or it is still running"
 
 var errUnfinished = errors.New(unfinished)
 
-// isUnfinished reports whether the entry's last attempt was written before a run of whose end nothing is known.
+// isUnfinished reports whether the entry's last attempt was written before a run of whose
+// end nothing is known.
 func isUnfinished(n *mvcc.Notify) bool { return n != nil && n.Attempts > 0 && n.Error == unfinished }
 
-// charge writes the attempt, if one is to be, before the run for the change at ts. The run goes on only if goOn.
+// charge writes the attempt, if one is to be, before the run for the change at ts. The
+// run goes on only if goOn.
 func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out outcome) {
 	if ts > r.suspect || r.charged != 0 || broken.ChargeAfter {
 		return true, outcome{}
@@ -53,8 +57,8 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 	return true, outcome{}
 }
 
-// uncharge takes the attempt back when the process is stopped in good order before the run could end; one that others were
-// counted before stays.
+// uncharge takes the attempt back when the process is stopped in good order before the
+// run could end; one that others were counted before stays.
 func (r *run) uncharge() {
 	if r.charged != 1 {
 		return

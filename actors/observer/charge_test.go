@@ -18,8 +18,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// mortal is a process that dies when its observer meets the row "killer": from then on nothing that it sends arrives. The row
-// "beside" is in the middle of its run when the first one dies.
+// mortal is a process that dies when its observer meets the row "killer": from then on
+// nothing that it sends arrives. The row "beside" is in the middle of its run when the
+// first one dies.
 type mortal struct {
 	node *notifytest.Node
 	dead atomic.Bool
@@ -70,7 +71,8 @@ func (m *mortal) end(t *testing.T) {
 	if err := m.node.Dispatcher.Stop(ctx); err != nil && !errors.Is(err, observer.ErrStillRunning) {
 		t.Error(err)
 	}
-	// What a dead process had begun ends before the test does: its commits would be tried for seconds.
+	// What a dead process had begun ends before the test does: its commits would be tried
+	// for seconds.
 	t.Cleanup(func() {
 		m.dead.Store(false)
 		if err := m.node.Dispatcher.Stop(bounded(t, 20*time.Second)); err != nil {
@@ -79,8 +81,9 @@ func (m *mortal) end(t *testing.T) {
 	})
 }
 
-// TestRowThatKillsIsParked: a row that ends every process that runs it has ended MaxAttempts of them when it is parked, and the
-// rows beside it, also one that was running when a process ended, are run for.
+// TestRowThatKillsIsParked: a row that ends every process that runs it has ended
+// MaxAttempts of them when it is parked, and the rows beside it, also one that was
+// running when a process ended, are run for.
 func TestRowThatKillsIsParked(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	writer := notifytest.Start(t, notifytest.NodeConfig{
@@ -118,8 +121,9 @@ func TestRowThatKillsIsParked(t *testing.T) {
 	}
 }
 
-// TestChargedRunsCountOnce: a run whose attempt was written before it began is counted once when it fails, and not at all when
-// it succeeds; a change that is newer than any death costs nothing.
+// TestChargedRunsCountOnce: a run whose attempt was written before it began is counted
+// once when it fails, and not at all when it succeeds; a change that is newer than any
+// death costs nothing.
 func TestChargedRunsCountOnce(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	var until atomic.Uint64

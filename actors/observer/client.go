@@ -13,12 +13,13 @@ import (
 
 // Client is what runs need of the transaction layer. All methods may be used concurrently.
 type Client interface {
-	// Begin starts a transaction, grouped by the observer's name. It has its start timestamp from Start or GetRecords,
-	// whichever comes first.
+	// Begin starts a transaction, grouped by the observer's name. It has its start
+	// timestamp from Start or GetRecords, whichever comes first.
 	Begin(ctx context.Context, observer string) (Txn, error)
 	// Notification reads the cell's entry in the notify group: a raw read, not of any snapshot.
 	Notification(ctx context.Context, c mvcc.Cell) (n mvcc.Notify, there bool, err error)
-	// ClearNotify removes the entry if it is not newer than upTo; left is the timestamp of the entry that stays, or 0.
+	// ClearNotify removes the entry if it is not newer than upTo; left is the timestamp
+	// of the entry that stays, or 0.
 	ClearNotify(ctx context.Context, c mvcc.Cell, upTo mvcc.Timestamp) (left mvcc.Timestamp, err error)
 	// FailNotify records a failed run, see mvcc.FailNotify.
 	FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error
@@ -30,22 +31,23 @@ type Txn interface {
 	Start(ctx context.Context) (mvcc.Timestamp, error)
 	// StartTS is the start timestamp, once there is one.
 	StartTS() mvcc.Timestamp
-	// GetRecords reads the newest write record of each cell visible at StartTS, deletes included. It waits for or resolves
-	// locks, never skips them.
+	// GetRecords reads the newest write record of each cell visible at StartTS, deletes
+	// included. It waits for or resolves locks, never skips them.
 	GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error)
 	// SetCell buffers a write of a cell of any class.
 	SetCell(c mvcc.Cell, value []byte)
 	Commit(ctx context.Context) (mvcc.Timestamp, error)
-	// Failed is why the transaction cannot commit, though Commit was not called: its first failed read, most often; nil if
-	// it can.
+	// Failed is why the transaction cannot commit, though Commit was not called: its
+	// first failed read, most often; nil if it can.
 	Failed() error
 	Rollback(ctx context.Context) error
 	// User is the transaction as user code sees it: it can neither commit nor roll back.
 	User() *percolator.Tx
 }
 
-// runBytes bounds what one run buffers. It is less than what a client may: as many runs as there are slots go on at once,
-// for all observers in one process, and one that writes without end must not take the memory of the others.
+// runBytes bounds what one run buffers. It is less than what a client may: as many runs
+// as there are slots go on at once, for all observers in one process, and one that writes
+// without end must not take the memory of the others.
 const runBytes = 32 << 20
 
 // NewClient is the Client over the process's coordinator.

@@ -22,8 +22,9 @@ const (
 	DefaultRetryMax      = 500 * time.Millisecond
 )
 
-// hintsAhead is how many cells of an observer may wait, or four for each of its runs if that is more, for a hint to be
-// taken: beyond it there is a backlog, which scanners hand out in order.
+// hintsAhead is how many cells of an observer may wait, or four for each of its runs if
+// that is more, for a hint to be taken: beyond it there is a backlog, which scanners hand
+// out in order.
 const hintsAhead = 256
 
 // Errors of this package.
@@ -44,24 +45,30 @@ type Config struct {
 	Name      string // the actor's name; "observer"
 	Observers []Registered
 	Client    Client
-	// Context is called once for each run to add values to its context: the database for percolator.DBFrom.
+	// Context is called once for each run to add values to its context: the database for
+	// percolator.DBFrom.
 	Context func(context.Context) context.Context
 
-	// Suspect is the timestamp up to which notifications may have been met by a process that has died since: an attempt is
-	// written before their runs. It must not block, and never falls. nil: there are none.
+	// Suspect is the timestamp up to which notifications may have been met by a process
+	// that has died since: an attempt is written before their runs. It must not block,
+	// and never falls. nil: there are none.
 	Suspect func() mvcc.Timestamp
 
 	Workers int // most runs at once, apart from one that each observer may always have
 	Queue   int // most cells of one observer that wait for a slot, and most that wait for their backoff
-	// MaxStuck is how many slots, taken by functions that ignore the end of their context, are replaced; default Workers.
+	// MaxStuck is how many slots, taken by functions that ignore the end of their
+	// context, are replaced; default Workers.
 	MaxStuck int
 	// Grace is how long after its deadline a function may take to return before it counts as stuck.
 	Grace time.Duration
-	// CommitTimeout bounds each step of the framework around the user's function: begin and check, commit, clear.
+	// CommitTimeout bounds each step of the framework around the user's function: begin
+	// and check, commit, clear.
 	CommitTimeout time.Duration
-	// FailureBase and FailureMax bound the backoff after a failed run: base, doubled with every attempt, at most max.
+	// FailureBase and FailureMax bound the backoff after a failed run: base, doubled with
+	// every attempt, at most max.
 	FailureBase, FailureMax time.Duration
-	// RetryBase and RetryMax bound the jittered backoff after a conflict, or when a node does not answer.
+	// RetryBase and RetryMax bound the jittered backoff after a conflict, or when a node
+	// does not answer.
 	RetryBase, RetryMax time.Duration
 	// Seed of the jitter; 0 takes one from the clock.
 	Seed   uint64

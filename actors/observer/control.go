@@ -15,10 +15,11 @@ type control struct {
 	done  chan struct{} // closed when it is honoured
 }
 
-// Control makes the dispatcher honour what the catalogue says of its observers: paused, limit, retired. It returns when
-// no further run of a paused or retired one starts; runs that go on end by themselves. Observers that are not registered
-// here are passed over; of one that infos leaves out nothing changes. Calls must not overlap: the last one to come counts.
-// Errors: ctx's, or that the dispatcher has stopped.
+// Control makes the dispatcher honour what the catalogue says of its observers: paused,
+// limit, retired. It returns when no further run of a paused or retired one starts; runs
+// that go on end by themselves. Observers that are not registered here are passed over;
+// of one that infos leaves out nothing changes. Calls must not overlap: the last one to
+// come counts. Errors: ctx's, or that the dispatcher has stopped.
 //
 // In a cluster every node calls it for itself, when it learns of a newer version of the catalogue.
 func (d *Dispatcher) Control(ctx context.Context, infos []*pb.ObserverInfo) error {
@@ -39,8 +40,8 @@ func (d *Dispatcher) await(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// Paused reports whether the column's observer may not run: what is found of it need not be submitted. Any goroutine may
-// ask.
+// Paused reports whether the column's observer may not run: what is found of it need not
+// be submitted. Any goroutine may ask.
 func (d *Dispatcher) Paused(t notify.Target) bool {
 	l := (*d.byTarget.Load())[notify.Target{Table: t.Table, Column: t.Column}]
 	return l != nil && l.held.Load()
@@ -75,8 +76,8 @@ func (a *dispatcherActor) adjust(l *linked, info *pb.ObserverInfo) {
 	}
 }
 
-// letGo forgets the observer's cells that do not run: they stay dirty, nobody holds memory or advisory locks for them,
-// and scans find them when the observer is resumed.
+// letGo forgets the observer's cells that do not run: they stay dirty, nobody holds
+// memory or advisory locks for them, and scans find them when the observer is resumed.
 func (a *dispatcherActor) letGo(l *linked) {
 	for _, e := range a.entries {
 		if e.obs != l || e.state == running {

@@ -50,8 +50,9 @@ func (g *gate) run(ctx context.Context, _ *percolator.Tx, _ percolator.Notificat
 	}
 }
 
-// TestPauseAndResume: a paused observer starts nothing, its runs end by themselves, and nothing is kept for it meanwhile:
-// no queue, no advisory lock, no walk. When it is resumed nothing has been forgotten.
+// TestPauseAndResume: a paused observer starts nothing, its runs end by themselves, and
+// nothing is kept for it meanwhile: no queue, no advisory lock, no walk. When it is
+// resumed nothing has been forgotten.
 func TestPauseAndResume(t *testing.T) {
 	g := &gate{pass: make(chan struct{})}
 	cluster := notifytest.NewCluster()
@@ -111,8 +112,8 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// TestPauseForgetsBackoff: cells that wait for the end of a backoff are let go with the others; their count is in the
-// notification.
+// TestPauseForgetsBackoff: cells that wait for the end of a backoff are let go with the
+// others; their count is in the notification.
 func TestPauseForgetsBackoff(t *testing.T) {
 	var healed atomic.Bool
 	cluster := notifytest.NewCluster()
@@ -148,7 +149,8 @@ func TestPauseForgetsBackoff(t *testing.T) {
 	}
 }
 
-// TestLimitAtOnce: a limit is in force when Control returns, in both directions, and 0 is the registered one.
+// TestLimitAtOnce: a limit is in force when Control returns, in both directions, and 0 is
+// the registered one.
 func TestLimitAtOnce(t *testing.T) {
 	g := &gate{pass: make(chan struct{})}
 	n, cluster := one(t, g.run, percolator.Concurrency(3))
@@ -183,8 +185,9 @@ func TestLimitAtOnce(t *testing.T) {
 	notifytest.Eventually(t, 10*time.Second, "all have run", func() bool { return cluster.Dirty() == 0 })
 }
 
-// TestAttemptsSurviveTheProcess: failed runs are counted in the notification. A process that ends in the middle does not
-// make the next one count anew, else a bad row would be run for ever by a node that is restarted often.
+// TestAttemptsSurviveTheProcess: failed runs are counted in the notification. A process
+// that ends in the middle does not make the next one count anew, else a bad row would be
+// run for ever by a node that is restarted often.
 func TestAttemptsSurviveTheProcess(t *testing.T) {
 	const most = 2
 	cluster, attempts := notifytest.NewCluster(), make(chan int, 2*most)
@@ -223,8 +226,9 @@ func TestAttemptsSurviveTheProcess(t *testing.T) {
 	}
 }
 
-// TestOthersKeepASlot: observers whose functions never return use up their own limits and what is replaced of the pool.
-// That shows in their figures, and every other observer still runs.
+// TestOthersKeepASlot: observers whose functions never return use up their own limits and
+// what is replaced of the pool. That shows in their figures, and every other observer
+// still runs.
 func TestOthersKeepASlot(t *testing.T) {
 	release := make(chan struct{})
 	cluster := notifytest.NewCluster()
@@ -267,8 +271,8 @@ func TestOthersKeepASlot(t *testing.T) {
 	}
 }
 
-// TestStuckObserverDoesNotStopScans: with hints off, an observer that fills its window with every scanner does not keep
-// them from finding the cells of another.
+// TestStuckObserverDoesNotStopScans: with hints off, an observer that fills its window
+// with every scanner does not keep them from finding the cells of another.
 func TestStuckObserverDoesNotStopScans(t *testing.T) {
 	g := &gate{pass: make(chan struct{})}
 	cluster := notifytest.NewCluster()

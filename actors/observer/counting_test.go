@@ -24,8 +24,9 @@ func bounded(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// TestExactCounting: with one change per row, a strong observer's counter equals the number of rows, whatever finds the
-// dirty cells and however often (§2.4: at most one transaction commits per change, and none is forgotten).
+// TestExactCounting: with one change per row, a strong observer's counter equals the
+// number of rows, whatever finds the dirty cells and however often (§2.4: at most one
+// transaction commits per change, and none is forgotten).
 func TestExactCounting(t *testing.T) {
 	for name, hints := range map[string]scanner.Hints{"on": scanner.HintsOn, "off": scanner.HintsOff, "twice": scanner.HintsTwice} {
 		for _, noLocks := range []bool{false, true} {
@@ -61,8 +62,9 @@ func count(t *testing.T, n *notifytest.Node, work workload.Counting) {
 	}
 }
 
-// TestExactCountingOverFaults: requests that do not arrive, replies that are lost and operations that are done twice
-// change nothing about the count. Outcomes that stay unknown are settled by the next run's look at the acknowledgment.
+// TestExactCountingOverFaults: requests that do not arrive, replies that are lost and
+// operations that are done twice change nothing about the count. Outcomes that stay
+// unknown are settled by the next run's look at the acknowledgment.
 func TestExactCountingOverFaults(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -108,9 +110,9 @@ func TestExactCountingOverFaults(t *testing.T) {
 	}
 }
 
-// TestTwoWorkersOneChange holds two workers inside runs for the same change, so that both have found it dirty: one commits,
-// the other conflicts on the acknowledgment, runs again and finds it clean. An acknowledgment outside the transaction
-// counts twice here.
+// TestTwoWorkersOneChange holds two workers inside runs for the same change, so that both
+// have found it dirty: one commits, the other conflicts on the acknowledgment, runs again
+// and finds it clean. An acknowledgment outside the transaction counts twice here.
 func TestTwoWorkersOneChange(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	both := newBarrier(2)

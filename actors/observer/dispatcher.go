@@ -76,9 +76,10 @@ func (d *Dispatcher) Targets() []notify.Target {
 	return out
 }
 
-// Submit offers dirty cells, at most Queue of them, and returns one admission each. It waits for the dispatcher's turn
-// only, never for a run. Errors: actorkit's (Stop has been called, or far too many callers), ctx's: some of the cells may
-// have been accepted then, and their Done will be called.
+// Submit offers dirty cells, at most Queue of them, and returns one admission each. It
+// waits for the dispatcher's turn only, never for a run. Errors: actorkit's (Stop has
+// been called, or far too many callers), ctx's: some of the cells may have been accepted
+// then, and their Done will be called.
 func (d *Dispatcher) Submit(ctx context.Context, items []notify.Dirty) ([]notify.Admission, error) {
 	return d.port.Ask(ctx, items, false)
 }
@@ -92,9 +93,10 @@ func (d *Dispatcher) Stats() []Stats {
 	return out
 }
 
-// Stop starts no more runs, waits until those that go on have ended, and ends the dispatcher. What was queued stays
-// dirty. When ctx ends first, the runs' contexts are cancelled, the rest is left behind, and the error wraps
-// ErrStillRunning. A second call waits for the same end.
+// Stop starts no more runs, waits until those that go on have ended, and ends the
+// dispatcher. What was queued stays dirty. When ctx ends first, the runs' contexts are
+// cancelled, the rest is left behind, and the error wraps ErrStillRunning. A second call
+// waits for the same end.
 func (d *Dispatcher) Stop(ctx context.Context) error {
 	idle := make(chan struct{})
 	d.system.Root.Send(d.port.PID(), &drain{idle: idle})

@@ -15,7 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// fakeClient is a transaction layer in which every cell is always dirty at its notify entry's timestamp.
+// fakeClient is a transaction layer in which every cell is always dirty at its notify
+// entry's timestamp.
 type fakeClient struct {
 	mu      sync.Mutex
 	now     mvcc.Timestamp
@@ -128,7 +129,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestBackoffHolds: while a failed change waits, neither a hint nor the same entry makes it run; a newer change does.
+// TestBackoffHolds: while a failed change waits, neither a hint nor the same entry makes
+// it run; a newer change does.
 func TestBackoffHolds(t *testing.T) {
 	var healed atomic.Bool
 	var attempts []int
@@ -164,8 +166,8 @@ func TestBackoffHolds(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded: beyond Queue cells of an observer the answer is Full; Done is called once for each accepted cell,
-// whether it ran or was let go by Stop.
+// TestQueueIsBounded: beyond Queue cells of an observer the answer is Full; Done is
+// called once for each accepted cell, whether it ran or was let go by Stop.
 func TestQueueIsBounded(t *testing.T) {
 	release := make(chan struct{})
 	d, client := probe(t, func(context.Context, *percolator.Tx, percolator.Notification) error {

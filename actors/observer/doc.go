@@ -1,5 +1,6 @@
-// Package observer runs user code when observed cells have changed (§2.4): a dispatcher per node takes dirty cells from
-// those who find them, keeps them in bounded queues, and starts one invocation actor per run on a bounded pool.
+// Package observer runs user code when observed cells have changed (§2.4): a dispatcher
+// per node takes dirty cells from those who find them, keeps them in bounded queues, and
+// starts one invocation actor per run on a bounded pool.
 //
 // Invariants:
 //  1. At most one transaction of a strong observer commits per change: the transaction that runs the user's function reads
@@ -28,9 +29,11 @@
 //  7. Only observers registered in this process run here, and none while it is paused (Control): no run starts, what
 //     was queued is forgotten, and its memory and advisory locks with it.
 //
-// The dispatcher is an actor: it never waits. Invocation actors may block, because nothing else is ever sent to them.
+// The dispatcher is an actor: it never waits. Invocation actors may block, because
+// nothing else is ever sent to them.
 //
-// Package node spawns the dispatcher and connects scanners to it. A crash loses the queues and the backoff; the
-// notifications are in the tablets, and the next scan finds them. A crash between a run's commit and its clearing costs
-// one check that finds the cell clean (strong), or one more run (weak).
+// Package node spawns the dispatcher and connects scanners to it. A crash loses the
+// queues and the backoff; the notifications are in the tablets, and the next scan finds
+// them. A crash between a run's commit and its clearing costs one check that finds the
+// cell clean (strong), or one more run (weak).
 package observer

@@ -10,8 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// linked is one registered observer as the dispatcher keeps it. stats may be read by anyone, logger used by anyone; the
-// rest, but where it says otherwise, is the dispatcher's own after the start, spec does not change.
+// linked is one registered observer as the dispatcher keeps it. stats may be read by
+// anyone, logger used by anyone; the rest, but where it says otherwise, is the
+// dispatcher's own after the start, spec does not change.
 type linked struct {
 	spec   spec
 	table  atomic.Uint32 // changed by the dispatcher alone (Relink), read by anyone
@@ -20,13 +21,14 @@ type linked struct {
 
 	// limit is how many runs may go on at once: the spec's, until Control says otherwise.
 	limit int
-	// held: paused or retired, so nothing new starts. Like inForce, the limit, and retired it is changed by the dispatcher
-	// alone and read by anyone.
+	// held: paused or retired, so nothing new starts. Like inForce, the limit, and
+	// retired it is changed by the dispatcher alone and read by anyone.
 	held, retired atomic.Bool
 	inForce       atomic.Int64
 
 	queue []*entry // cells that wait for a slot, first come first served
-	// suspects wait to run one at a time: a process died while a run of theirs went on. alone is the one that runs now.
+	// suspects wait to run one at a time: a process died while a run of theirs went on.
+	// alone is the one that runs now.
 	suspects []*entry
 	alone    *entry
 	running  int
@@ -40,7 +42,8 @@ func (l *linked) tableID() mvcc.TableID { return mvcc.TableID(l.table.Load()) }
 // ack is the observer's acknowledgment column in the row of the cell.
 func (l *linked) ack(observed mvcc.Cell) mvcc.Cell { return notify.AckCell(observed, l.spec.Name) }
 
-// free reports whether the observer may start another run. Stuck runs are replaced, but no more than limit of them.
+// free reports whether the observer may start another run. Stuck runs are replaced, but
+// no more than limit of them.
 func (l *linked) free() bool { return l.running-min(l.stuck, l.limit) < l.limit }
 
 // ready reports whether a cell waits that may have a slot.
@@ -91,7 +94,8 @@ type entry struct {
 	known *mvcc.Notify // newest notify entry heard of; nil: hints only
 	hint  bool         // a hint has come since the run began: something newer than known may be there
 	done  func()       // to be called once; nil afterward
-	// backlog: more of the observer's cells wait than those that are here, and what is newer waits in line with them.
+	// backlog: more of the observer's cells wait than those that are here, and what is
+	// newer waits in line with them.
 	backlog bool
 
 	retries int // conflicts and unavailable nodes in a row
@@ -117,8 +121,8 @@ func (e *entry) note(n *mvcc.Notify) {
 	}
 }
 
-// retried counts one more run that came to nothing, and reports whether to warn of it: first after contendedRetries, then
-// each time that they have doubled.
+// retried counts one more run that came to nothing, and reports whether to warn of it:
+// first after contendedRetries, then each time that they have doubled.
 func (e *entry) retried() (warn bool) {
 	e.retries++
 	if e.retries < contendedRetries {

@@ -60,7 +60,8 @@ func parkedWith(cluster *notifytest.Cluster, cell mvcc.Cell, text string, attemp
 	}
 }
 
-// TestFailingObserverParks: after MaxAttempts the notification stays, with the error; a newer write runs again.
+// TestFailingObserverParks: after MaxAttempts the notification stays, with the error; a
+// newer write runs again.
 func TestFailingObserverParks(t *testing.T) {
 	var healed atomic.Bool
 	var attempts sync.Map
@@ -100,7 +101,8 @@ func TestFailingObserverParks(t *testing.T) {
 	})
 }
 
-// TestEveryWayToFail: panics, a goroutine that ends, and deadlines count as failed runs, and others go on meanwhile.
+// TestEveryWayToFail: panics, a goroutine that ends, and deadlines count as failed runs,
+// and others go on meanwhile.
 func TestEveryWayToFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		fn   func(ctx context.Context) error
@@ -130,8 +132,9 @@ func TestEveryWayToFail(t *testing.T) {
 	}
 }
 
-// TestBlockedForEver: functions that ignore their context hold their slots only, and those are replaced: with as many
-// stuck as the pool and the observer have slots, the other rows still run. They are reported and counted.
+// TestBlockedForEver: functions that ignore their context hold their slots only, and
+// those are replaced: with as many stuck as the pool and the observer have slots, the
+// other rows still run. They are reported and counted.
 func TestBlockedForEver(t *testing.T) {
 	release := make(chan struct{})
 	cluster := notifytest.NewCluster()
@@ -197,7 +200,8 @@ func TestStuckBeyondTheBound(t *testing.T) {
 	notifytest.Eventually(t, 10*time.Second, "all run in the end", func() bool { return n.Stats("reader").Commits == 5 })
 }
 
-// TestConflictsAreNotAttempts: runs that conflict again and again are repeated and never counted as failed.
+// TestConflictsAreNotAttempts: runs that conflict again and again are repeated and never
+// counted as failed.
 func TestConflictsAreNotAttempts(t *testing.T) {
 	var runs atomic.Int32
 	n, cluster := one(t, func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
@@ -223,7 +227,8 @@ func TestConflictsAreNotAttempts(t *testing.T) {
 	}
 }
 
-// TestStop: running invocations finish, queued ones stay dirty, and a run that does not end is named.
+// TestStop: running invocations finish, queued ones stay dirty, and a run that does not
+// end is named.
 func TestStop(t *testing.T) {
 	inside, release := make(chan struct{}, 8), make(chan struct{})
 	n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {

@@ -3,8 +3,9 @@ package observer
 import "time"
 
 const (
-	// frequentWindow is how long runs of one row are added up, frequentRuns how many of them in a window are too many
-	// to be meant: an observer that writes the column it observes makes thousands.
+	// frequentWindow is how long runs of one row are added up, frequentRuns how many of
+	// them in a window are too many to be meant: an observer that writes the column it
+	// observes makes thousands.
 	frequentWindow = 10 * time.Second
 	frequentRuns   = 200
 	// frequentRows bounds the rows that are counted at once.
@@ -13,9 +14,10 @@ const (
 	frequentQuiet = time.Minute
 )
 
-// frequent finds the rows that an observer runs for again and again. It counts runs by row within a window, in a bounded
-// number of counters (Misra and Gries): a row that makes up more than one run in frequentRows+1 has a counter, which is at
-// most that part of all runs below the truth. It belongs to the dispatcher.
+// frequent finds the rows that an observer runs for again and again. It counts runs by
+// row within a window, in a bounded number of counters (Misra and Gries): a row that
+// makes up more than one run in frequentRows+1 has a counter, which is at most that part
+// of all runs below the truth. It belongs to the dispatcher.
 type frequent struct {
 	began  time.Time      // of the window
 	counts map[string]int // in this window
@@ -57,7 +59,8 @@ func (f *frequent) turn(now time.Time) {
 	f.began, f.counts = now, make(map[string]int, frequentRows)
 }
 
-// rows lists the rows that were run for too often in this window or the last one, with how often in the worse of the two.
+// rows lists the rows that were run for too often in this window or the last one, with
+// how often in the worse of the two.
 func (f *frequent) rows(now time.Time) map[string]int {
 	if f.counts != nil && now.Sub(f.began) >= frequentWindow {
 		f.turn(now)

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestFrequentRowIsFound among many others that never come twice, in bounded memory, once a minute, and not for ever.
+// TestFrequentRowIsFound among many others that never come twice, in bounded memory, once
+// a minute, and not for ever.
 func TestFrequentRowIsFound(t *testing.T) {
 	var f frequent
 	now := time.Unix(1000, 0)

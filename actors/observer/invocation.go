@@ -18,7 +18,8 @@ type (
 	}
 )
 
-// invocation is the actor of one run (design section 7). It may block, in user code too: nothing else is sent to it.
+// invocation is the actor of one run (design section 7). It may block, in user code too:
+// nothing else is sent to it.
 type invocation struct{}
 
 // Receive does the one thing that the actor was spawned for.

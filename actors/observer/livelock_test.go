@@ -55,8 +55,9 @@ func logged(t *testing.T, fn percolator.ObserverFunc, opts ...percolator.Observe
 	return n, cluster, log
 }
 
-// TestForeignConflictsAreFailures: a conflict that the function brings back from a transaction of its own is the function's,
-// as any other error: it is counted, and the row is parked.
+// TestForeignConflictsAreFailures: a conflict that the function brings back from a
+// transaction of its own is the function's, as any other error: it is counted, and the
+// row is parked.
 func TestForeignConflictsAreFailures(t *testing.T) {
 	for _, err := range []error{percolator.ErrConflict, percolator.ErrLocked, percolator.ErrClosed} {
 		t.Run(err.Error(), func(t *testing.T) {
@@ -69,8 +70,9 @@ func TestForeignConflictsAreFailures(t *testing.T) {
 	}
 }
 
-// TestEndlessConflictsPark: a function that makes its own run conflict, each time anew, is warned of, is told of by Stats and
-// Rows, and its row is parked in the end. So is one whose nested transactions never find anybody to serve them.
+// TestEndlessConflictsPark: a function that makes its own run conflict, each time anew,
+// is warned of, is told of by Stats and Rows, and its row is parked in the end. So is one
+// whose nested transactions never find anybody to serve them.
 func TestEndlessConflictsPark(t *testing.T) {
 	for name, fn := range map[string]percolator.ObserverFunc{
 		"conflict": func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
@@ -107,8 +109,8 @@ func TestEndlessConflictsPark(t *testing.T) {
 	}
 }
 
-// TestSelfTriggeringIsWarnedOf: an observer that writes the column that it observes runs for ever; the log says so, and for
-// which row.
+// TestSelfTriggeringIsWarnedOf: an observer that writes the column that it observes runs
+// for ever; the log says so, and for which row.
 func TestSelfTriggeringIsWarnedOf(t *testing.T) {
 	var log *record
 	var cluster *notifytest.Cluster
@@ -128,7 +130,8 @@ func TestSelfTriggeringIsWarnedOf(t *testing.T) {
 	}
 }
 
-// TestLongRunsAreListed: a run that does not return is told of with how long it has gone on, and that it is overdue.
+// TestLongRunsAreListed: a run that does not return is told of with how long it has gone
+// on, and that it is overdue.
 func TestLongRunsAreListed(t *testing.T) {
 	release := make(chan struct{})
 	n, _ := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/percolator-go/percolator/internal/notifytest"
 )
 
-// TestChangesCollapse: changes that come while a run goes on are covered by one more run, and one cell never runs twice
-// at once (§2.4, message collapsing).
+// TestChangesCollapse: changes that come while a run goes on are covered by one more run,
+// and one cell never runs twice at once (§2.4, message collapsing).
 func TestChangesCollapse(t *testing.T) {
 	const changes = 50
 	entered, release := make(chan struct{}, 100), make(chan struct{})
@@ -51,8 +51,9 @@ func TestChangesCollapse(t *testing.T) {
 	}
 }
 
-// TestClearKeepsNewerChange: a run does not clear the notification of a change that came after its transaction began, even
-// if nobody in its process has heard of it (invariant 12). Clearing unconditionally loses the change here.
+// TestClearKeepsNewerChange: a run does not clear the notification of a change that came
+// after its transaction began, even if nobody in its process has heard of it (invariant
+// 12). Clearing unconditionally loses the change here.
 func TestClearKeepsNewerChange(t *testing.T) {
 	entered, release := make(chan struct{}, 2), make(chan struct{})
 	cluster := notifytest.NewCluster()
@@ -76,7 +77,8 @@ func TestClearKeepsNewerChange(t *testing.T) {
 	set(t, n, "row", raw)
 	newer, _ := cluster.Notification(cell)
 	close(release)
-	// The run reports what it could not clear, and that makes the dispatcher run the newer change at once.
+	// The run reports what it could not clear, and that makes the dispatcher run the
+	// newer change at once.
 	notifytest.Eventually(t, 10*time.Second, "the newer change runs", func() bool { return n.Stats("reader").Commits == 2 })
 	notifytest.Eventually(t, 10*time.Second, "and is cleared", func() bool { return cluster.Dirty() == 0 })
 	if newer.TS == 0 {
@@ -107,7 +109,8 @@ func TestDeleteIsAChange(t *testing.T) {
 	}
 }
 
-// TestReplayRunsOnce: a replay runs although the acknowledgment is newer than the change, once, with two workers at it.
+// TestReplayRunsOnce: a replay runs although the acknowledgment is newer than the change,
+// once, with two workers at it.
 func TestReplayRunsOnce(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	register := func(r *percolator.Registry) {
@@ -198,8 +201,9 @@ func TestWeakObserver(t *testing.T) {
 	}
 }
 
-// TestCoordinatorDies between the primary and an observed secondary: the observer of the secondary runs within seconds
-// although nobody reads the cell (design section 7). The same with a weak notification on the far tablet.
+// TestCoordinatorDies between the primary and an observed secondary: the observer of the
+// secondary runs within seconds although nobody reads the cell (design section 7). The
+// same with a weak notification on the far tablet.
 func TestCoordinatorDies(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	// The primary is in the first tablet that is written: a table created before the observed one.
@@ -238,8 +242,8 @@ func TestCoordinatorDies(t *testing.T) {
 	}
 }
 
-// TestLimits: no more runs than the pool has workers, none of an observer beyond its concurrency, and an observer that is
-// slow does not keep others from the rest.
+// TestLimits: no more runs than the pool has workers, none of an observer beyond its
+// concurrency, and an observer that is slow does not keep others from the rest.
 func TestLimits(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	release := make(chan struct{})

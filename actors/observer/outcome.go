@@ -38,23 +38,27 @@ const (
 var errAbandoned = errors.New("observer: function returned too late")
 
 const (
-	// contendedRetries is how many runs of a cell in a row come to nothing before somebody is warned.
+	// contendedRetries is how many runs of a cell in a row come to nothing before
+	// somebody is warned.
 	contendedRetries = 32
-	// retriesPerAttempt is how many of them count as one failed run: what never succeeds is parked at last.
+	// retriesPerAttempt is how many of them count as one failed run: what never succeeds
+	// is parked at last.
 	retriesPerAttempt = 64
 )
 
-// owns reports whether an error that the user's function returned is of the run's own transaction, and so is not the
-// function's: a read of that has failed in a way that running again may mend. The function may have wrapped it.
+// owns reports whether an error that the user's function returned is of the run's own
+// transaction, and so is not the function's: a read of that has failed in a way that
+// running again may mend. The function may have wrapped it.
 func (r *run) owns(err error) bool {
 	own := r.tx.Failed()
 	return own != nil && transient(own) && transient(err)
 }
 
-// judge turns an error of the user's function or, as own says, of the run's own transaction into an outcome. Conflicts of
-// a transaction that the function made by itself are the function's: it may conflict with its own run, each time anew.
-// Nodes that do not answer are nobody's fault, whomever they do not answer. What goes on for long is counted in the end,
-// unless the run's own transaction found nobody to serve it.
+// judge turns an error of the user's function or, as own says, of the run's own
+// transaction into an outcome. Conflicts of a transaction that the function made by
+// itself are the function's: it may conflict with its own run, each time anew. Nodes that
+// do not answer are nobody's fault, whomever they do not answer. What goes on for long is
+// counted in the end, unless the run's own transaction found nobody to serve it.
 func (r *run) judge(start mvcc.Timestamp, err error, own bool) outcome {
 	var late *deadlineError
 	switch {
@@ -91,8 +95,9 @@ func conflicting(err error) bool {
 	return errors.Is(err, percolator.ErrConflict) || errors.Is(err, percolator.ErrLocked)
 }
 
-// transient: another transaction was in the way, or a node did not answer. After ErrCommitUnknown, too, the next run
-// is safe: it meets what is left of this one, settles it, and then reads an acknowledgment that tells (invariant 1).
+// transient: another transaction was in the way, or a node did not answer. After
+// ErrCommitUnknown, too, the next run is safe: it meets what is left of this one, settles
+// it, and then reads an acknowledgment that tells (invariant 1).
 func transient(err error) bool {
 	for _, target := range []error{
 		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown,
@@ -105,8 +110,9 @@ func transient(err error) bool {
 	return false
 }
 
-// failed counts a failed run in the notify entry, and parks the entry after too many (invariant 4). The count is the
-// entry's own, so it survives this process, and other workers' failures are in it.
+// failed counts a failed run in the notify entry, and parks the entry after too many
+// (invariant 4). The count is the entry's own, so it survives this process, and other
+// workers' failures are in it.
 func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()

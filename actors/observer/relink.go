@@ -14,7 +14,8 @@ type relink struct {
 	done   chan struct{} // closed when it is done
 }
 
-// Registered lists the observers with the tables that they are linked to, without those that are retired.
+// Registered lists the observers with the tables that they are linked to, without those
+// that are retired.
 func (d *Dispatcher) Registered() []Registered {
 	var out []Registered
 	for _, l := range d.linked {
@@ -25,9 +26,10 @@ func (d *Dispatcher) Registered() []Registered {
 	return out
 }
 
-// Relink links observers, by name, to other tables than so far: theirs were dropped and made anew. When it returns, cells
-// of the new tables are admitted and those of the old ones are not; Targets has changed. Runs that go on end by
-// themselves. Errors: as Control's.
+// Relink links observers, by name, to other tables than so far: theirs were dropped and
+// made anew. When it returns, cells of the new tables are admitted and those of the old
+// ones are not; Targets has changed. Runs that go on end by themselves. Errors: as
+// Control's.
 func (d *Dispatcher) Relink(ctx context.Context, tables map[string]mvcc.TableID) error {
 	m := &relink{tables: maps.Clone(tables), done: make(chan struct{})}
 	d.system.Root.Send(d.port.PID(), m)

@@ -14,8 +14,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// TestReplayCrashBeforeClear: a replay whose run has committed, and whose entry was not cleared, as after a crash between
-// the two, is found clean: it overrides the acknowledgment once.
+// TestReplayCrashBeforeClear: a replay whose run has committed, and whose entry was not
+// cleared, as after a crash between the two, is found clean: it overrides the
+// acknowledgment once.
 func TestReplayCrashBeforeClear(t *testing.T) {
 	var down atomic.Bool
 	var lost atomic.Int64

@@ -29,9 +29,10 @@ type look struct {
 	done chan struct{} // closed when rows is filled in
 }
 
-// Rows lists, for each observer in the order of registration, the rows whose run goes on for long, has been repeated many
-// times, or that are run for again and again; those that have run longest come first, MaxRows at most. Errors: ctx's, or
-// that the dispatcher has stopped.
+// Rows lists, for each observer in the order of registration, the rows whose run goes on
+// for long, has been repeated many times, or that are run for again and again; those that
+// have run longest come first, MaxRows at most. Errors: ctx's, or that the dispatcher has
+// stopped.
 func (d *Dispatcher) Rows(ctx context.Context) ([][]Row, error) {
 	m := &look{done: make(chan struct{})}
 	d.system.Root.Send(d.port.PID(), m)

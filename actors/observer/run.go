@@ -14,7 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// run is one run of an observer for one cell. It belongs to its invocation actor; phase is shared with the dispatcher.
+// run is one run of an observer for one cell. It belongs to its invocation actor; phase
+// is shared with the dispatcher.
 type run struct {
 	obs   *linked
 	cell  mvcc.Cell
@@ -35,8 +36,8 @@ type run struct {
 	overdue func()
 }
 
-// Phases of a run. The user's function returning, and the dispatcher giving up on it, race for phaseUser: the loser acts
-// on nothing.
+// Phases of a run. The user's function returning, and the dispatcher giving up on it,
+// race for phaseUser: the loser acts on nothing.
 const (
 	phaseCheck int32 = iota
 	phaseUser
@@ -114,8 +115,8 @@ func (r *run) exited() outcome {
 	return r.judge(r.tx.StartTS(), errExited, false)
 }
 
-// check decides whether the cell is dirty at the transaction's start timestamp, and as of which change. If not, the
-// outcome says what has become of it.
+// check decides whether the cell is dirty at the transaction's start timestamp, and as of
+// which change. If not, the outcome says what has become of it.
 func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, out outcome) {
 	if r.obs.spec.Weak {
 		return r.checkWeak(ctx, tx)
@@ -148,7 +149,8 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 	return false, 0, r.clear(clean, tx.StartTS(), n.TS)
 }
 
-// isDue is the test of §2.4: written after the last acknowledgment? A replay counts as written when it was asked for.
+// isDue is the test of §2.4: written after the last acknowledgment? A replay counts as
+// written when it was asked for.
 func isDue(changed, ack mvcc.Timestamp, n *mvcc.Notify) (bool, mvcc.Timestamp) {
 	if n != nil && n.Replay && n.TS > ack {
 		return true, max(changed, n.TS)
@@ -164,10 +166,11 @@ func (r *run) entry(ctx context.Context) (mvcc.Notify, bool, error) {
 	return r.client.Notification(ctx, r.cell)
 }
 
-// checkWeak looks whether the notification is still there: a weak one acknowledges nothing, so the entry itself is all
-// there is to know.
+// checkWeak looks whether the notification is still there: a weak one acknowledges
+// nothing, so the entry itself is all there is to know.
 func (r *run) checkWeak(ctx context.Context, tx Txn) (bool, mvcc.Timestamp, outcome) {
-	// What is cleared afterwards is what was there at this timestamp: it must be taken before anything is looked at.
+	// What is cleared afterwards is what was there at this timestamp: it must be taken
+	// before anything is looked at.
 	if _, err := tx.Start(ctx); err != nil {
 		return false, 0, r.retry(err)
 	}
@@ -256,7 +259,8 @@ func (r *run) ackOutside(ctx context.Context, ack mvcc.Cell, start mvcc.Timestam
 	_, _ = tx.Commit(ctx)
 }
 
-// clear removes the notification up to a timestamp. If that fails the entry stays, and the next scan finds the cell clean.
+// clear removes the notification up to a timestamp. If that fails the entry stays, and
+// the next scan finds the cell clean.
 func (r *run) clear(kind outcomeKind, start, upTo mvcc.Timestamp) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()

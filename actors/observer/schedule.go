@@ -25,8 +25,9 @@ func (a *dispatcherActor) schedule(c actor.Context) {
 	a.arm(c)
 }
 
-// turn is the next observer, round robin, that has a cell waiting and a slot free; nil if there is none. When the pool is
-// used up by runs that are slow or stuck, each observer may still have one: nobody's functions stop those of others.
+// turn is the next observer, round robin, that has a cell waiting and a slot free; nil if
+// there is none. When the pool is used up by runs that are slow or stuck, each observer
+// may still have one: nobody's functions stop those of others.
 func (a *dispatcherActor) turn() *linked {
 	full := a.running-min(a.stuck, a.cfg.MaxStuck) >= a.cfg.Workers
 	for i := range a.order {
@@ -129,7 +130,8 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 	case !newer || len(a.draining) > 0 || e.backlog:
 		a.forget(e) // what is newer is dirty, and found when it is its turn
 	case out.kind == clean && out.left != 0:
-		// Seen, but too new for the run's snapshot. The next one sees it; the pause is for a clock that does not move.
+		// Seen, but too new for the run's snapshot. The next one sees it; the pause is
+		// for a clock that does not move.
 		e.retries = again + 1
 		a.delay(e, a.jitter(backoff(a.cfg.RetryBase, a.cfg.RetryMax, again)))
 	default:
@@ -137,8 +139,8 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 	}
 }
 
-// abandon gives up on a run whose function does not return: it is counted as failed, its slot is replaced while there are
-// not too many such, and its cell stays with it.
+// abandon gives up on a run whose function does not return: it is counted as failed, its
+// slot is replaced while there are not too many such, and its cell stays with it.
 func (a *dispatcherActor) abandon(c actor.Context, r *run) {
 	e, ok := a.runs[r]
 	if !ok || !r.phase.CompareAndSwap(phaseUser, phaseAbandoned) {

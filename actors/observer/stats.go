@@ -27,7 +27,8 @@ type Stats struct {
 	Waiting int // cells that wait for their backoff, now
 	Running int // runs going on, now
 	Stuck   int // of these, those whose function ignores its context's end
-	// Contended is how many cells there are now whose runs have come to nothing some dozens of times in a row.
+	// Contended is how many cells there are now whose runs have come to nothing some
+	// dozens of times in a row.
 	Contended int
 
 	Paused  bool // by Control: nothing new starts
@@ -67,8 +68,8 @@ func (c *counters) ended(kind outcomeKind) {
 		c.failures.Add(1)
 		c.parked.Add(1)
 	case committed, abandoned, interrupted:
-		// A commit is counted before its notification is cleared, so that who waits for that reads a full count; an
-		// abandoned run was counted when it was given up.
+		// A commit is counted before its notification is cleared, so that who waits for
+		// that reads a full count; an abandoned run was counted when it was given up.
 	}
 }
 
@@ -84,8 +85,8 @@ func (l *linked) read() Stats {
 	}
 }
 
-// LatencyBuckets is the number of buckets of a Latency. Bucket i counts latencies below 2^i milliseconds that are in no
-// bucket before it; the last one counts the rest too.
+// LatencyBuckets is the number of buckets of a Latency. Bucket i counts latencies below
+// 2^i milliseconds that are in no bucket before it; the last one counts the rest too.
 const LatencyBuckets = 24
 
 // Latency is a histogram of milliseconds.
@@ -95,7 +96,8 @@ type Latency struct {
 	Buckets [LatencyBuckets]uint64
 }
 
-// Quantile is an upper bound, in milliseconds, of the q-quantile (0 < q ≤ 1); 0 if nothing was counted.
+// Quantile is an upper bound, in milliseconds, of the q-quantile (0 < q ≤ 1); 0 if
+// nothing was counted.
 func (l Latency) Quantile(q float64) int64 {
 	if l.Count == 0 {
 		return 0

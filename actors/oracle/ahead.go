@@ -6,13 +6,15 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file bounds how far timestamps run ahead of physical time (invariant 6). The batch under way gives
-// out what there is, leaves the rest to the next batch, or waits for the clock; all of it is the actor's.
+// This file bounds how far timestamps run ahead of physical time (invariant 6). The batch
+// under way gives out what there is, leaves the rest to the next batch, or waits for the
+// clock; all of it is the actor's.
 
-// maxLead is how far timestamps may run ahead of physical time. A millisecond has 262,144 of them, so
-// only callers who ask for far more than they can use get there; then everybody waits for the clock.
-// Without the bound one client could take years of timestamps, and time would stand until the clock
-// has caught up: expiries, leases and history are told by it.
+// maxLead is how far timestamps may run ahead of physical time. A millisecond has 262,144
+// of them, so only callers who ask for far more than they can use get there; then
+// everybody waits for the clock. Without the bound one client could take years of
+// timestamps, and time would stand until the clock has caught up: expiries, leases and
+// history are told by it.
 const maxLead = 50 * time.Millisecond
 
 const (
@@ -39,8 +41,9 @@ func (r *receiver) onRetry(m retry) {
 	}
 }
 
-// shorten leaves the first calls of the batch under way that room timestamps are enough for, and the
-// others for the next batch. It returns false if room is not enough for the first.
+// shorten leaves the first calls of the batch under way that room timestamps are enough
+// for, and the others for the next batch. It returns false if room is not enough for the
+// first.
 func (r *receiver) shorten(room mvcc.Timestamp) bool {
 	calls, n := r.closed.calls, 0
 	for n < len(calls) && mvcc.Timestamp(calls[n].Req.GetCount()) <= room {

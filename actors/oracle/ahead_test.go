@@ -76,7 +76,8 @@ func TestNobodyPushesTimeAhead(t *testing.T) {
 	})
 }
 
-// TestTooManyWait: what could not be given out soon is refused at once, and whoever waits can go away.
+// TestTooManyWait: what could not be given out soon is refused at once, and whoever waits
+// can go away.
 func TestTooManyWait(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, o *Oracle) {
 		take(t, o, 1)

@@ -1,5 +1,6 @@
-// Package oracle holds the timestamp oracle (the paper's section 2.3): an actor that hands out strictly increasing
-// timestamps from memory, below a high-water mark that the meta tablet persists.
+// Package oracle holds the timestamp oracle (the paper's section 2.3): an actor that
+// hands out strictly increasing timestamps from memory, below a high-water mark that the
+// meta tablet persists.
 //
 // Invariants (design section 6):
 //  1. A timestamp is given out once, and only if it is at most the persisted mark.
@@ -17,6 +18,6 @@
 //
 // A crash loses what is left below the mark: timestamps jump forward to it.
 //
-// Called by: node, for its own clients, for remote ones, and for the tablets' first reads and one-phase commits; these two
-// through Now first, in the tablet's own turn.
+// Called by: node, for its own clients, for remote ones, and for the tablets' first reads
+// and one-phase commits; these two through Now first, in the tablet's own turn.
 package oracle

@@ -2,11 +2,11 @@ package oracle
 
 import "github.com/percolator-go/percolator/internal/broken"
 
-// This file has this node's clock judged before timestamps follow it (invariant 5). All of it is the
-// actor's; the judge answers from elsewhere, by a message.
+// This file has this node's clock judged before timestamps follow it (invariant 5). All
+// of it is the actor's; the judge answers from elsewhere, by a message.
 
-// judged is the last term whose timestamps may follow this node's clock, and how many others voted then:
-// the more there are, the more clocks it can be compared with.
+// judged is the last term whose timestamps may follow this node's clock, and how many
+// others voted then: the more there are, the more clocks it can be compared with.
 type judged struct {
 	term   uint64
 	voters int
@@ -27,8 +27,9 @@ func (r *receiver) electorate(term uint64) judged {
 	return judged{term, r.cfg.Voters()}
 }
 
-// unjudged reports whether the clock is to be judged first. The only voter's is not: nobody else could lead.
-// But it is as soon as there are others, though the term is the same.
+// unjudged reports whether the clock is to be judged first. The only voter's is not:
+// nobody else could lead. But it is as soon as there are others, though the term is the
+// same.
 func (r *receiver) unjudged(m *confirmed) bool {
 	if m.alone && broken.LoneJudged {
 		r.judged = judged{max(r.judged.term, m.term), 1 << 30}

@@ -10,9 +10,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// memory is what timestamps are given out from. It belongs to the term in which its mark was read. The actor gives out from
-// it, and so does Now on any goroutine: whoever does has the lock, from before the confirmation that Now makes, or after the
-// one that the actor got for the batch that it serves. All methods are called with the lock held.
+// memory is what timestamps are given out from. It belongs to the term in which its mark
+// was read. The actor gives out from it, and so does Now on any goroutine: whoever does
+// has the lock, from before the confirmation that Now makes, or after the one that the
+// actor got for the batch that it serves. All methods are called with the lock held.
 type memory struct {
 	clock func() time.Time
 	ahead time.Duration // how far the mark is raised ahead of the last timestamp
@@ -26,13 +27,14 @@ type memory struct {
 	lastRun mvcc.Timestamp // last given out in any term: a check of invariant 1
 	dropped bool           // nothing of the term is remembered; earlier terms stay over
 	raising bool           // a raise of the mark is under way ahead of need
-	// stands: the mark cannot be raised for want of disk space, so time stands still and each
-	// timestamp is the next one. What is left below the mark, the reserve at least, lasts for hours of reads.
+	// stands: the mark cannot be raised for want of disk space, so time stands still and
+	// each timestamp is the next one. What is left below the mark, the reserve at least,
+	// lasts for hours of reads.
 	stands bool
 }
 
-// reserve is which part of the lead is kept for time that stands: were it used before the mark is known not to be raised,
-// nothing could be read on a full disk.
+// reserve is which part of the lead is kept for time that stands: were it used before the
+// mark is known not to be raised, nothing could be read on a full disk.
 const reserve = 16
 
 // ErrNoRoom is wrapped by the error of Meta.Mark when the mark was not raised because the node's
@@ -42,12 +44,13 @@ var ErrNoRoom = errors.New("oracle: no room on the disk for a higher mark")
 var (
 	// errStale: the confirmation is of an earlier term than the memory.
 	errStale = errors.New("oracle: confirmation of an earlier term")
-	// errBroken: the oracle has broken one of its own invariants; nothing was given out, and the memory is dropped.
+	// errBroken: the oracle has broken one of its own invariants; nothing was given out,
+	// and the memory is dropped.
 	errBroken = errors.New("oracle: broken invariant")
 )
 
-// markTooLow: the timestamps would not be below the persisted mark, or time that goes on would use up what is for
-// time that stands. spent: time stands already.
+// markTooLow: the timestamps would not be below the persisted mark, or time that goes on
+// would use up what is for time that stands. spent: time stands already.
 type markTooLow struct {
 	raiseTo mvcc.Timestamp
 	spent   bool
@@ -67,7 +70,8 @@ func (e *tooFarAhead) Error() string {
 	return fmt.Sprintf("oracle: only %d timestamps can be had until physical time goes on", e.room)
 }
 
-// take gives out total timestamps first, first+1, … on a confirmation of leadership in the term, with that mark.
+// take gives out total timestamps first, first+1, … on a confirmation of leadership in
+// the term, with that mark.
 func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Timestamp, err error) {
 	switch {
 	case term < m.term: // its leader has been replaced, and timestamps were given out since
@@ -101,8 +105,9 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 // lead is ahead in timestamps.
 func (m *memory) lead() mvcc.Timestamp { return mvcc.TimestampAt(m.ahead.Milliseconds()) }
 
-// raise is what the mark is to be raised to before it is needed; 0: it is high enough, or being raised. The caller
-// has it raised. While time stands still it is tried again and again: there may be room.
+// raise is what the mark is to be raised to before it is needed; 0: it is high enough, or
+// being raised. The caller has it raised. While time stands still it is tried again and
+// again: there may be room.
 func (m *memory) raise() mvcc.Timestamp {
 	if m.raising || !m.stands && m.last+m.lead()/2 <= m.mark {
 		return 0
@@ -122,8 +127,9 @@ func (m *memory) raised(term uint64, mark mvcc.Timestamp, err error) {
 	}
 }
 
-// drop forgets all but which term it is: the next to take begins from the persisted mark. A confirmation of an earlier term
-// is stale still, for others have given out timestamps since.
+// drop forgets all but which term it is: the next to take begins from the persisted mark.
+// A confirmation of an earlier term is stale still, for others have given out timestamps
+// since.
 func (m *memory) drop() { m.dropped, m.raising = true, false }
 
 // takeOver drops the memory of another term: the mark that this one read is all that is known.

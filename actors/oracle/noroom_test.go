@@ -101,8 +101,8 @@ func TestNoTimestampsAboveMark(t *testing.T) {
 	}
 }
 
-// TestTimeLeavesReserve: time that goes on while the mark is being raised leaves what time that stands is to last with,
-// whenever a timestamp is asked for.
+// TestTimeLeavesReserve: time that goes on while the mark is being raised leaves what
+// time that stands is to last with, whenever a timestamp is asked for.
 func TestTimeLeavesReserve(t *testing.T) {
 	for before := range 4 { // milliseconds before the mark
 		c := at(2026)
@@ -131,8 +131,8 @@ func TestTimeLeavesReserve(t *testing.T) {
 	}
 }
 
-// TestTwoRefusals: the mark is refused to a batch after it was refused ahead of need, both asked for before. The batch is
-// served from below the mark, as all are.
+// TestTwoRefusals: the mark is refused to a batch after it was refused ahead of need,
+// both asked for before. The batch is served from below the mark, as all are.
 func TestTwoRefusals(t *testing.T) {
 	meta, c := &heldMeta{asked: make(chan func(uint64, uint64, error), 8)}, at(2026)
 	o := spawn(t, meta, Config{Clock: c.Now})

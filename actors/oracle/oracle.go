@@ -24,13 +24,15 @@ type Call = actorkit.Call[*pb.TimestampsRequest, *pb.TimestampsResponse]
 // MaxCount is the most timestamps one request gets: a 16th of a millisecond's.
 const MaxCount = 1 << 14
 
-// Meta is the meta tablet as the oracle needs it. The function must not block; then is called once, on any goroutine.
+// Meta is the meta tablet as the oracle needs it. The function must not block; then is
+// called once, on any goroutine.
 type Meta interface {
-	// Mark raises the persisted mark to raiseTo if that is above it (0: only reads it), and confirms leadership. It
-	// answers with the term in which it did and with the mark. ErrNoRoom: the mark is as it was.
+	// Mark raises the persisted mark to raiseTo if that is above it (0: only reads it),
+	// and confirms leadership. It answers with the term in which it did and with the
+	// mark. ErrNoRoom: the mark is as it was.
 	Mark(raiseTo uint64, then func(term, mark uint64, err error))
-	// Confirmed confirms leadership without asking anybody, as the only voter of the meta tablet can. ok is false if it
-	// cannot, or does not lead: then Mark is asked.
+	// Confirmed confirms leadership without asking anybody, as the only voter of the meta
+	// tablet can. ok is false if it cannot, or does not lead: then Mark is asked.
 	Confirmed() (term, mark uint64, ok bool)
 }
 
@@ -40,12 +42,15 @@ type Config struct {
 	Ahead  time.Duration    // how far the mark is raised ahead of the last timestamp; default 3 s
 	Clock  func() time.Time // with a monotonic reading; default time.Now
 	Logger *slog.Logger
-	// Judge decides, before the first timestamps of a term, whether time may follow this node's clock (design section 6). An
-	// error: it may not, and whoever asked is told; the next to ask have it decided anew. It must not block; then is called
-	// once, on any goroutine. nil: it may. The only voter of the meta tablet is not judged: nobody else could lead.
+	// Judge decides, before the first timestamps of a term, whether time may follow this
+	// node's clock (design section 6). An error: it may not, and whoever asked is told;
+	// the next to ask have it decided anew. It must not block; then is called once, on
+	// any goroutine. nil: it may. The only voter of the meta tablet is not judged: nobody
+	// else could lead.
 	Judge func(term uint64, then func(error))
-	// Voters is how many other nodes vote in the meta tablet, as far as this one knows: when they have become more, the
-	// clock is judged again. It must not block. nil: that is not looked at.
+	// Voters is how many other nodes vote in the meta tablet, as far as this one knows:
+	// when they have become more, the clock is judged again. It must not block. nil: that
+	// is not looked at.
 	Voters func() int
 	// Dispatcher runs the oracle's turns; nil: the library's own.
 	Dispatcher *actorkit.Dispatcher
@@ -81,9 +86,10 @@ func (s *stats) gave(first, total mvcc.Timestamp) {
 	s.batches.Add(1)
 }
 
-// Now gives out n timestamps first, first+1, … at once, if the meta tablet can confirm its leadership without asking
-// anybody and they lie below the persisted mark. Otherwise ok is false, and the port is to be asked. Safe on any goroutine;
-// it never waits for anything but another's turn in here.
+// Now gives out n timestamps first, first+1, … at once, if the meta tablet can confirm
+// its leadership without asking anybody and they lie below the persisted mark. Otherwise
+// ok is false, and the port is to be asked. Safe on any goroutine; it never waits for
+// anything but another's turn in here.
 func (o *Oracle) Now(n int) (first mvcc.Timestamp, ok bool) {
 	if n < 1 || n > MaxCount {
 		return 0, false
@@ -140,8 +146,8 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	return o, nil
 }
 
-// receiver is the actor. One batch is under way at a time; what arrives meanwhile is the next (§2.3: the batching
-// increases with the load).
+// receiver is the actor. One batch is under way at a time; what arrives meanwhile is the
+// next (§2.3: the batching increases with the load).
 type receiver struct {
 	cfg    Config
 	meta   Meta
@@ -157,8 +163,9 @@ type receiver struct {
 	judged  judged
 }
 
-// closed is a batch that takes no more calls. Answers of the meta tablet and of the judge name the one that they were asked
-// for, and serve no other: none that was closed later, in this incarnation of the actor or in the next (invariant 3).
+// closed is a batch that takes no more calls. Answers of the meta tablet and of the judge
+// name the one that they were asked for, and serve no other: none that was closed later,
+// in this incarnation of the actor or in the next (invariant 3).
 type closed struct {
 	calls []*Call
 	spent bool // time stood still, and too little was left below the mark: it must be raised
@@ -178,7 +185,8 @@ type confirmed struct {
 // resume has the next batch closed after a panic.
 type resume struct{}
 
-// errPanic is what callers get when the oracle has broken one of its own invariants: nothing was given out.
+// errPanic is what callers get when the oracle has broken one of its own invariants:
+// nothing was given out.
 var errPanic = errors.New("oracle: panic; see the log")
 
 // Receive dispatches. A panic drops the memory, as a change of the term does.
@@ -270,7 +278,8 @@ func (r *receiver) confirm(of *closed, raiseTo mvcc.Timestamp) {
 	})
 }
 
-// underWay reports whether an answer is for the batch that waits. One that has ended by a panic does not.
+// underWay reports whether an answer is for the batch that waits. One that has ended by a
+// panic does not.
 func (r *receiver) underWay(of *closed) bool {
 	return r.closed != nil && (of == r.closed || broken.LateConfirmation)
 }
@@ -308,7 +317,8 @@ func (r *receiver) stand() {
 	r.memory.stands = true
 }
 
-// serve answers the batch if all its timestamps lie below the mark; otherwise the mark is raised first.
+// serve answers the batch if all its timestamps lie below the mark; otherwise the mark is
+// raised first.
 func (r *receiver) serve(m *confirmed) {
 	total := mvcc.Timestamp(0)
 	for _, call := range r.closed.calls {
@@ -348,8 +358,8 @@ func (r *receiver) serve(m *confirmed) {
 	}
 }
 
-// take takes timestamps from the memory; raiseTo is what the mark is to be raised to ahead of need, or 0. The lock is given
-// back by a panic, too.
+// take takes timestamps from the memory; raiseTo is what the mark is to be raised to
+// ahead of need, or 0. The lock is given back by a panic, too.
 func (r *receiver) take(m *confirmed, total mvcc.Timestamp) (first, raiseTo mvcc.Timestamp, err error) {
 	r.memory.Lock()
 	defer r.memory.Unlock()

@@ -64,8 +64,9 @@ func strictlyIncreasing(t *testing.T, meta *fakeMeta) {
 	wg.Wait()
 }
 
-// TestOnlyVoterConfirmsAtOnce: the meta tablet is asked for a raise of the mark, else only looked at; as soon as it does not
-// say that it leads it is asked again, and another term drops the memory.
+// TestOnlyVoterConfirmsAtOnce: the meta tablet is asked for a raise of the mark, else
+// only looked at; as soon as it does not say that it leads it is asked again, and another
+// term drops the memory.
 func TestOnlyVoterConfirmsAtOnce(t *testing.T) {
 	meta := &fakeMeta{term: 1, alone: true}
 	o := start(t, meta, at(2026))
@@ -114,8 +115,8 @@ func TestNowOnlyConfirmed(t *testing.T) {
 	}
 }
 
-// TestStaleConfirmation: an answer of the meta tablet that was held up is of an earlier term than what Now has given out
-// since; the actor asks again.
+// TestStaleConfirmation: an answer of the meta tablet that was held up is of an earlier
+// term than what Now has given out since; the actor asks again.
 func TestStaleConfirmation(t *testing.T) {
 	meta := &fakeMeta{term: 1, mark: uint64(mvcc.TimestampAt(at(2026).now.UnixMilli() + 10_000))}
 	o := start(t, meta, at(2026))
@@ -142,7 +143,8 @@ func TestStaleConfirmation(t *testing.T) {
 	}
 }
 
-// TestNowHasTheMarkRaised: before timestamps run out, so that those who ask at once go on without a pause.
+// TestNowHasTheMarkRaised: before timestamps run out, so that those who ask at once go on
+// without a pause.
 func TestNowHasTheMarkRaised(t *testing.T) {
 	meta, c := &fakeMeta{term: 1, alone: true}, at(2026)
 	o := start(t, meta, c)
@@ -165,7 +167,8 @@ func TestNowHasTheMarkRaised(t *testing.T) {
 	}
 }
 
-// TestClockGoesBack: a wall clock that is set back, in one life or between two, does not bring time back.
+// TestClockGoesBack: a wall clock that is set back, in one life or between two, does not
+// bring time back.
 func TestClockGoesBack(t *testing.T) {
 	meta, c := &fakeMeta{term: 1}, at(2026)
 	first := take(t, start(t, meta, c), 1)
@@ -179,7 +182,8 @@ func TestClockGoesBack(t *testing.T) {
 	}
 }
 
-// TestNewTermStartsAboveTheMark: memory belongs to a term; after another leader's term the mark is the floor.
+// TestNewTermStartsAboveTheMark: memory belongs to a term; after another leader's term
+// the mark is the floor.
 func TestNewTermStartsAboveTheMark(t *testing.T) {
 	meta := &fakeMeta{term: 1}
 	o := start(t, meta, at(2026))
@@ -194,7 +198,8 @@ func TestNewTermStartsAboveTheMark(t *testing.T) {
 	}
 }
 
-// TestOneConfirmationABatch: leadership is confirmed once for all that waited, after the batch was closed.
+// TestOneConfirmationABatch: leadership is confirmed once for all that waited, after the
+// batch was closed.
 func TestOneConfirmationABatch(t *testing.T) {
 	meta := &fakeMeta{term: 1}
 	o := start(t, meta, at(2026))
@@ -237,8 +242,9 @@ func ask(o *Oracle, n uint32) (mvcc.Timestamp, error) {
 	return mvcc.Timestamp(r.GetFirst()), err
 }
 
-// TestFailOver: two nodes' oracles over one meta tablet, of which one leads at a time; one clock is a minute ahead of the
-// other's. What is given out grows from leader to leader. Catches BROKEN=reuse_timestamps.
+// TestFailOver: two nodes' oracles over one meta tablet, of which one leads at a time;
+// one clock is a minute ahead of the other's. What is given out grows from leader to
+// leader. Catches BROKEN=reuse_timestamps.
 func TestFailOver(t *testing.T) {
 	ahead, behind := &fakeMeta{term: 1}, &fakeMeta{err: errors.New("not the leader")}
 	clockA, clockB := at(2026), at(2026)
@@ -264,8 +270,8 @@ func TestFailOver(t *testing.T) {
 	}
 }
 
-// TestMemoryGoesWithTheTerm: an oracle loses the leadership and has it again; what another gave out meanwhile it knows from
-// the mark alone. Catches BROKEN=keep_memory.
+// TestMemoryGoesWithTheTerm: an oracle loses the leadership and has it again; what
+// another gave out meanwhile it knows from the mark alone. Catches BROKEN=keep_memory.
 func TestMemoryGoesWithTheTerm(t *testing.T) {
 	meta := &fakeMeta{term: 1}
 	c := at(2026)
@@ -282,8 +288,9 @@ func TestMemoryGoesWithTheTerm(t *testing.T) {
 	}
 }
 
-// TestJudgedBeforeTheFirstTimestamp: nothing is given out, and no mark raised, in a term before the clock is let in; who asks
-// is told, and the next are judged anew. A term is judged once; the only voter is not.
+// TestJudgedBeforeTheFirstTimestamp: nothing is given out, and no mark raised, in a term
+// before the clock is let in; who asks is told, and the next are judged anew. A term is
+// judged once; the only voter is not.
 func TestJudgedBeforeTheFirstTimestamp(t *testing.T) {
 	meta := &fakeMeta{term: 1}
 	bad, judged := errors.New("ahead"), []uint64{}

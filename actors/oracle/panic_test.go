@@ -45,9 +45,10 @@ func spawn(t *testing.T, meta Meta, cfg Config) *Oracle {
 	return o
 }
 
-// TestConfirmationServesItsBatch: the oracle panics while the meta tablet is asked for a batch. The answer comes when a later
-// batch waits, and must not serve it: another node may have led, and given timestamps out, before that was asked for.
-// Catches BROKEN=late_confirmation.
+// TestConfirmationServesItsBatch: the oracle panics while the meta tablet is asked for a
+// batch. The answer comes when a later batch waits, and must not serve it: another node
+// may have led, and given timestamps out, before that was asked for. Catches
+// BROKEN=late_confirmation.
 func TestConfirmationServesItsBatch(t *testing.T) {
 	meta := &heldMeta{asked: make(chan func(uint64, uint64, error), 8)}
 	o := spawn(t, meta, Config{Clock: at(2026).Now})
@@ -118,7 +119,8 @@ func TestDropKeepsTheTerm(t *testing.T) {
 	}
 }
 
-// TestPanicLeavesNoLock: a panic while timestamps are taken fails the batch, and the next is served.
+// TestPanicLeavesNoLock: a panic while timestamps are taken fails the batch, and the next
+// is served.
 func TestPanicLeavesNoLock(t *testing.T) {
 	var fail atomic.Bool
 	o := spawn(t, &fakeMeta{term: 1}, Config{Clock: func() time.Time {

@@ -36,7 +36,8 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Placement, error) {
 	return p, nil
 }
 
-// Stop ends the actor; a request that is under way is cut short. Errors: ctx's, if it has not ended by then.
+// Stop ends the actor; a request that is under way is cut short. Errors: ctx's, if it has
+// not ended by then.
 func (p *Placement) Stop(ctx context.Context) error {
 	p.cancel()
 	p.system.Root.Stop(p.pid)
@@ -51,7 +52,8 @@ func (p *Placement) Stop(ctx context.Context) error {
 // Status is how things stood at the last turn.
 func (p *Placement) Status() *pb.PlacementStatus { return p.work.status.get() }
 
-// Look makes the next turn come at once: a node has come or gone, or there is an order. It does not wait for it.
+// Look makes the next turn come at once: a node has come or gone, or there is an order.
+// It does not wait for it.
 func (p *Placement) Look() { p.system.Root.Send(p.pid, &again{looked: true}) }
 
 // again is the next turn: from the actor's own timer, or because somebody knows of something.
@@ -67,7 +69,8 @@ type turning struct {
 	done  chan struct{}
 }
 
-// Receive does a turn and sets the timer for the next one. Whatever is asked of it before Busy has passed is that one.
+// Receive does a turn and sets the timer for the next one. Whatever is asked of it before
+// Busy has passed is that one.
 func (t *turning) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started:
@@ -90,7 +93,8 @@ func (t *turning) Receive(c actor.Context) {
 	}
 }
 
-// pause is how long to rest after a turn that has done something, or waits for something: the longer that takes, the longer.
+// pause is how long to rest after a turn that has done something, or waits for something:
+// the longer that takes, the longer.
 func (t *turning) pause(did, waits bool) time.Duration {
 	cfg := &t.work.cfg
 	if did {

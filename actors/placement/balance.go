@@ -6,7 +6,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// maxTransfers bounds the leaders that are moved for balance in one turn: each costs its tablet a moment.
+// maxTransfers bounds the leaders that are moved for balance in one turn: each costs its
+// tablet a moment.
 const maxTransfers = 4
 
 // balanceReplicas begins moves that make the cluster more even, the best first.
@@ -71,7 +72,8 @@ func (p *planner) calm(also func(*Tablet, shape) bool) []*Tablet {
 	return out
 }
 
-// balanceLeaders moves leaders from voter to voter. Meta's stays where it is: placement and the oracle are beside it.
+// balanceLeaders moves leaders from voter to voter. Meta's stays where it is: placement
+// and the oracle are beside it.
 func (p *planner) balanceLeaders() {
 	calm := p.calm(func(t *Tablet, s shape) bool { return !t.LeaderResting && !t.Meta && len(s.voters) > 1 })
 	for range maxTransfers {

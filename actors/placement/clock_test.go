@@ -9,8 +9,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestMetaKeepsOffAheadClocks: meta's leadership goes to no node whose clock is ahead, by a drain or an order; other
-// tablets' does. A drain that has nobody else says so, and goes on once the clock is set.
+// TestMetaKeepsOffAheadClocks: meta's leadership goes to no node whose clock is ahead, by
+// a drain or an order; other tablets' does. A drain that has nobody else says so, and
+// goes on once the clock is set.
 func TestMetaKeepsOffAheadClocks(t *testing.T) {
 	w := newWorld(t, 4)
 	for range 4 {
@@ -42,7 +43,8 @@ func TestMetaKeepsOffAheadClocks(t *testing.T) {
 	}
 }
 
-// TestCalmNeedsNoTime: timestamps, each of which may be a write to meta, are for nodes that are away, and for those alone.
+// TestCalmNeedsNoTime: timestamps, each of which may be a write to meta, are for nodes
+// that are away, and for those alone.
 func TestCalmNeedsNoTime(t *testing.T) {
 	w := newWorld(t, 4)
 	w.add(1, 2, 3)

@@ -37,17 +37,21 @@ type Cluster interface {
 	Alive() []uint64
 	// Timestamp is a fresh timestamp of the oracle.
 	Timestamp(ctx context.Context) (mvcc.Timestamp, error)
-	// Statuses is what the tablets' leaders say, of those that answer in time; others may be among them.
+	// Statuses is what the tablets' leaders say, of those that answer in time; others may
+	// be among them.
 	Statuses(ctx context.Context) ([]*pb.StatusResponse, error)
-	// AheadClocks are the nodes whose clocks were too far ahead of the others', when Statuses was asked last, for timestamps
-	// to follow: they can't lead meta for long, because the oracle is beside it.
+	// AheadClocks are the nodes whose clocks were too far ahead of the others', when
+	// Statuses was asked last, for timestamps to follow: they can't lead meta for long,
+	// because the oracle is beside it.
 	AheadClocks() []uint64
-	// FullDisks are the nodes that took no writes for want of disk space, when Statuses was asked last.
+	// FullDisks are the nodes that took no writes for want of disk space, when Statuses
+	// was asked last.
 	FullDisks() []uint64
-	// DamagedStores are the nodes whose stores were damaged, when Statuses was asked last: they answer, but what they hold is
-	// lost.
+	// DamagedStores are the nodes whose stores were damaged, when Statuses was asked
+	// last: they answer, but what they hold is lost.
 	DamagedStores() []uint64
-	// Send carries an operation to a tablet's leader and retries what was surely not done, until ctx ends.
+	// Send carries an operation to a tablet's leader and retries what was surely not
+	// done, until ctx ends.
 	Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 }
 
@@ -63,7 +67,8 @@ const (
 	DefaultTimeout     = 5 * time.Second
 )
 
-// Config is what placement is started with. Meta and Cluster are required; zero fields take the defaults.
+// Config is what placement is started with. Meta and Cluster are required; zero fields
+// take the defaults.
 type Config struct {
 	Name    string // of the actor; default "placement"
 	Meta    Meta

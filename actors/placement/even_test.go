@@ -26,7 +26,8 @@ func (w *world) bytesOn() (on map[uint64]float64, largest float64) {
 	return on, largest
 }
 
-// checkBytes: nodes are within a fifth of the mean, or one tablet of it. Where there is next to nothing nobody cares.
+// checkBytes: nodes are within a fifth of the mean, or one tablet of it. Where there is
+// next to nothing nobody cares.
 func (w *world) checkBytes() {
 	w.t.Helper()
 	on, largest := w.bytesOn()
@@ -55,8 +56,8 @@ func (w *world) moves(from int) (n int) {
 	return n
 }
 
-// sizes draws the bytes of a tablet from one of some distributions: what is alike, what is anything, many small ones beside
-// large ones, and large ones by themselves.
+// sizes draws the bytes of a tablet from one of some distributions: what is alike, what
+// is anything, many small ones beside large ones, and large ones by themselves.
 var sizes = []func(rng *rand.Rand) uint64{
 	func(*rand.Rand) uint64 { return 48 << 20 },
 	func(rng *rand.Rand) uint64 { return rng.Uint64N(96 << 20) },
@@ -70,9 +71,10 @@ var sizes = []func(rng *rand.Rand) uint64{
 	func(rng *rand.Rand) uint64 { return 48<<20 + rng.Uint64N(48<<20) },
 }
 
-// TestEvenBytes: from wherever replicas are, bytes come within a fifth of the mean, or one tablet of it, and leaders likewise,
-// with hardly more moves than there are replicas; then it is quiet, also when all sizes change a little. PLACEMENTS=n sets
-// how many clusters are tried.
+// TestEvenBytes: from wherever replicas are, bytes come within a fifth of the mean, or
+// one tablet of it, and leaders likewise, with hardly more moves than there are replicas;
+// then it is quiet, also when all sizes change a little. PLACEMENTS=n sets how many
+// clusters are tried.
 func TestEvenBytes(t *testing.T) {
 	seeds := uint64(80)
 	if testing.Short() {

@@ -22,9 +22,10 @@ var (
 // lastIndex is what a replica has when it has caught up.
 const lastIndex = 10_000
 
-// world is all that placement talks to: nodes that live or do not, tablets whose replicas change by the rules, and meta's
-// records. It can fail at its n-th operation, before or after carrying it out, and after that until it is told otherwise:
-// the one that placement ran in is dead.
+// world is all that placement talks to: nodes that live or do not, tablets whose replicas
+// change by the rules, and meta's records. It can fail at its n-th operation, before or
+// after carrying it out, and after that until it is told otherwise: the one that
+// placement ran in is dead.
 type world struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -279,7 +280,8 @@ func (w *world) Timestamp(context.Context) (mvcc.Timestamp, error) {
 	return mvcc.TimestampAt(w.now), done()
 }
 
-// Statuses implements Cluster; time passes by it: learners catch up, joint configurations are left, voters elect.
+// Statuses implements Cluster; time passes by it: learners catch up, joint configurations
+// are left, voters elect.
 func (w *world) Statuses(context.Context) (out []*pb.StatusResponse, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

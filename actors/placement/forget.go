@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// This file has nodes forgotten: their records removed, so that the node table does not fill up with nodes
-// that were replaced long ago. It belongs to the actor, at the end of a turn.
+// This file has nodes forgotten: their records removed, so that the node table does not
+// fill up with nodes that were replaced long ago. It belongs to the actor, at the end of
+// a turn.
 
 // maxForgets is how many nodes are forgotten in one turn.
 const maxForgets = 8
 
-// forget removes the records of nodes that have been away for long and hold nothing. When meta's leader has
-// just changed nobody is forgotten: all nodes may have been away, and be coming back one after the other.
+// forget removes the records of nodes that have been away for long and hold nothing. When
+// meta's leader has just changed nobody is forgotten: all nodes may have been away, and
+// be coming back one after the other.
 func (w *work) forget(ctx context.Context, now time.Time, s *State) error {
 	if w.began.IsZero() {
 		w.began = now

@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// gather is the state as it is now, what is durable first; it also records in meta which nodes have gone and come back.
+// gather is the state as it is now, what is durable first; it also records in meta which
+// nodes have gone and come back.
 func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
@@ -67,7 +68,8 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 	return s, nil
 }
 
-// away reports whether the time matters for a node: gossip does not know it, or it has been recorded as away.
+// away reports whether the time matters for a node: gossip does not know it, or it has
+// been recorded as away.
 func away(records []*wire.NodeRecord, alive map[uint64]bool) bool {
 	return slices.ContainsFunc(records, func(r *wire.NodeRecord) bool { return r.GoneSince != 0 || !alive[r.NodeId] })
 }
@@ -116,8 +118,8 @@ func lose(damaged []uint64, heard map[uint64]bool) {
 	}
 }
 
-// tablets joins the map with what leaders say, which is newer; meta comes first. Of two that take themselves for the leader
-// the one with the later term is believed.
+// tablets joins the map with what leaders say, which is newer; meta comes first. Of two
+// that take themselves for the leader the one with the later term is believed.
 //
 // news is what the map does not have.
 func (w *work) tablets(

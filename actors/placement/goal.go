@@ -13,13 +13,14 @@ func (p *planner) leaves(node uint64) bool {
 	return n != nil && !n.mayHold() // of a node without a record nothing is known
 }
 
-// width is how many voters the tablet ought to have. Nodes that are missing are no reason to give replicas up.
+// width is how many voters the tablet ought to have. Nodes that are missing are no reason
+// to give replicas up.
 func (p *planner) width(voters int) int {
 	return max(p.plan.Target, oddFloor(min(voters, p.s.Replicas)))
 }
 
-// places are the nodes that the tablet's voters are counted on: of two of which one is to go, that of the newer, for the
-// move has been decided upon.
+// places are the nodes that the tablet's voters are counted on: of two of which one is to
+// go, that of the newer, for the move has been decided upon.
 func (p *planner) places(s shape) []uint64 {
 	if len(s.voters) == 2 && p.width(2) == 1 {
 		return s.voters[1:]
@@ -27,7 +28,8 @@ func (p *planner) places(s shape) []uint64 {
 	return s.voters
 }
 
-// goal are the nodes of the voters that the tablet ought to have; short says why it is not as it ought to be.
+// goal are the nodes of the voters that the tablet ought to have; short says why it is
+// not as it ought to be.
 func (p *planner) goal(t *Tablet, s shape, order *pb.MoveTabletRequest) (goal []uint64, short string) {
 	from, to := uint64(0), uint64(0)
 	if order != nil && !order.Leader {
@@ -95,7 +97,8 @@ func (p *planner) misery(node uint64) int {
 	}
 }
 
-// best is the node that gets the next replica, none of those in but; 0: there is none. Learners that are there come first.
+// best is the node that gets the next replica, none of those in but; 0: there is none.
+// Learners that are there come first.
 func (p *planner) best(t *Tablet, s shape, goal, but []uint64, ordered uint64) uint64 {
 	if ordered != 0 && p.nodes[ordered].takes() && !slices.Contains(goal, ordered) && !slices.Contains(s.voters, ordered) {
 		return ordered
@@ -124,7 +127,8 @@ func (p *planner) best(t *Tablet, s shape, goal, but []uint64, ordered uint64) u
 	return pick(all)
 }
 
-// worst is the voter that goes when there are too many; what was ordered stays, and who leads if nothing else counts.
+// worst is the voter that goes when there are too many; what was ordered stays, and who
+// leads if nothing else counts.
 func (p *planner) worst(t *Tablet, goal []uint64, ordered uint64) (node uint64) {
 	var least change
 	for _, n := range goal {
@@ -160,9 +164,10 @@ func (p *planner) zone(node uint64) string {
 	return ""
 }
 
-// purpose finds out what a fresh learner was made for that nothing calls for any more: if it had better be in a voter's
-// place, it is to get there; if not, it goes. Moves that were begun together are looked at one after the other, as if those
-// before had been made: at least one goes on.
+// purpose finds out what a fresh learner was made for that nothing calls for any more: if
+// it had better be in a voter's place, it is to get there; if not, it goes. Moves that
+// were begun together are looked at one after the other, as if those before had been
+// made: at least one goes on.
 func (p *planner) purpose(g *target) []uint64 {
 	goal, least, found := g.goal, change{}, false
 	for _, l := range g.fresh {

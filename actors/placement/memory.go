@@ -6,7 +6,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// memory is what placement remembers of tablets from turn to turn. Losing it costs a move too many at worst.
+// memory is what placement remembers of tablets from turn to turn. Losing it costs a move
+// too many at worst.
 type memory struct {
 	rest   time.Duration
 	tablet map[uint64]*past
@@ -31,7 +32,8 @@ func (m *memory) of(id uint64) *past {
 	return p
 }
 
-// look is the tablet's load, smoothed, and whether its replicas and its leader are to be left as they are.
+// look is the tablet's load, smoothed, and whether its replicas and its leader are to be
+// left as they are.
 func (m *memory) look(now time.Time, id uint64, s *pb.StatusResponse) (load float64, resting, leaderResting bool) {
 	const share = 0.2 // of the newest figure
 	p := m.of(id)
@@ -54,7 +56,8 @@ func (m *memory) forget(there map[uint64]*pb.TabletDescriptor) {
 	}
 }
 
-// due reports whether a step for the tablet may be tried: one that fails is tried again after a pause that grows.
+// due reports whether a step for the tablet may be tried: one that fails is tried again
+// after a pause that grows.
 func (m *memory) due(now time.Time, id uint64) bool { return !now.Before(m.of(id).tryAgain) }
 
 const (

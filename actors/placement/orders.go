@@ -6,8 +6,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// orderOf is the operator's order for the tablet, if there is something left to do; one that is done, or can't be carried
-// out any more, is ended.
+// orderOf is the operator's order for the tablet, if there is something left to do; one
+// that is done, or can't be carried out any more, is ended.
 func (p *planner) orderOf(t *Tablet) *pb.MoveTabletRequest {
 	o := p.orders[t.D.TabletId]
 	if o == nil {

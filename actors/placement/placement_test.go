@@ -54,8 +54,8 @@ func (w *world) spread() (replicas, leaders map[uint64]int) {
 	return replicas, leaders
 }
 
-// checkVoters: each tablet has so many voters, all on live nodes that may hold them, no learner, and no two in one zone
-// that need not be.
+// checkVoters: each tablet has so many voters, all on live nodes that may hold them, no
+// learner, and no two in one zone that need not be.
 func (w *world) checkVoters(want int) {
 	w.t.Helper()
 	zones := map[string]int{}
@@ -104,7 +104,8 @@ func (w *world) checkEven(what string, on map[uint64]int, but uint64) {
 	}
 }
 
-// TestGrows: one node, then three, then five: the number of replicas follows by itself, and then they are spread.
+// TestGrows: one node, then three, then five: the number of replicas follows by itself,
+// and then they are spread.
 func TestGrows(t *testing.T) {
 	w := newWorld(t, 1)
 	for range 20 {
@@ -151,7 +152,8 @@ func TestOneMove(t *testing.T) {
 	}
 }
 
-// TestOneVoterMoves: a tablet of one voter moves with its leader, which votes beside its successor for a moment.
+// TestOneVoterMoves: a tablet of one voter moves with its leader, which votes beside its
+// successor for a moment.
 func TestOneVoterMoves(t *testing.T) {
 	w := newWorld(t, 2)
 	w.add(1)
@@ -163,8 +165,9 @@ func TestOneVoterMoves(t *testing.T) {
 	}
 }
 
-// TestUnfenced: placement on a node that does not lead meta any more wakes up with a plan that another has overtaken. Of
-// five voters each takes two others away; one voter would be left.
+// TestUnfenced: placement on a node that does not lead meta any more wakes up with a plan
+// that another has overtaken. Of five voters each takes two others away; one voter would
+// be left.
 func TestUnfenced(t *testing.T) {
 	w := newWorld(t, 5)
 	f := w.add(1, 2, 3, 4, 5)
@@ -193,8 +196,9 @@ func TestUnfenced(t *testing.T) {
 	}
 }
 
-// TestGoneOnlyByOracleTime: replicas of a node that gossip misses stay until its record says that it has been gone for long
-// enough; one that a tablet's leader hears of is not gone.
+// TestGoneOnlyByOracleTime: replicas of a node that gossip misses stay until its record
+// says that it has been gone for long enough; one that a tablet's leader hears of is not
+// gone.
 func TestGoneOnlyByOracleTime(t *testing.T) {
 	w := newWorld(t, 4)
 	for range 3 {
@@ -233,8 +237,8 @@ func TestGoneOnlyByOracleTime(t *testing.T) {
 	}
 }
 
-// TestForgets: of nodes that are away for good the one that holds nothing is forgotten, and not before this
-// leader of meta has looked for a while.
+// TestForgets: of nodes that are away for good the one that holds nothing is forgotten,
+// and not before this leader of meta has looked for a while.
 func TestForgets(t *testing.T) {
 	w := newWorld(t, 4)
 	w.add(1, 2, 3)
@@ -281,7 +285,8 @@ func TestNoNodeInItsPlace(t *testing.T) {
 	w.checkVoters(3)
 }
 
-// TestDrain: leaders go first, then replicas; then the node is drained. Without another node it waits and says why.
+// TestDrain: leaders go first, then replicas; then the node is drained. Without another
+// node it waits and says why.
 func TestDrain(t *testing.T) {
 	w := newWorld(t, 3)
 	for range 5 {
@@ -328,7 +333,8 @@ func TestHalfDrained(t *testing.T) {
 	}
 }
 
-// TestZones: each of three zones has one voter of three, and two of five at most; the loss of any leaves a quorum.
+// TestZones: each of three zones has one voter of three, and two of five at most; the
+// loss of any leaves a quorum.
 func TestZones(t *testing.T) {
 	for _, replicas := range []int{3, 5} {
 		w := newWorld(t, 6, "a", "a", "b", "b", "c", "c")
@@ -353,7 +359,8 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// TestImpossibleOrders: orders that can't be carried out any more end; one for a node that is away for a moment waits.
+// TestImpossibleOrders: orders that can't be carried out any more end; one for a node
+// that is away for a moment waits.
 func TestImpossibleOrders(t *testing.T) {
 	w := newWorld(t, 5)
 	w.add(1, 2, 3)

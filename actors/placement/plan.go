@@ -29,7 +29,8 @@ type Plan struct {
 	Ended           []*pb.MoveTabletRequest // orders that are done, or can't be done any more
 }
 
-// Target is how many replicas each tablet gets of the configured number if so many nodes may hold them: an odd number.
+// Target is how many replicas each tablet gets of the configured number if so many nodes
+// may hold them: an odd number.
 func Target(configured, nodes int) int { return oddFloor(min(configured, nodes)) }
 
 // maxBlocked bounds the reasons that are told.
@@ -108,12 +109,14 @@ func (p *planner) count() {
 	}
 }
 
-// weight is what each replica of the tablet brings to its node; leading is what its leadership does.
+// weight is what each replica of the tablet brings to its node; leading is what its
+// leadership does.
 func (t *Tablet) weight() weight { return weight{1, float64(t.Status.GetSizeBytes()), t.Load} }
 
 func (t *Tablet) leading() weight { return weight{1, 0, t.Load} }
 
-// byNeed are the tablets in the order in which they are tended: those first that have the fewest live voters; of these meta.
+// byNeed are the tablets in the order in which they are tended: those first that have the
+// fewest live voters; of these meta.
 func (p *planner) byNeed() []*Tablet {
 	out := make([]*Tablet, len(p.s.Tablets))
 	for i := range p.s.Tablets {
@@ -144,8 +147,8 @@ type target struct {
 	order *pb.MoveTabletRequest
 }
 
-// targets finds the goals: first of those that lack something, then of those that are being moved for balance, which
-// depends on the others.
+// targets finds the goals: first of those that lack something, then of those that are
+// being moved for balance, which depends on the others.
 func (p *planner) targets() []*target {
 	var out []*target
 	for _, t := range p.byNeed() {
@@ -246,7 +249,8 @@ func (p *planner) emptied() {
 	}
 }
 
-// complete reports whether the tablets' ranges leave no gap: one that has just split off may not be in the map yet.
+// complete reports whether the tablets' ranges leave no gap: one that has just split off
+// may not be in the map yet.
 func complete(tablets []Tablet) bool {
 	starts := map[wire.Position]bool{}
 	for _, t := range tablets {

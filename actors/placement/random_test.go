@@ -12,8 +12,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestRandom: random clusters come to rest with everything where it ought to be, whatever dies on the way. SEEDS says how
-// many.
+// TestRandom: random clusters come to rest with everything where it ought to be, whatever
+// dies on the way. SEEDS says how many.
 func TestRandom(t *testing.T) {
 	seeds := uint64(500)
 	if n, err := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64); err == nil {
@@ -108,8 +108,8 @@ func (w *world) disturb(rng *rand.Rand, nodes int) {
 	}
 }
 
-// TestCrashAnywhere: placement dies at any operation, before or after it took effect, of a drain, an order and an upgrade.
-// The next one finishes all of it.
+// TestCrashAnywhere: placement dies at any operation, before or after it took effect, of
+// a drain, an order and an upgrade. The next one finishes all of it.
 func TestCrashAnywhere(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		died := true

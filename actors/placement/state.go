@@ -69,7 +69,8 @@ func (t *Tablet) caughtUp(node uint64) bool {
 	return node == t.leader() || p.GetActive() && !p.GetSnapshot() && p.GetMatch()+maxLag >= t.Status.GetLastIndex()
 }
 
-// shape is a tablet's replicas by their part, as nodes. Replica ids only grow, so they tell what came after what.
+// shape is a tablet's replicas by their part, as nodes. Replica ids only grow, so they
+// tell what came after what.
 type shape struct {
 	voters   []uint64 // the oldest replica first
 	learners []uint64

@@ -13,23 +13,27 @@ const (
 	minLoad = 1000     // operations per second
 )
 
-// How far a node may be from the mean before anything is moved for it: a part of the mean, and of the number of replicas
-// one at least. Within it there is peace: sizes and loads change all the time, and every move has its price.
+// How far a node may be from the mean before anything is moved for it: a part of the
+// mean, and of the number of replicas one at least. Within it there is peace: sizes and
+// loads change all the time, and every move has its price.
 const (
 	slackCount = 0.1
 	slackSize  = 0.1
 	slackLoad  = 0.2
 )
 
-// sizeFactor is how much more an excess of bytes counts than one of replicas: the bytes are what a node runs out of.
+// sizeFactor is how much more an excess of bytes counts than one of replicas: the bytes
+// are what a node runs out of.
 const sizeFactor = 8
 
-// noise is the least gain of a move that is begun, as a part of what its tablet alone would make up for: where a move gains
-// less than that, the way back is about as good, and figures that have changed a little would take it.
+// noise is the least gain of a move that is begun, as a part of what its tablet alone
+// would make up for: where a move gains less than that, the way back is about as good,
+// and figures that have changed a little would take it.
 const noise = 0.3
 
-// tally is what the nodes that take replicas hold, or would if they had room. Others are not in it. The total is what all tablets bring once each is
-// as it ought to be, whatever is half done: what is better must not change on the way.
+// tally is what the nodes that take replicas hold, or would if they had room. Others are
+// not in it. The total is what all tablets bring once each is as it ought to be, whatever
+// is half done: what is better must not change on the way.
 type tally struct {
 	on    map[uint64]weight
 	total weight
@@ -71,7 +75,8 @@ const rounding = 1e-9
 // begins reports whether the change is worth a move.
 func (c change) begins() bool { return c.zones < 0 || c.zones == 0 && c.excess < -rounding-c.noise }
 
-// goesOn reports whether a move that has been begun still makes the cluster better, if by less than it then did.
+// goesOn reports whether a move that has been begun still makes the cluster better, if by
+// less than it then did.
 func (c change) goesOn() bool { return c.zones < 0 || c.zones == 0 && c.excess < -rounding }
 
 // less compares two changes.
@@ -98,8 +103,8 @@ func (t *tally) put(node uint64, w weight, sign float64) (c change) {
 	return c
 }
 
-// add is what one figure of a node contributes that goes from before to after; floor is the least mean that it is seen
-// against.
+// add is what one figure of a node contributes that goes from before to after; floor is
+// the least mean that it is seen against.
 func (c *change) add(factor, noise, before, after, mean, floor, slack float64) {
 	square := func(x, slack float64) float64 {
 		off := max(0, max(x-mean, mean-x)-slack) / max(mean, floor)
@@ -111,7 +116,8 @@ func (c *change) add(factor, noise, before, after, mean, floor, slack float64) {
 	c.noise += noise * factor * own * own / 2 // both ends of a move have their part
 }
 
-// move is the change that moving the weight makes. Neither node is looked at twice, so the parts add up.
+// move is the change that moving the weight makes. Neither node is looked at twice, so
+// the parts add up.
 func (t *tally) move(from, to uint64, w weight) change {
 	a, b := t.put(from, w, -1), t.put(to, w, 1)
 	return change{excess: a.excess + b.excess, uneven: a.uneven + b.uneven, noise: a.noise + b.noise}

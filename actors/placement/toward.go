@@ -41,7 +41,8 @@ func (p *planner) addLearners(g *target, nodes []uint64) {
 	p.change(g, pb.ReplicaChange_KIND_ADD_LEARNER, nodes, "a new replica")
 }
 
-// exchange makes learners that have caught up voters, and voters learners: as many of both as are ready.
+// exchange makes learners that have caught up voters, and voters learners: as many of
+// both as are ready.
 func (p *planner) exchange(g *target, promote, demote []uint64) {
 	ready := slices.DeleteFunc(slices.Clone(promote), func(n uint64) bool { return !g.caughtUp(n) || !p.nodes[n].Alive })
 	switch late := without(promote, ready...); {
@@ -76,8 +77,8 @@ func (p *planner) exchange(g *target, promote, demote []uint64) {
 	p.step(g.Tablet, Step{Changes: list, Ordered: g.order != nil, Why: "the new replica has caught up"})
 }
 
-// mayLead: the node's clock is no reason against it. Meta's leader gives the timestamps, and one whose clock is too far ahead
-// hands meta on to another.
+// mayLead: the node's clock is no reason against it. Meta's leader gives the timestamps,
+// and one whose clock is too far ahead hands meta on to another.
 func (p *planner) mayLead(t *Tablet, node uint64) bool {
 	n := p.nodes[node]
 	return !t.Meta || n == nil || !n.Ahead
@@ -98,8 +99,8 @@ func (p *planner) full(node uint64) bool {
 	return n != nil && n.Full
 }
 
-// successor is the voter that had best lead next: a live one that stays, or else one that does not drain, with room on its
-// disk if there is one; 0: there is none.
+// successor is the voter that had best lead next: a live one that stays, or else one that
+// does not drain, with room on its disk if there is one; 0: there is none.
 func (p *planner) successor(g *target) (node uint64) {
 	stay, others := both(g.goal, g.voters), without(g.voters, p.draining(g.voters)...)
 	for _, among := range [][]uint64{slices.DeleteFunc(slices.Clone(stay), p.full), slices.DeleteFunc(slices.Clone(others), p.full), stay, others} {

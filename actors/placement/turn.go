@@ -22,7 +22,8 @@ type work struct {
 
 func newWork(cfg Config) *work { return &work{cfg: cfg, memory: newMemory(cfg.Rest)} }
 
-// turn looks at everything once and does one step for each tablet that needs one. waits: something is half done.
+// turn looks at everything once and does one step for each tablet that needs one. waits:
+// something is half done.
 func (w *work) turn(ctx context.Context, now time.Time) (did, waits bool) {
 	s, err := w.gather(ctx, now)
 	if err == nil {
@@ -58,7 +59,8 @@ func (w *work) settle(ctx context.Context, plan *Plan) error {
 	return errors.Join(errs...)
 }
 
-// execute does the steps, each for a tablet of its own, a few at a time. A step that fails is thought of anew later.
+// execute does the steps, each for a tablet of its own, a few at a time. A step that
+// fails is thought of anew later.
 func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 	var mu sync.Mutex
 	var errs []error

@@ -76,8 +76,9 @@ func TestHintsArePassedOn(t *testing.T) {
 	}
 }
 
-// TestHintRefused: a hint for a row that another worker has is offered without the lock, so that it can only be collapsed,
-// and tried again later: that worker may be at an older change.
+// TestHintRefused: a hint for a row that another worker has is offered without the lock,
+// so that it can only be collapsed, and tried again later: that worker may be at an older
+// change.
 func TestHintRefused(t *testing.T) {
 	w := newWorld(0)
 	w.refuse[notify.LockKey(cell("a"))] = true
@@ -171,8 +172,8 @@ func (w *lockWorld) Walk(_ context.Context, _ *pb.TabletDescriptor, r *pb.WalkRe
 	return out, nil
 }
 
-// TestSweeper asks about every lock and intent of old transactions, in all pages, not about young ones, and not at once
-// again about those that are alive.
+// TestSweeper asks about every lock and intent of old transactions, in all pages, not
+// about young ones, and not at once again about those that are alive.
 func TestSweeper(t *testing.T) {
 	now := time.UnixMilli(1_000_000_000)
 	old, young := mvcc.TimestampAt(now.UnixMilli()-2000), mvcc.TimestampAt(now.UnixMilli()-10)
@@ -226,7 +227,8 @@ func TestSweeper(t *testing.T) {
 	}
 }
 
-// TestSweepsWhatOthersObserve: a column is swept whose observer runs in other processes, by what the tablet says is observed.
+// TestSweepsWhatOthersObserve: a column is swept whose observer runs in other processes,
+// by what the tablet says is observed.
 func TestSweepsWhatOthersObserve(t *testing.T) {
 	now := time.UnixMilli(1_000_000)
 	w := &lockWorld{entries: map[mvcc.Group][]*pb.WalkEntry{}}

@@ -7,10 +7,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file walks places from random keys, as the paper's scanners do (§2.4): where the order in which cells became dirty is
-// not known, and for what that order may lack. It is the scanners' actors that do.
+// This file walks places from random keys, as the paper's scanners do (§2.4): where the
+// order in which cells became dirty is not known, and for what that order may lack. It is
+// the scanners' actors that do.
 
-// anywhere walks one place from a random key, around its end, back to that key; first is its first page by row.
+// anywhere walks one place from a random key, around its end, back to that key; first is
+// its first page by row.
 func (s *scan) anywhere(ctx context.Context, p *spot, first *pb.WalkResponse) verdict {
 	entries := first.Entries
 	if len(entries) == 0 {

@@ -50,7 +50,8 @@ type Locker interface {
 
 // Places knows the tablets.
 type Places interface {
-	// Tablets lists tablets in range order: those whose leader is on this node, or all. The caller does not change them.
+	// Tablets lists tablets in range order: those whose leader is on this node, or all.
+	// The caller does not change them.
 	Tablets(ctx context.Context, local bool) ([]*pb.TabletDescriptor, error)
 }
 
@@ -61,7 +62,8 @@ type Walker interface {
 
 // Resolver settles locks and intents by their primary (txn.Client).
 type Resolver interface {
-	// ResolveLock resolves the lock if its transaction is decided, expired or of a dead worker; false if it is alive.
+	// ResolveLock resolves the lock if its transaction is decided, expired or of a dead
+	// worker; false if it is alive.
 	ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error)
 }
 
@@ -79,8 +81,9 @@ const (
 type Config struct {
 	Name    string          // prefix of the actors' names; "scanner"
 	Targets []notify.Target // observed columns with an observer in this process
-	// Paused reports that nothing runs for the column now: its hints are dropped, and its dirty cells are not walked. The
-	// scans find them when that is over. It must not block; any goroutine may ask. nil: nothing is ever paused.
+	// Paused reports that nothing runs for the column now: its hints are dropped, and its
+	// dirty cells are not walked. The scans find them when that is over. It must not
+	// block; any goroutine may ask. nil: nothing is ever paused.
 	Paused     func(notify.Target) bool
 	Dispatcher Dispatcher
 	Places     Places
@@ -88,13 +91,16 @@ type Config struct {
 	Resolver   Resolver // nil: nothing is swept
 	Locker     Locker   // nil: no advisory locks
 	Survey     Survey   // nil: everything is walked all the time
-	// Recheck is about how often some node walks a tablet although the survey says that there is nothing; at most
-	// maxRechecks such requests a second. Each node that looks for a column does its share, and is through with all tablets
-	// after as many times as long as there are such nodes. The sweeper takes sweepRechecks times as long for those of its node.
+	// Recheck is about how often some node walks a tablet although the survey says that
+	// there is nothing; at most maxRechecks such requests a second. Each node that looks
+	// for a column does its share, and is through with all tablets after as many times as
+	// long as there are such nodes. The sweeper takes sweepRechecks times as long for
+	// those of its node.
 	Recheck time.Duration
-	// Observed lists the columns of a tablet led on this node that any observer of the cluster watches, by the catalogue
-	// that the tablet itself goes by: the sweeper looks after them whether or not this process runs those observers. It
-	// must not block, and the list is not changed. nil: the sweeper looks after the targets' columns only.
+	// Observed lists the columns of a tablet led on this node that any observer of the
+	// cluster watches, by the catalogue that the tablet itself goes by: the sweeper looks
+	// after them whether or not this process runs those observers. It must not block, and
+	// the list is not changed. nil: the sweeper looks after the targets' columns only.
 	Observed func(tablet uint64) []notify.Target
 
 	Hints     Hints
@@ -111,8 +117,8 @@ type Config struct {
 	// PaceBusy is the pause after a turn that found something.
 	PaceBusy time.Duration
 	Sweep    time.Duration // pause between turns of the sweeper
-	// Young: scanners leave changes younger than this to the hints, unless those are off. 0 takes the default, a negative
-	// value leaves none.
+	// Young: scanners leave changes younger than this to the hints, unless those are off.
+	// 0 takes the default, a negative value leaves none.
 	Young    time.Duration
 	SweepAge time.Duration // locks of transactions younger than this are left alone
 	Timeout  time.Duration // of each request

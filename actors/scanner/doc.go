@@ -1,4 +1,5 @@
-// Package scanner finds dirty cells and hands them to the dispatcher of observers (§2.4). A node has
+// Package scanner finds dirty cells and hands them to the dispatcher of observers (§2.4).
+// A node has
 //
 //   - one hinter: tablet leaders tell it which cells have just become dirty, and it passes them on at once. This is what
 //     makes notifications take milliseconds instead of the paper's seconds. Hints are bounded and may be dropped;
@@ -25,16 +26,19 @@
 //  7. Where the leader knows the order, a change is overtaken by no more younger ones than are in hand: by windows, the
 //     dispatchers' queues, and hints taken before the backlog was seen.
 //
-// A tablet whose leader does not know the order is walked from a random key around; so is, at times, one whose queue is
-// through, for what the order may lack. Choice of that key (fairness): the first page of
-// the tablet's dirty cells is read; if it is all there is, its entries are taken in order from a random one on, and all
-// have the same chance to be first. If there are more, the walk
-// begins where the last one in this tablet and column was cut short (every second time, so that nothing stays out of
-// reach however much is dirty), or else, three times in four, at a row drawn from a small uniform sample of the dirty rows
-// that the scanner has met there (reservoir sampling, so the choice follows the distribution of the rows), or else at a
-// random byte string inside the tablet's range.
+// A tablet whose leader does not know the order is walked from a random key around; so
+// is, at times, one whose queue is through, for what the order may lack. Choice of that
+// key (fairness): the first page of the tablet's dirty cells is read; if it is all there
+// is, its entries are taken in order from a random one on, and all have the same chance
+// to be first. If there are more, the walk begins where the last one in this tablet and
+// column was cut short (every second time, so that nothing stays out of reach however
+// much is dirty), or else, three times in four, at a row drawn from a small uniform
+// sample of the dirty rows that the scanner has met there (reservoir sampling, so the
+// choice follows the distribution of the rows), or else at a random byte string inside
+// the tablet's range.
 //
-// Scanners and the sweeper are actors that block in their turns: nothing is sent to them but their own next turn. They
-// call tablets, lockd and the dispatcher through the interfaces declared here; package node connects them. A crash loses
-// nothing: what was found is still in the notify group, and advisory locks end by their lease.
+// Scanners and the sweeper are actors that block in their turns: nothing is sent to them
+// but their own next turn. They call tablets, lockd and the dispatcher through the
+// interfaces declared here; package node connects them. A crash loses nothing: what was
+// found is still in the notify group, and advisory locks end by their lease.
 package scanner

@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// Bounds of the hinter: cells passed on in one message, and how often and after what pause a cell is tried again whose
-// lock another worker has (doubled each time).
+// Bounds of the hinter: cells passed on in one message, and how often and after what
+// pause a cell is tried again whose lock another worker has (doubled each time).
 const (
 	hintBatch   = 256
 	hintTries   = 6
@@ -27,8 +27,8 @@ type hint struct {
 	tried int
 }
 
-// hinter passes hints on to the dispatcher. It may block for the dispatcher and lockd: what waits meanwhile is bounded,
-// and droppable.
+// hinter passes hints on to the dispatcher. It may block for the dispatcher and lockd:
+// what waits meanwhile is bounded, and droppable.
 type hinter struct {
 	cfg     Config
 	ctx     context.Context
@@ -106,7 +106,8 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 	defer cancel()
 	answers, err := h.cfg.Dispatcher.Submit(ctx, items)
 	if err != nil {
-		// Whether Done will be called is not known; the lease ends the locks, and the next scan finds the cells.
+		// Whether Done will be called is not known; the lease ends the locks, and the
+		// next scan finds the cells.
 		for i, cell := range cells {
 			if states[i] == lockGranted {
 				h.locks.drop(cell)
@@ -136,8 +137,8 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 	return refused
 }
 
-// later tries cells again whose locks were refused: the other worker may be at an older change. After hintTries they are
-// left to the scans.
+// later tries cells again whose locks were refused: the other worker may be at an older
+// change. After hintTries they are left to the scans.
 func (h *hinter) later(c actor.Context, cells []mvcc.Cell, tried int) {
 	if tried >= hintTries || h.waiting.Load() > int64(h.cfg.HintQueue) {
 		h.stats.hintsDropped.Add(uint64(len(cells)))

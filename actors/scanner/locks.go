@@ -9,8 +9,9 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// holder takes advisory locks for one owner and remembers which of them its own cells in flight hold: lockd grants an
-// owner its own lock again, and giving that back would uncover the run that is under way. A nil locker grants all.
+// holder takes advisory locks for one owner and remembers which of them its own cells in
+// flight hold: lockd grants an owner its own lock again, and giving that back would
+// uncover the run that is under way. A nil locker grants all.
 type holder struct {
 	locker Locker
 	owner  uint64

@@ -11,19 +11,22 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file hands out what waits in the order in which it became dirty, as the tablet's leader knows it. Several scanners
-// of several nodes do so at once: each passes over what its own run, or the advisory lock of another, shows to be under
-// way, so that what they hand out together is the head of the queue.
+// This file hands out what waits in the order in which it became dirty, as the tablet's
+// leader knows it. Several scanners of several nodes do so at once: each passes over what
+// its own run, or the advisory lock of another, shows to be under way, so that what they
+// hand out together is the head of the queue.
 
-// randomWalks is one in how many walks of a place whose queue is through looks at random, too: for what the leader's order
-// may lack.
+// randomWalks is one in how many walks of a place whose queue is through looks at random,
+// too: for what the leader's order may lack.
 const randomWalks = 16
 
-// backlogMargin is how far the clock that a backlog ends by may be behind the timestamps of changes.
+// backlogMargin is how far the clock that a backlog ends by may be behind the timestamps
+// of changes.
 const backlogMargin = 50 * time.Millisecond
 
-// backlog is whether a column has more dirty cells than its observer takes at once in this process. While it has, hints
-// are dropped: they would overtake what waits. A node's hinter and scanners share it.
+// backlog is whether a column has more dirty cells than its observer takes at once in
+// this process. While it has, hints are dropped: they would overtake what waits. A node's
+// hinter and scanners share it.
 type backlog struct {
 	on    atomic.Bool
 	seen  atomic.Int64 // when something was last left untaken, by Config.Now, in milliseconds
@@ -47,9 +50,10 @@ func (b *backlog) untaken(nowMillis int64) (begins bool) {
 	return !b.on.Swap(true)
 }
 
-// taken notes that nothing was left: of all there is, or of a part of it. It ends the backlog then, or when none was seen
-// for so long; ends reports whether it did. Hints may have been dropped after this walk has looked, so what is not much
-// newer has to be looked for once more.
+// taken notes that nothing was left: of all there is, or of a part of it. It ends the
+// backlog then, or when none was seen for so long; ends reports whether it did. Hints may
+// have been dropped after this walk has looked, so what is not much newer has to be
+// looked for once more.
 func (b *backlog) taken(nowMillis int64, all bool, quiet time.Duration) (ends bool) {
 	if !b.on.Load() || (!all && nowMillis-b.seen.Load() < quiet.Milliseconds()) {
 		return false
@@ -72,8 +76,9 @@ func (s *scan) untaken(t notify.Target) {
 	}
 }
 
-// through ends the backlogs of which this turn has left nothing; all says whether it has seen everything. It reports
-// whether it has ended one: what came while it did is to be looked for at once.
+// through ends the backlogs of which this turn has left nothing; all says whether it has
+// seen everything. It reports whether it has ended one: what came while it did is to be
+// looked for at once.
 func (s *scan) through(all bool) (ended bool) {
 	now := s.cfg.Now().UnixMilli()
 	for t, b := range s.backlog {
@@ -84,11 +89,12 @@ func (s *scan) through(all bool) (ended bool) {
 	return ended
 }
 
-// oldest walks a place in the order in which its cells became dirty, until Window of them are taken or none is left; resp
-// is the first page.
+// oldest walks a place in the order in which its cells became dirty, until Window of them
+// are taken or none is left; resp is the first page.
 func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v verdict) {
 	for before := s.accepted; ; {
-		// A refused lock means that another worker is at it, as is to be expected at the head of the queue.
+		// A refused lock means that another worker is at it, as is to be expected at the
+		// head of the queue.
 		if v = s.offer(ctx, resp.Entries); v != goOn && v != teleport {
 			return v
 		}

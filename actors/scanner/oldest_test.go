@@ -9,8 +9,9 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// TestBacklogSilencesHints: a hint that finds no room wakes the scanners up, however long they pause, and as long as they
-// leave something no hint overtakes it; then hints are passed on again.
+// TestBacklogSilencesHints: a hint that finds no room wakes the scanners up, however long
+// they pause, and as long as they leave something no hint overtakes it; then hints are
+// passed on again.
 func TestBacklogSilencesHints(t *testing.T) {
 	w := newWorld(1)
 	var full atomic.Bool
@@ -44,8 +45,9 @@ func TestBacklogSilencesHints(t *testing.T) {
 	eventually(t, "hints are passed on again", func() bool { return s.Stats().HintsPassed == 1 })
 }
 
-// TestBacklogEndsQuietly: it ends when everything has been seen and nothing was left, or when nothing was left for a while;
-// changes of about that time are not taken to have been hinted.
+// TestBacklogEndsQuietly: it ends when everything has been seen and nothing was left, or
+// when nothing was left for a while; changes of about that time are not taken to have
+// been hinted.
 func TestBacklogEndsQuietly(t *testing.T) {
 	var b backlog
 	if !b.hinted(mvcc.TimestampAt(1)) || !b.untaken(1000) || b.untaken(1100) || b.hinted(mvcc.MaxTimestamp) {

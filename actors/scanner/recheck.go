@@ -8,15 +8,18 @@ import (
 )
 
 const (
-	// maxRechecks bounds the walks a second of what the survey says is empty, by one node's scanners or by its sweeper.
+	// maxRechecks bounds the walks a second of what the survey says is empty, by one
+	// node's scanners or by its sweeper.
 	maxRechecks = 4
-	// sweepRechecks is how many times longer the sweeper takes than the scanners: what it believes is no older than the
-	// tablet's last turn, and whoever meets a lock resolves it.
+	// sweepRechecks is how many times longer the sweeper takes than the scanners: what it
+	// believes is no older than the tablet's last turn, and whoever meets a lock resolves
+	// it.
 	sweepRechecks = 15
 )
 
-// rechecks says which tablets are walked although the survey rules them out: one after the other, so that all have their
-// turn. A node's scanners share one. Safe for concurrent use.
+// rechecks says which tablets are walked although the survey rules them out: one after
+// the other, so that all have their turn. A node's scanners share one. Safe for
+// concurrent use.
 type rechecks struct {
 	every time.Duration // for all tablets, by one node alone
 
@@ -26,8 +29,8 @@ type rechecks struct {
 	next int
 }
 
-// take gives the tablets that are due: of so many, count from first on, around the end. nodes share the work; a tablet costs
-// up to walks requests.
+// take gives the tablets that are due: of so many, count from first on, around the end.
+// nodes share the work; a tablet costs up to walks requests.
 func (r *rechecks) take(now time.Time, tablets, nodes, walks int) (first, count int) {
 	if tablets == 0 || broken.TrustSurvey {
 		return 0, 0

@@ -20,8 +20,8 @@ type place struct {
 	target notify.Target
 }
 
-// sample is a uniform sample of the dirty rows met in a place (reservoir sampling). Rows in it may be clean by now: a
-// walk from there finds the next dirty one.
+// sample is a uniform sample of the dirty rows met in a place (reservoir sampling). Rows
+// in it may be clean by now: a walk from there finds the next dirty one.
 type sample struct {
 	rows []string
 	seen int
@@ -69,8 +69,8 @@ func (s *sample) start(rng *rand.Rand, span mvcc.Span) string {
 	return between(rng, span)
 }
 
-// between is a random row of the span: what its ends have in common, then eight random bytes between them, taken as a
-// number.
+// between is a random row of the span: what its ends have in common, then eight random
+// bytes between them, taken as a number.
 func between(rng *rand.Rand, span mvcc.Span) string {
 	n := 0
 	if span.HasEnd {

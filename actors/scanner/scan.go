@@ -11,9 +11,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// maxTeleports bounds the jumps of one turn, offerCells the cells that are locked and offered in one message each, slotWait
-// how long a scanner waits for a slow observer to take more before it goes on to other places.
-// slotGather is how much longer it waits, once one place is free, for others to get free with it.
+// maxTeleports bounds the jumps of one turn, offerCells the cells that are locked and
+// offered in one message each, slotWait how long a scanner waits for a slow observer to
+// take more before it goes on to other places. slotGather is how much longer it waits,
+// once one place is free, for others to get free with it.
 const (
 	maxTeleports = 4
 	offerCells   = 64
@@ -27,8 +28,9 @@ type scan struct {
 	rng   *rand.Rand
 	locks *holder
 	stats *counters
-	// slots hold a token for each cell that is with the dispatcher, a channel for each target: an observer that is slow
-	// or stuck keeps the scanner from finding its own cells only. The map does not change.
+	// slots hold a token for each cell that is with the dispatcher, a channel for each
+	// target: an observer that is slow or stuck keeps the scanner from finding its own
+	// cells only. The map does not change.
 	slots   map[notify.Target]chan struct{}
 	samples map[place]*sample
 	choice  *choice       // the node's
@@ -110,8 +112,8 @@ type spot struct {
 	span   mvcc.Span
 }
 
-// places lists what there is to walk, in range order, without the columns that nothing runs for. The order of the columns
-// in a tablet is rotated at random.
+// places lists what there is to walk, in range order, without the columns that nothing
+// runs for. The order of the columns in a tablet is rotated at random.
 func (s *scan) places(tablets []*pb.TabletDescriptor) []spot {
 	var out []spot
 	for _, d := range tablets {
@@ -146,8 +148,8 @@ func (s *scan) around(ctx context.Context, places []spot) verdict {
 	return goOn
 }
 
-// place hands out what waits longest. If the tablet's leader does not know that order, and sometimes when it has nothing
-// more, the place is walked from a random key.
+// place hands out what waits longest. If the tablet's leader does not know that order,
+// and sometimes when it has nothing more, the place is walked from a random key.
 func (s *scan) place(ctx context.Context, p *spot) verdict {
 	resp, v := s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(p.span.Start), Oldest: true})
 	if v != goOn {
@@ -222,14 +224,16 @@ func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 	return s.hand(ctx, batch)
 }
 
-// young reports whether the change is so recent that its hint is probably being acted on. What lies in the future, by a
-// clock that is behind the oracle's, is not young: no clock may keep a cell from being found.
+// young reports whether the change is so recent that its hint is probably being acted on.
+// What lies in the future, by a clock that is behind the oracle's, is not young: no clock
+// may keep a cell from being found.
 func (s *scan) young(n *mvcc.Notify, nowMillis int64) bool {
 	age := nowMillis - n.TS.Millis()
 	return s.cfg.Hints != HintsOff && n.Attempts == 0 && age >= 0 && age < s.cfg.Young.Milliseconds()
 }
 
-// hand takes a slot and the advisory lock for each cell, all of one column, and submits those that it got.
+// hand takes a slot and the advisory lock for each cell, all of one column, and submits
+// those that it got.
 func (s *scan) hand(ctx context.Context, batch []notify.Dirty) verdict {
 	result := goOn
 	for len(batch) > 0 && result == goOn {
@@ -306,7 +310,8 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	}
 	answers, err := s.cfg.Dispatcher.Submit(ctx, items)
 	if err != nil {
-		// If ctx was at its end some may have been accepted and give their slot back twice: give tolerates that.
+		// If ctx was at its end some may have been accepted and give their slot back
+		// twice: give tolerates that.
 		for i := range items {
 			s.give(items[i].Cell)
 		}

@@ -34,7 +34,8 @@ func TestTurnSeesEveryCell(t *testing.T) {
 	}
 }
 
-// TestSmallBudgetStillFindsAll: turns that their budget cuts short start elsewhere next time, so nothing is out of reach.
+// TestSmallBudgetStillFindsAll: turns that their budget cuts short start elsewhere next
+// time, so nothing is out of reach.
 func TestSmallBudgetStillFindsAll(t *testing.T) {
 	w := newWorld(500)
 	cfg := w.config()
@@ -53,8 +54,9 @@ func TestSmallBudgetStillFindsAll(t *testing.T) {
 	}
 }
 
-// TestFairStart: where a turn begins is spread over all dirty rows, whether they fit a page or not. The rows share a long
-// prefix, so that a random byte string of the tablet's range would be beside them all.
+// TestFairStart: where a turn begins is spread over all dirty rows, whether they fit a
+// page or not. The rows share a long prefix, so that a random byte string of the tablet's
+// range would be beside them all.
 func TestFairStart(t *testing.T) {
 	for _, c := range []struct{ rows, buckets int }{{10, 10}, {400, 8}} {
 		w := newWorld(c.rows)
@@ -104,7 +106,8 @@ func TestBetweenStaysInside(t *testing.T) {
 	}
 }
 
-// TestTeleport: a scanner that meets a locked row leaves, a bounded number of times, and hands on what it could lock.
+// TestTeleport: a scanner that meets a locked row leaves, a bounded number of times, and
+// hands on what it could lock.
 func TestTeleport(t *testing.T) {
 	w := newWorld(200)
 	w.split(10)
@@ -131,8 +134,8 @@ func TestTeleport(t *testing.T) {
 	}
 }
 
-// TestPace: nothing found doubles the pause up to the bound, something found resets it; requests of a turn are bounded,
-// also when everything is refused.
+// TestPace: nothing found doubles the pause up to the bound, something found resets it;
+// requests of a turn are bounded, also when everything is refused.
 func TestPace(t *testing.T) {
 	w := newWorld(0)
 	cfg := w.config()
@@ -170,7 +173,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestWindow: no more cells are with the dispatcher than the window allows; turns wait, and end with their context.
+// TestWindow: no more cells are with the dispatcher than the window allows; turns wait,
+// and end with their context.
 func TestWindow(t *testing.T) {
 	w := newWorld(100)
 	w.keepDone = true
@@ -218,7 +222,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestYoung: with hints on, scans leave fresh changes to them; never those of a clock that is ahead, nor failed ones.
+// TestYoung: with hints on, scans leave fresh changes to them; never those of a clock
+// that is ahead, nor failed ones.
 func TestYoung(t *testing.T) {
 	w := newWorld(0)
 	cfg := w.config()

@@ -126,8 +126,9 @@ func (s *Scanners) spawn(ctx context.Context) error {
 	return nil
 }
 
-// Hint passes cells on that have just become dirty. It never blocks, and drops what is over the bound. Leaders should
-// hint only entries that are neither parked nor counted as failed: those have their backoff. The slice is copied.
+// Hint passes cells on that have just become dirty. It never blocks, and drops what is
+// over the bound. Leaders should hint only entries that are neither parked nor counted as
+// failed: those have their backoff. The slice is copied.
 func (s *Scanners) Hint(cells []mvcc.Cell) {
 	if s.cfg.Hints == HintsOff || len(s.targets) == 0 {
 		return
@@ -160,8 +161,9 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 	s.system.Root.Send(s.hinter, &hint{cells: mine})
 }
 
-// untaken notes that a hint of the target was dropped for want of room. If that is new the scanners begin at once: from now
-// on it is they who find what waits. It never blocks; any goroutine may call it.
+// untaken notes that a hint of the target was dropped for want of room. If that is new
+// the scanners begin at once: from now on it is they who find what waits. It never
+// blocks; any goroutine may call it.
 func (s *Scanners) untaken(t notify.Target) {
 	if b := s.backlog[t]; b == nil || s.cfg.Scanners <= 0 || !b.untaken(s.cfg.Now().UnixMilli()) {
 		return
@@ -182,8 +184,8 @@ func (s *Scanners) Stats() Stats {
 	}
 }
 
-// Stop ends the actors; a turn that goes on is cut short. Errors: ctx's, when they have not all ended by then. Stop it
-// before the dispatcher.
+// Stop ends the actors; a turn that goes on is cut short. Errors: ctx's, when they have
+// not all ended by then. Stop it before the dispatcher.
 func (s *Scanners) Stop(ctx context.Context) error {
 	s.cancel()
 	for _, pid := range s.pids {

@@ -11,14 +11,16 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Survey says where there is nothing to find. What it says may be old, or wrong: it saves work, and Config.Recheck bounds what
-// it can hide.
+// Survey says where there is nothing to find. What it says may be old, or wrong: it saves
+// work, and Config.Recheck bounds what it can hide.
 type Survey interface {
 	// Look is what the leaders of tablets have said, no longer ago than age. It may ask them.
 	Look(ctx context.Context, age time.Duration) View
-	// Settled reports whether a tablet that is led on this node surely holds neither locks nor weak intents.
+	// Settled reports whether a tablet that is led on this node surely holds neither
+	// locks nor weak intents.
 	Settled(tablet uint64) bool
-	// SettledVersion changes with what Settled says, and with the tablets that are led here. It is never 0.
+	// SettledVersion changes with what Settled says, and with the tablets that are led
+	// here. It is never 0.
 	SettledVersion() uint64
 }
 
@@ -32,8 +34,8 @@ type View interface {
 	Version() uint64
 }
 
-// choice is what a survey leaves of the tablets. A node's scanners share it, so that an idle node does not go through its
-// tablets in every turn. Safe for concurrent use.
+// choice is what a survey leaves of the tablets. A node's scanners share it, so that an
+// idle node does not go through its tablets in every turn. Safe for concurrent use.
 type choice struct {
 	again *rechecks
 
@@ -86,8 +88,9 @@ func observes(d *pb.TabletDescriptor, targets []notify.Target) bool {
 	return false
 }
 
-// choose gives the tablets that the survey does not rule out, and those of the others that have their turn to be walked all the
-// same. Without a survey that is all of them, and none.
+// choose gives the tablets that the survey does not rule out, and those of the others
+// that have their turn to be walked all the same. Without a survey that is all of them,
+// and none.
 func (s *scan) choose(ctx context.Context) (dirty, again []*pb.TabletDescriptor, err error) {
 	tablets := func() ([]*pb.TabletDescriptor, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
@@ -98,7 +101,8 @@ func (s *scan) choose(ctx context.Context) (dirty, again []*pb.TabletDescriptor,
 		dirty, err = tablets()
 		return dirty, nil, err
 	}
-	// A scanner that finds work wants to know more exactly. Those of a node share what one of them has asked.
+	// A scanner that finds work wants to know more exactly. Those of a node share what
+	// one of them has asked.
 	view := s.cfg.Survey.Look(ctx, max(s.pause/2, s.cfg.PaceMin))
 	c, err := s.choice.of(view, s.cfg.Targets, tablets)
 	if err != nil {

@@ -29,7 +29,8 @@ func (s *said) Settled(id uint64) bool     { return !s.dirty[id] }
 func (s *said) Clean(id uint64) bool       { return !s.dirty[id] }
 func (s *said) Scanning(notify.Target) int { return max(s.nodes, 1) }
 
-// surveyedWorld has so many tablets of one row each, none of them dirty but those of the rows named.
+// surveyedWorld has so many tablets of one row each, none of them dirty but those of the
+// rows named.
 func surveyedWorld(tablets int, dirty ...int) (*world, *said, Config, *time.Time) {
 	w := newWorld(tablets)
 	w.split(1)
@@ -75,8 +76,9 @@ func TestSurveyIsBelieved(t *testing.T) {
 	}
 }
 
-// TestSurveyHidesNothing: a survey that says of dirty cells that there are none delays them by a minute for each node that
-// looks for them, whatever turns scanners take, and no more than the walks of that are made.
+// TestSurveyHidesNothing: a survey that says of dirty cells that there are none delays
+// them by a minute for each node that looks for them, whatever turns scanners take, and
+// no more than the walks of that are made.
 func TestSurveyHidesNothing(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
@@ -109,8 +111,8 @@ func TestSurveyHidesNothing(t *testing.T) {
 	}
 }
 
-// TestRechecksAreBounded: of many tablets no more are walked than a few a second, and a long pause, or a clock that is set
-// back, brings no flood.
+// TestRechecksAreBounded: of many tablets no more are walked than a few a second, and a
+// long pause, or a clock that is set back, brings no flood.
 func TestRechecksAreBounded(t *testing.T) {
 	r := &rechecks{every: time.Minute}
 	now := time.UnixMilli(1_000_000_000)
@@ -142,7 +144,8 @@ func TestRechecksAreBounded(t *testing.T) {
 	}
 }
 
-// TestSweeperBelievesTheBoard: settled tablets are not walked, but for their turn every few minutes.
+// TestSweeperBelievesTheBoard: settled tablets are not walked, but for their turn every
+// few minutes.
 func TestSweeperBelievesTheBoard(t *testing.T) {
 	w, survey, cfg, now := surveyedWorld(60)
 	cfg.Resolver = resolverFunc(func(mvcc.LockInfo) (bool, error) { return false, nil })

@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of the sweeper: resolutions at once, and transactions found alive that it remembers so as not to ask again for
-// a while.
+// Bounds of the sweeper: resolutions at once, and transactions found alive that it
+// remembers so as not to ask again for a while.
 const (
 	sweepResolvers = 8
 	maxAlive       = 4096
@@ -24,9 +24,11 @@ const (
 
 // sweeper walks the lock and intent groups of this node's tablets. It belongs to its actor.
 //
-// It asks about every lock whose transaction began more than SweepAge ago, expired or not: if the primary is committed
-// the lock is rolled forward at once; else it stays until it has expired, which the resolver decides by oracle time
-// (invariant 6 of design section 4). A clock that differs from the oracle's only makes it ask too early or too late.
+// It asks about every lock whose transaction began more than SweepAge ago, expired or
+// not: if the primary is committed the lock is rolled forward at once; else it stays
+// until it has expired, which the resolver decides by oracle time (invariant 6 of design
+// section 4). A clock that differs from the oracle's only makes it ask too early or too
+// late.
 type sweeper struct {
 	cfg   Config
 	stats *counters
@@ -127,8 +129,9 @@ func (w *sweeper) places(tablets []*pb.TabletDescriptor) []swept {
 	return out
 }
 
-// observed lists the columns to look after in a tablet: not only those whose observers this process runs, for a change
-// that stays locked is seen by nobody until it is swept, whoever would run its observer.
+// observed lists the columns to look after in a tablet: not only those whose observers
+// this process runs, for a change that stays locked is seen by nobody until it is swept,
+// whoever would run its observer.
 func (w *sweeper) observed(tablet uint64) []notify.Target {
 	if w.cfg.Observed == nil || broken.SweepOwnTargets {
 		return w.cfg.Targets
@@ -136,7 +139,8 @@ func (w *sweeper) observed(tablet uint64) []notify.Target {
 	return w.cfg.Observed(tablet)
 }
 
-// place walks one place to its end, or until the requests are used up, and reports whether it resolved anything.
+// place walks one place to its end, or until the requests are used up, and reports
+// whether it resolved anything.
 func (w *sweeper) place(ctx context.Context, p swept, budget *int) (resolved bool) {
 	req := &pb.WalkRequest{
 		Group: uint32(p.group), Table: uint32(p.table), Column: wire.Bytes(p.column), Limit: uint32(w.cfg.Page),

@@ -18,7 +18,8 @@ type again struct{}
 // wakeUp has the next turn begin now.
 type wakeUp struct{}
 
-// turning is the actor around a worker: it blocks in a turn, and nothing is sent to it but its own next one.
+// turning is the actor around a worker: it blocks in a turn, and nothing is sent to it
+// but its own next one.
 type turning struct {
 	ctx    context.Context // ends when the scanners stop
 	worker worker

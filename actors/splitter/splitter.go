@@ -28,8 +28,8 @@ type Meta interface {
 
 // Overview is what tablets say of themselves.
 type Overview interface {
-	// Leaders is what the tablets' leaders have said lately, of those that could be asked; the others are looked at later.
-	// The splitter does not change the messages.
+	// Leaders is what the tablets' leaders have said lately, of those that could be
+	// asked; the others are looked at later. The splitter does not change the messages.
 	Leaders(ctx context.Context) ([]*pb.StatusResponse, error)
 }
 
@@ -42,7 +42,8 @@ const (
 	DefaultMaxTablets = 1024
 )
 
-// Config is what a splitter is started with. Client and Meta are required; zero fields take the defaults.
+// Config is what a splitter is started with. Client and Meta are required; zero fields
+// take the defaults.
 type Config struct {
 	Name   string // of the actor; default "splitter"
 	Client Client
@@ -112,7 +113,8 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Splitter, error) {
 	return s, nil
 }
 
-// Stop ends the actor; a request that is under way is cut short. Errors: ctx's, if it has not ended by then.
+// Stop ends the actor; a request that is under way is cut short. Errors: ctx's, if it has
+// not ended by then.
 func (s *Splitter) Stop(ctx context.Context) error {
 	s.cancel()
 	s.system.Root.Stop(s.pid)

@@ -79,7 +79,8 @@ func newTest(t *testing.T, w *world, cfg Config) *work {
 	return newWork(cfg)
 }
 
-// TestWhatIsSplit: tablets over a limit are split where they say; one that names no row, or none of its own, is left alone.
+// TestWhatIsSplit: tablets over a limit are split where they say; one that names no row,
+// or none of its own, is left alone.
 func TestWhatIsSplit(t *testing.T) {
 	const large, busy = DefaultMaxBytes, DefaultMaxLoad
 	w := &world{}
@@ -150,7 +151,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestSpawn: the actor turns by itself, asks those above half the limit to measure, and ends with Stop.
+// TestSpawn: the actor turns by itself, asks those above half the limit to measure, and
+// ends with Stop.
 func TestSpawn(t *testing.T) {
 	leaktest.Check(t)
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
@@ -186,7 +188,8 @@ func (w *world) Leaders(context.Context) ([]*pb.StatusResponse, error) {
 	return w.tablets, nil
 }
 
-// TestOverview: with an overview only tablets that are large or busy are asked, and split as without.
+// TestOverview: with an overview only tablets that are large or busy are asked, and split
+// as without.
 func TestOverview(t *testing.T) {
 	const large, busy = DefaultMaxBytes, DefaultMaxLoad
 	w := &world{asked: make(chan uint64, 100)}

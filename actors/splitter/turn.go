@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// turn looks at all tablets once and splits those that call for it, each at most once: what is still too large afterwards
-// is split in a later turn.
+// turn looks at all tablets once and splits those that call for it, each at most once:
+// what is still too large afterwards is split in a later turn.
 func (w *work) turn(ctx context.Context, now time.Time) {
 	tablets, there, err := w.candidates(ctx)
 	if err != nil {
@@ -59,7 +59,8 @@ func (w *work) consider(ctx context.Context, now time.Time, s *pb.StatusResponse
 	return true
 }
 
-// inside reports whether a split at the row of the tablet's first table would leave two tablets (invariant 1).
+// inside reports whether a split at the row of the tablet's first table would leave two
+// tablets (invariant 1).
 func inside(d *pb.TabletDescriptor, row string) bool {
 	at := wire.Position{Table: mvcc.TableID(d.GetStartTable()), Row: row}
 	return row != "" && wire.Holds(d, at) && wire.StartOf(d) != at
@@ -79,8 +80,9 @@ func (w *work) split(ctx context.Context, s *pb.StatusResponse, row string) bool
 	return true
 }
 
-// candidates is the status of the tablets that may have to be split, and how many there are in all. With an overview those are
-// asked that it has as large or as busy; without, every one is.
+// candidates is the status of the tablets that may have to be split, and how many there
+// are in all. With an overview those are asked that it has as large or as busy; without,
+// every one is.
 func (w *work) candidates(ctx context.Context) (out []*pb.StatusResponse, there int, err error) {
 	if w.cfg.Overview == nil {
 		out, err = w.tablets(ctx)
@@ -107,7 +109,8 @@ func (w *work) candidates(ctx context.Context) (out []*pb.StatusResponse, there 
 	return out, there, nil
 }
 
-// measureAbove is how large a tablet must be to measure itself: it is to know where to be split by the time it is twice that.
+// measureAbove is how large a tablet must be to measure itself: it is to know where to be
+// split by the time it is twice that.
 func (w *work) measureAbove() uint64 { return max(w.cfg.MaxBytes/2, 1) }
 
 // tablet is the status of the tablet that holds the position.

@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// raiseMark raises the oracle's persisted mark to the maximum of both (design section 6): a raw operation, for a
-// Percolator transaction would need a timestamp.
+// raiseMark raises the oracle's persisted mark to the maximum of both (design section 6):
+// a raw operation, for a Percolator transaction would need a timestamp.
 func (e *evaluation) raiseMark(call *Call, to uint64) {
 	own := e.newProposal()
 	own.command.RaiseMark = to
@@ -22,7 +22,8 @@ func (e *evaluation) raiseMark(call *Call, to uint64) {
 	e.ownEntry(own)
 }
 
-// ownEntry proposes a command that shares its entry with nothing, in order after what was evaluated before.
+// ownEntry proposes a command that shares its entry with nothing, in order after what was
+// evaluated before.
 func (e *evaluation) ownEntry(p *proposal) (proposed bool) {
 	e.propose(e.proposal)
 	proposed = e.propose(p)
@@ -34,7 +35,8 @@ func (t *Tablet) markResponse() *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Mark{Mark: &pb.MarkResponse{Term: t.term, Mark: t.mark}}}
 }
 
-// setCatalogue takes a newer version of the catalogue; evaluation honours it from this moment (design section 7).
+// setCatalogue takes a newer version of the catalogue; evaluation honours it from this
+// moment (design section 7).
 func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	response := mutationResponse(mvcc.Result{})
 	if message.GetVersion() <= e.catalogue.version() {
@@ -69,7 +71,8 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: s}}
 }
 
-// unsay has the next one who wants to know the replica's status ask it: something happens to it, but a question for that.
+// unsay has the next one who wants to know the replica's status ask it: something happens
+// to it, but a question for that.
 func (t *Tablet) unsay(message any) {
 	if call, ok := message.(*Call); ok && call.Req.GetStatus() != nil {
 		return
@@ -95,7 +98,8 @@ func (t *Tablet) progress() []*pb.ReplicaProgress {
 	return out
 }
 
-// raftLogger gives Raft's words to slog. Raft's own chatter is for debugging; its panics are broken invariants.
+// raftLogger gives Raft's words to slog. Raft's own chatter is for debugging; its panics
+// are broken invariants.
 type raftLogger struct{ l *slog.Logger }
 
 func (r raftLogger) Debug(v ...any)              {}

@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestAloneSaysTermAndMark: what the only voter says is what its answer to the oracle's question is.
+// TestAloneSaysTermAndMark: what the only voter says is what its answer to the oracle's
+// question is.
 func TestAloneSaysTermAndMark(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	for _, raise := range []uint64{0, 1000, 500, 2000} {
@@ -24,7 +25,8 @@ func TestAloneSaysTermAndMark(t *testing.T) {
 	}
 }
 
-// TestAloneTakesBack: a tablet that does not lead any more has taken it back before anybody can hear of it.
+// TestAloneTakesBack: a tablet that does not lead any more has taken it back before
+// anybody can hear of it.
 func TestAloneTakesBack(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	if _, _, ok := r.alone.Confirmed(); !ok {

@@ -59,7 +59,8 @@ func answerGet(v *readView, call *Call, req *pb.GetRequest) (*pb.TabletResponse,
 	return &out.response, obstacle{}, nil
 }
 
-// getAnswer is the answer to a Get in one allocation if it is of one cell, as most are, and in three if of more.
+// getAnswer is the answer to a Get in one allocation if it is of one cell, as most are,
+// and in three if of more.
 type getAnswer struct {
 	response pb.TabletResponse
 	result   pb.TabletResponse_Get

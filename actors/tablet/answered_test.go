@@ -25,7 +25,8 @@ func answered(t *testing.T, what string, answer <-chan result) result {
 	}
 }
 
-// envelope makes a call that is on its way to no tablet, and the channel that its answer will come to.
+// envelope makes a call that is on its way to no tablet, and the channel that its answer
+// will come to.
 func (r *rig) envelope(req *pb.TabletRequest) (*Call, <-chan result) {
 	calls, answer := make(chan *Call, 1), make(chan result, 1)
 	pid := r.system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
@@ -67,7 +68,8 @@ func TestStopAnswersTheMailbox(t *testing.T) {
 	}
 }
 
-// TestStopAnswersBlockedReads: a read that comes back from a worker to a tablet that has stopped is answered.
+// TestStopAnswersBlockedReads: a read that comes back from a worker to a tablet that has
+// stopped is answered.
 func TestStopAnswersBlockedReads(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	call, answer := r.envelope(getOf(r.take(1), "a"))
@@ -79,8 +81,9 @@ func TestStopAnswersBlockedReads(t *testing.T) {
 	answered(t, "the read", answer)
 }
 
-// TestStoreFaultAnswersTheBatch: an operation that cannot read the store ends the tablet; the others of its batch, those
-// before it and those after it, are answered all the same, and none is acknowledged.
+// TestStoreFaultAnswersTheBatch: an operation that cannot read the store ends the tablet;
+// the others of its batch, those before it and those after it, are answered all the same,
+// and none is acknowledged.
 func TestStoreFaultAnswersTheBatch(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.failed = make(chan error, 1)
@@ -108,7 +111,8 @@ func TestStoreFaultAnswersTheBatch(t *testing.T) {
 	}
 }
 
-// TestPanicAnswersTheTurn: a broken invariant ends the replica; nobody whose operation it had taken up waits for ever.
+// TestPanicAnswersTheTurn: a broken invariant ends the replica; nobody whose operation it
+// had taken up waits for ever.
 func TestPanicAnswersTheTurn(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.failed = make(chan error, 1)

@@ -25,8 +25,8 @@ type applied struct {
 	err         error
 }
 
-// apply hands committed entries to the state actor one by one: each fits the store alone, several together may not, and the
-// actor puts as many into one Txn as do.
+// apply hands committed entries to the state actor one by one: each fits the store alone,
+// several together may not, and the actor puts as many into one Txn as do.
 func (t *Tablet) apply(m *raftpb.Message) {
 	for i, e := range m.Entries {
 		a := &applied{index: e.GetIndex(), term: e.GetTerm()}
@@ -40,8 +40,9 @@ func (t *Tablet) apply(m *raftpb.Message) {
 	}
 }
 
-// applyEntry writes the effects of one entry, and the applied index with them, in one Txn. It needs no sync: what a crash
-// takes of it is applied again from the log, which is synced.
+// applyEntry writes the effects of one entry, and the applied index with them, in one
+// Txn. It needs no sync: what a crash takes of it is applied again from the log, which is
+// synced.
 func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	batch := &store.Batch{}
 	var err error
@@ -51,8 +52,9 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	case len(e.Data) > 0:
 		err = t.applyCommand(batch, a, e)
 	case a.term == t.term && t.matched < len(t.inflight) && t.inflight[t.matched].conf != nil:
-		// Raft has put this in the place of a change that it refused. It puts nothing in the place of other proposals: the entry
-		// with which a leadership begins is no answer to the first of them.
+		// Raft has put this in the place of a change that it refused. It puts nothing in
+		// the place of other proposals: the entry with which a leadership begins is no
+		// answer to the first of them.
 		a.proposal, a.dropped = t.inflight[t.matched], true
 		t.matched++
 	}
@@ -91,8 +93,8 @@ func (t *Tablet) appliedRecord() store.Applied {
 	return store.Applied{Index: t.index, Term: t.entryTerm, Epoch: t.descriptor.Epoch, Bytes: t.bytes, Rough: t.rough}
 }
 
-// applyCommand adds one command's effects to the batch. A command of this leadership is still in memory: it is the next
-// one in flight.
+// applyCommand adds one command's effects to the batch. A command of this leadership is
+// still in memory: it is the next one in flight.
 func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) error {
 	command := t.match(a)
 	if command == nil {
@@ -139,8 +141,8 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 	return nil
 }
 
-// match is the command of an entry that this leadership has proposed: entries of a term come in the order in which its
-// leader has proposed them. nil: it is another's.
+// match is the command of an entry that this leadership has proposed: entries of a term
+// come in the order in which its leader has proposed them. nil: it is another's.
 func (t *Tablet) match(a *applied) *wire.Command {
 	if t.matched >= len(t.inflight) || a.term != t.term {
 		return nil
@@ -150,7 +152,8 @@ func (t *Tablet) match(a *applied) *wire.Command {
 	return a.proposal.command
 }
 
-// onApplied makes effects count: locks enter and leave memory, answers go out, and what waited for them goes on.
+// onApplied makes effects count: locks enter and leave memory, answers go out, and what
+// waited for them goes on.
 func (t *Tablet) onApplied(m *applied) {
 	if m.err != nil {
 		t.fail(m.err)
@@ -187,7 +190,8 @@ func (t *Tablet) onApplied(m *applied) {
 	t.settle()
 }
 
-// finish brings a proposal's locks into memory and answers its calls; it returns the cells that became dirty.
+// finish brings a proposal's locks into memory and answers its calls; it returns the
+// cells that became dirty.
 func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	for i := range p.muts {
 		m := &p.muts[i]
@@ -214,25 +218,27 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	return dirty
 }
 
-// unlock removes a persistent lock: the delete was evaluated against it, and nothing else may have replaced it since but
-// a reservation, which only its own one-phase commit takes away.
+// unlock removes a persistent lock: the delete was evaluated against it, and nothing else
+// may have replaced it since but a reservation, which only its own one-phase commit takes
+// away.
 func (t *Tablet) unlock(c mvcc.Cell) { t.locks.remove(c, 0) }
 
-// tryLead begins to serve if this replica is elected and an entry of its own term is applied and visible.
+// tryLead begins to serve if this replica is elected and an entry of its own term is
+// applied and visible.
 func (t *Tablet) tryLead() {
 	if !t.leading && t.elected && t.failed == nil && t.caughtUp(t.visible) {
 		t.lead()
 	}
 }
 
-// caughtUp reports whether everything up to the index is visible, and an entry of the term with it: then everything is that
-// earlier leaders have acknowledged.
+// caughtUp reports whether everything up to the index is visible, and an entry of the
+// term with it: then everything is that earlier leaders have acknowledged.
 func (t *Tablet) caughtUp(index uint64) bool {
 	return (index <= t.visible && t.visibleTerm == t.term) || broken.UnappliedLead
 }
 
-// lead begins to serve: an entry of the own term is visible, so all earlier leaders' writes are. The lock group is loaded
-// into memory first.
+// lead begins to serve: an entry of the own term is visible, so all earlier leaders'
+// writes are. The lock group is loaded into memory first.
 func (t *Tablet) lead() {
 	if err := t.loadLocks(); err != nil {
 		t.fail(err)

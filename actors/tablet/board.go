@@ -9,10 +9,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Board is where a node's tablets put up what their leaders know to be empty, so that whoever looks for dirty cells and for
-// what is left over of transactions need not ask a tablet that has none: a message wakes its actor, and a read asks its
-// quorum. What is up there is a hint. It is as of the end of the tablet's last turn, and a leader that does not know yet that
-// it was replaced leaves up what it has put there. The zero value is empty. Safe for concurrent use.
+// Board is where a node's tablets put up what their leaders know to be empty, so that
+// whoever looks for dirty cells and for what is left over of transactions need not ask a
+// tablet that has none: a message wakes its actor, and a read asks its quorum. What is up
+// there is a hint. It is as of the end of the tablet's last turn, and a leader that does
+// not know yet that it was replaced leaves up what it has put there. The zero value is
+// empty. Safe for concurrent use.
 type Board struct {
 	changes atomic.Uint64 // of what Clean gives; behind every change
 	settled atomic.Uint64 // of what IsSettled says; likewise
@@ -27,14 +29,16 @@ type notice struct {
 	observed atomic.Pointer[[]notify.Target] // the list does not change
 }
 
-// What a notice says: that the replica leads and that none of its tablet's observed columns has a notification which is not
-// parked; that it leads and that there is neither a lock, but for reservations, nor a weak intent.
+// What a notice says: that the replica leads and that none of its tablet's observed
+// columns has a notification which is not parked; that it leads and that there is neither
+// a lock, but for reservations, nor a weak intent.
 const (
 	isClean uint32 = 1 << iota
 	isSettled
 )
 
-// posted is what a tablet's notice rests on, to see without looking at much in each turn that nothing has changed.
+// posted is what a tablet's notice rests on, to see without looking at much in each turn
+// that nothing has changed.
 type posted struct {
 	notice    *notice // nil: there is no board
 	stale     bool    // counts of the index have changed
@@ -53,8 +57,8 @@ func (b *Board) SettledVersion() uint64 { return b.settled.Load() + 1 }
 // Touch makes a new version.
 func (b *Board) Touch() { b.changes.Add(1) }
 
-// Clean are up to most tablets that are led here and have no dirty cell, and the version that they are of: what comes
-// meanwhile is of a later one, whether they show it or not.
+// Clean are up to most tablets that are led here and have no dirty cell, and the version
+// that they are of: what comes meanwhile is of a later one, whether they show it or not.
 func (b *Board) Clean(most int) (version uint64, tablets []uint64) {
 	version = b.Version()
 	b.mu.RLock()
@@ -70,11 +74,12 @@ func (b *Board) Clean(most int) (version uint64, tablets []uint64) {
 // IsClean reports whether the tablet is led here and has no dirty cell.
 func (b *Board) IsClean(tablet uint64) bool { return b.says(tablet, isClean) }
 
-// IsSettled reports whether the tablet is led here and holds nothing of a transaction that has not ended.
+// IsSettled reports whether the tablet is led here and holds nothing of a transaction
+// that has not ended.
 func (b *Board) IsSettled(tablet uint64) bool { return b.says(tablet, isSettled) }
 
-// Observed lists the tablet's columns that observers watch, wherever these run, by the catalogue that its replica here goes
-// by. The caller does not change the list.
+// Observed lists the tablet's columns that observers watch, wherever these run, by the
+// catalogue that its replica here goes by. The caller does not change the list.
 func (b *Board) Observed(tablet uint64) []notify.Target {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -107,7 +112,8 @@ func (b *Board) attach(tablet uint64) *notice {
 	return n
 }
 
-// detach takes the notice of a replica that has stopped away, unless another one of the tablet has started meanwhile.
+// detach takes the notice of a replica that has stopped away, unless another one of the
+// tablet has started meanwhile.
 func (b *Board) detach(tablet uint64, n *notice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +160,8 @@ func (t *Tablet) putUp() {
 	t.cfg.Board.put(p.notice, is)
 }
 
-// observedTargets lists the observed columns of the tablet's tables, without those of retired observers.
+// observedTargets lists the observed columns of the tablet's tables, without those of
+// retired observers.
 func (t *Tablet) observedTargets() []notify.Target {
 	var out []notify.Target
 	for key, kind := range t.catalogue.columns {
@@ -165,8 +172,8 @@ func (t *Tablet) observedTargets() []notify.Target {
 	return out
 }
 
-// holds reports whether an observed column may have a notification that is not parked, or a weak intent. It reads nothing:
-// what is not in memory may be there.
+// holds reports whether an observed column may have a notification that is not parked, or
+// a weak intent. It reads nothing: what is not in memory may be there.
 func (t *Tablet) holds() (noted, intended bool) {
 	for _, c := range t.notify.columns {
 		noted = noted || c.uncounted || c.pending != 0
@@ -183,8 +190,9 @@ func (t *Tablet) holds() (noted, intended bool) {
 	return noted, intended
 }
 
-// loadObserved brings all observed columns of the tablet into memory: who walks one of them wants to know whether the next
-// walk is worth anything. That a leader reads none of them before it leads is on purpose: others wait for that.
+// loadObserved brings all observed columns of the tablet into memory: who walks one of
+// them wants to know whether the next walk is worth anything. That a leader reads none of
+// them before it leads is on purpose: others wait for that.
 func (t *Tablet) loadObserved() {
 	for key := range t.catalogue.acks {
 		if t.ranges(key.table) && t.notifyColumn(key) == nil {

@@ -16,7 +16,8 @@ func ended(r *rig, tablet uint64) *pb.StatusResponse {
 	return r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus()
 }
 
-// checkBoard compares what the board says with what is on disk. It must never say too much; after a walk it must say all.
+// checkBoard compares what the board says with what is on disk. It must never say too
+// much; after a walk it must say all.
 func checkBoard(r *rig, tablet uint64, when string, walked bool) {
 	r.tb.Helper()
 	s := ended(r, tablet)
@@ -57,8 +58,9 @@ func (r *rig) listed(tablet uint64) bool {
 	return slices.Contains(ids, tablet)
 }
 
-// TestBoard: a tablet is not called clean before its columns were looked at, a change of what is said makes a new version,
-// locks leave it clean and are told of, and a replica that has stopped says nothing.
+// TestBoard: a tablet is not called clean before its columns were looked at, a change of
+// what is said makes a new version, locks leave it clean and are told of, and a replica
+// that has stopped says nothing.
 func TestBoard(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	walk := func() {
@@ -106,7 +108,8 @@ func TestBoard(t *testing.T) {
 	}
 }
 
-// TestBoardOfLeader: only the leader says anything, and one that has handed the tablet over takes it back.
+// TestBoardOfLeader: only the leader says anything, and one that has handed the tablet
+// over takes it back.
 func TestBoardOfLeader(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	says := func() (nodes []uint64) {

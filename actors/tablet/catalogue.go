@@ -8,14 +8,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// catalogue is the tablet's version of the catalogue of observed columns (design section 7), indexed for evaluation.
-// It is immutable: a new version is a new catalogue.
+// catalogue is the tablet's version of the catalogue of observed columns (design section
+// 7), indexed for evaluation. It is immutable: a new version is a new catalogue.
 type catalogue struct {
 	message *pb.Catalogue
 	columns map[columnKey]mvcc.Observed
 	names   map[columnKey]string // the observers'
 	dropped map[mvcc.TableID]bool
-	// For collection: when tables were dropped; who acks a column, retired observers included; and the inverse.
+	// For collection: when tables were dropped; who acks a column, retired observers
+	// included; and the inverse.
 	droppedTS map[mvcc.TableID]mvcc.Timestamp
 	acks      map[columnKey][]string
 	watched   map[columnKey]string // by table and observer
@@ -59,7 +60,8 @@ func (c *catalogue) isDropped(id mvcc.TableID) bool {
 	})
 }
 
-// droppedAt reports whether the table was dropped at or below the timestamp. Without a date a drop counts as later.
+// droppedAt reports whether the table was dropped at or below the timestamp. Without a
+// date a drop counts as later.
 func (c *catalogue) droppedAt(id mvcc.TableID, ts mvcc.Timestamp) bool {
 	at := c.droppedTS[id]
 	return at != 0 && at <= ts

@@ -8,8 +8,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Replicas are compared by the checksum of everything that their ranges hold as of one entry of the log, which each of them
-// computes by itself: the effects are replicated, the collection of history among them, so the checksums must be equal.
+// Replicas are compared by the checksum of everything that their ranges hold as of one
+// entry of the log, which each of them computes by itself: the effects are replicated,
+// the collection of history among them, so the checksums must be equal.
 
 const (
 	maxChecksumJobs    = 16 // that wait: each holds a Snap open
@@ -17,7 +18,8 @@ const (
 	maxChecksumTablets = 1 << 10
 )
 
-// Checksums computes the checksums of all of a node's tablets, one at a time, and keeps the last results in memory.
+// Checksums computes the checksums of all of a node's tablets, one at a time, and keeps
+// the last results in memory.
 type Checksums struct {
 	store *store.Store
 	jobs  chan *checksumJob
@@ -60,8 +62,9 @@ func (c *Checksums) Close() {
 	c.done.Wait()
 }
 
-// begin takes the Snap of what is visible now, which is the job's entry and nothing later. What does not fit is not
-// computed: whoever compares finds that there is no result.
+// begin takes the Snap of what is visible now, which is the job's entry and nothing
+// later. What does not fit is not computed: whoever compares finds that there is no
+// result.
 func (c *Checksums) begin(j *checksumJob) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,15 +117,16 @@ func (c *Checksums) result(tablet, id, applied uint64) *pb.ChecksumResponse {
 	return out
 }
 
-// checksum answers with this replica's result, whether or not it leads. A checksum begins before its entry counts as
-// visible: a replica whose visible entry is past it, and that computes nothing, never has the result: a snapshot has taken
-// it past the entry, it was started anew since, or too much was to be computed.
+// checksum answers with this replica's result, whether or not it leads. A checksum begins
+// before its entry counts as visible: a replica whose visible entry is past it, and that
+// computes nothing, never has the result: a snapshot has taken it past the entry, it was
+// started anew since, or too much was to be computed.
 func (t *Tablet) checksum(id uint64) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: t.cfg.Checksums.result(t.id, id, t.visible)}}
 }
 
-// beginChecksum proposes that every replica computes its checksum at one place of the log. The answer names it: by term and
-// number of the proposal, which no other has.
+// beginChecksum proposes that every replica computes its checksum at one place of the
+// log. The answer names it: by term and number of the proposal, which no other has.
 func (e *evaluation) beginChecksum(call *Call) {
 	own := e.newProposal()
 	own.command.Checksum = e.term<<32 | own.number&(1<<32-1)
@@ -130,8 +134,9 @@ func (e *evaluation) beginChecksum(call *Call) {
 	e.ownEntry(own)
 }
 
-// fenceChecksum has the write of an entry that asks for a checksum committed with nothing behind it, so that the Snap that is
-// taken then is of this entry. Whoever has asked for it learns which entry it is.
+// fenceChecksum has the write of an entry that asks for a checksum committed with nothing
+// behind it, so that the Snap that is taken then is of this entry. Whoever has asked for
+// it learns which entry it is.
 func (t *Tablet) fenceChecksum(w *write, a *applied) {
 	if a.proposal != nil {
 		for _, r := range a.proposal.replies {

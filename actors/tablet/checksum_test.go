@@ -25,7 +25,8 @@ func (r *rig) awaitChecksum(tablet, id uint64) *pb.ChecksumResponse {
 	return nil
 }
 
-// A checksum is of the state as of its entry: what is applied behind it, also in the same Txn of the store, is not in it.
+// A checksum is of the state as of its entry: what is applied behind it, also in the same
+// Txn of the store, is not in it.
 func TestChecksumOfItsEntry(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
@@ -44,7 +45,8 @@ func TestChecksumOfItsEntry(t *testing.T) {
 	}
 }
 
-// Results are kept for a few checksums; an unknown one is not known. Who asks can tell that it never will be.
+// Results are kept for a few checksums; an unknown one is not known. Who asks can tell
+// that it never will be.
 func TestChecksumsForget(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	var ids, at []uint64

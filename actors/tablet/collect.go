@@ -6,10 +6,11 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// collection is the leader's deletion of history that the safepoint has passed (design section 4, invariant 11). It goes by
-// passes, of steps: each is evaluated in a turn of its own like any mutation, on the newest state with the effects in
-// flight laid over it, and proposed as an entry of its own; the next one begins after it is visible. A tablet with nothing
-// to collect does nothing.
+// collection is the leader's deletion of history that the safepoint has passed (design
+// section 4, invariant 11). It goes by passes, of steps: each is evaluated in a turn of
+// its own like any mutation, on the newest state with the effects in flight laid over it,
+// and proposed as an entry of its own; the next one begins after it is visible. A tablet
+// with nothing to collect does nothing.
 type collection struct {
 	garbage
 	unknown  bool // nobody has surveyed the tablet since this replica leads: there may be anything
@@ -44,9 +45,10 @@ const (
 	stepLooked  = 512
 )
 
-// Pauses between steps: as many times what a step took, so that collection has about a tenth of the tablet's time while
-// others use it, and half of it while nobody does; or while a pass is still under way when the safepoint moves on, for then
-// more becomes garbage than a tenth can delete.
+// Pauses between steps: as many times what a step took, so that collection has about a
+// tenth of the tablet's time while others use it, and half of it while nobody does; or
+// while a pass is still under way when the safepoint moves on, for then more becomes
+// garbage than a tenth can delete.
 const (
 	busyPause    = 9
 	idlePause    = 1
@@ -55,8 +57,9 @@ const (
 	splitPause   = 20 * time.Millisecond
 )
 
-// What is not remembered, and too little to be worth a survey, gets one after a time that depends on what surveys cost: so
-// that a small tablet leaves nothing lying about, and a large one is not surveyed all the time.
+// What is not remembered, and too little to be worth a survey, gets one after a time that
+// depends on what surveys cost: so that a small tablet leaves nothing lying about, and a
+// large one is not surveyed all the time.
 const (
 	shortestRest = 20 * time.Second
 	longestRest  = time.Minute
@@ -102,8 +105,8 @@ func (t *Tablet) beginPass() {
 	if !t.leading || c.pass != nil || safepoint == 0 || t.id == MetaTabletID {
 		return
 	}
-	// What is forgotten counts for this whatever the histogram says: one cell stands for many entries, and those that are
-	// deleted are counted off all that wait.
+	// What is forgotten counts for this whatever the histogram says: one cell stands for
+	// many entries, and those that are deleted are counted off all that wait.
 	late := !c.all && safepoint.Millis()-c.surveyed.Millis() > c.resurvey().Milliseconds()
 	if c.unknown || late || c.surveyWorth(safepoint) || (t.droppedHere() && !c.dropped) {
 		c.garbage = newGarbage() // what is written from here on is remembered, what was before is found
@@ -186,8 +189,8 @@ func (t *Tablet) endPass(p *pass) {
 	}
 }
 
-// makeStep evaluates and proposes one step. It needs no room in the pipeline, and takes none from others; it may use the disk
-// reserve, since it makes room.
+// makeStep evaluates and proposes one step. It needs no room in the pipeline, and takes
+// none from others; it may use the disk reserve, since it makes room.
 func (t *Tablet) makeStep(p *pass) {
 	c := &t.collection
 	begin := time.Now()
@@ -217,8 +220,8 @@ func (t *Tablet) makeStep(p *pass) {
 	}
 }
 
-// keep remembers what a step has left. What the safepoint has reached already is held by something: it is looked at again
-// when the safepoint has moved.
+// keep remembers what a step has left. What the safepoint has reached already is held by
+// something: it is looked at again when the safepoint has moved.
 func (c *collection) keep(g *mvcc.Garbage, safepoint mvcc.Timestamp) {
 	if g.From <= safepoint {
 		g.From = safepoint + 1
@@ -230,7 +233,8 @@ func (c *collection) keep(g *mvcc.Garbage, safepoint mvcc.Timestamp) {
 	}
 }
 
-// collected takes note of a proposal that is visible: a step goes on, and a raised safepoint begins a pass.
+// collected takes note of a proposal that is visible: a step goes on, and a raised
+// safepoint begins a pass.
 func (t *Tablet) collected(p *proposal) {
 	if p.command.Safepoint != 0 || p.command.Catalogue != nil {
 		t.beginPass()
@@ -257,7 +261,8 @@ func (t *Tablet) lostStep() {
 	t.armStep(splitPause)
 }
 
-// superfluous counts the entries among deletions that were counted as garbage: values go with their records.
+// superfluous counts the entries among deletions that were counted as garbage: values go
+// with their records.
 func superfluous(muts []mvcc.Mutation) (n int) {
 	for i := range muts {
 		if muts[i].Group != mvcc.GroupData {

@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// restart stops a tablet and opens it again from the store; it returns the replica, for tests that look inside.
+// restart stops a tablet and opens it again from the store; it returns the replica, for
+// tests that look inside.
 func (r *rig) restart(tablet uint64) *Tablet {
 	r.tb.Helper()
 	if err := r.system.Root.StopFuture(r.port(tablet).PID()).Wait(); err != nil {
@@ -88,8 +89,9 @@ func statusOf(t *testing.T, what string, r *pb.TabletResponse, want pb.Status) {
 	}
 }
 
-// TestBoundRefusesWhatIsBelow: reads, prewrites and one-phase commits below the bound are refused from the moment that it is
-// proposed; it never goes back, and the safepoint never above it.
+// TestBoundRefusesWhatIsBelow: reads, prewrites and one-phase commits below the bound are
+// refused from the moment that it is proposed; it never goes back, and the safepoint
+// never above it.
 func TestBoundRefusesWhatIsBelow(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
@@ -130,7 +132,8 @@ func TestBoundRefusesWhatIsBelow(t *testing.T) {
 	}
 }
 
-// TestBoundSurvives: bound and safepoint are replicated state: a restart has them, and the tablets of a split.
+// TestBoundSurvives: bound and safepoint are replicated state: a restart has them, and
+// the tablets of a split.
 func TestBoundSurvives(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
@@ -149,8 +152,9 @@ func TestBoundSurvives(t *testing.T) {
 	statusOf(t, "a prewrite below, right of the split", r.do(3, prewriteOf(old, "z", "1")), pb.Status_STATUS_TOO_OLD)
 }
 
-// TestConfirmWaitsForReservations: a one-phase commit that began below the bound, and waits for its commit timestamp, is in
-// memory only; it will still write. Catches BROKEN=confirm_reserved.
+// TestConfirmWaitsForReservations: a one-phase commit that began below the bound, and
+// waits for its commit timestamp, is in memory only; it will still write. Catches
+// BROKEN=confirm_reserved.
 func TestConfirmWaitsForReservations(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := make(chan func(mvcc.Timestamp, error), 1)
@@ -174,7 +178,8 @@ func TestConfirmWaitsForReservations(t *testing.T) {
 	statusOf(t, "another below", r.do(2, onePhaseOf(older, put("b", "1"))), pb.Status_STATUS_TOO_OLD)
 }
 
-// TestConfirmNamesWhatIsInTheWay: locks and intents below the bound, in flight, in memory and on disk.
+// TestConfirmNamesWhatIsInTheWay: locks and intents below the bound, in flight, in memory
+// and on disk.
 func TestConfirmNamesWhatIsInTheWay(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	catalogue := &pb.Catalogue{Version: 1, Observers: []*pb.ObserverInfo{{Name: "o", Table: 16, Column: []byte("c"), Weak: true}}}
@@ -216,8 +221,8 @@ func TestConfirmNamesWhatIsInTheWay(t *testing.T) {
 	}
 }
 
-// TestCollectsWhatTheSafepointHasPassed: by what is remembered, and, after a restart, by a survey; deleted rows leave nothing,
-// and a tablet with nothing to collect says so.
+// TestCollectsWhatTheSafepointHasPassed: by what is remembered, and, after a restart, by
+// a survey; deleted rows leave nothing, and a tablet with nothing to collect says so.
 func TestCollectsWhatTheSafepointHasPassed(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.raise(2, r.take(1))
@@ -299,8 +304,8 @@ func TestCollectsDroppedTable(t *testing.T) {
 	statusOf(t, "its commit once more", r.do(2, commitOf(start, commit, "late")), pb.Status_STATUS_UNKNOWN)
 }
 
-// TestLostStepIsMadeUpFor: a step that a split drops, and a bound that is lost with it, leave nothing behind: neither in what
-// evaluation sees nor in what is remembered.
+// TestLostStepIsMadeUpFor: a step that a split drops, and a bound that is lost with it,
+// leave nothing behind: neither in what evaluation sees nor in what is remembered.
 func TestLostStepIsMadeUpFor(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	inside := r.restart(2)

@@ -42,8 +42,8 @@ func (t *Tablet) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *pb.T
 	}}}
 }
 
-// raise proposes a higher bound or safepoint, in an entry of its own. Evaluation honours it from this moment: whatever is
-// evaluated after it is after it in the log as well.
+// raise proposes a higher bound or safepoint, in an entry of its own. Evaluation honours
+// it from this moment: whatever is evaluated after it is after it in the log as well.
 func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 	e.Tablet.bound, e.Tablet.safepoint = max(e.bound, bound), max(e.safepoint, safepoint)
 	e.seenSafepoint.Store(uint64(e.safepoint))
@@ -82,10 +82,11 @@ func (t *Tablet) restore() {
 // maxUnsettled bounds how many locks and intents a confirmation names.
 const maxUnsettled = 64
 
-// confirm answers whether everything that began below the timestamp is settled here: no one-phase commit, no lock, no
-// intent, and none in flight that could still become one. That it stays so is the applied bound's doing, and whatever of it
-// waits here is evaluated under it. Memory and flight are looked through now; the intents on disk, by a read worker, in
-// what is visible after that.
+// confirm answers whether everything that began below the timestamp is settled here: no
+// one-phase commit, no lock, no intent, and none in flight that could still become one.
+// That it stays so is the applied bound's doing, and whatever of it waits here is
+// evaluated under it. Memory and flight are looked through now; the intents on disk, by a
+// read worker, in what is visible after that.
 func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	if below > e.bound {
 		call.Reply(failure(pb.Error_CODE_INVALID, "what began below %d is not settled while the bound is %d", below, e.bound))

@@ -6,9 +6,11 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// garbage is what a leader remembers of what there is to collect, so that a pass need not survey the tablet when little has
-// changed: which cells have records, deletes or rollback records that will be superfluous, and from which safepoint on. It
-// is bounded: beyond maxRemembered only a count by time is kept, which tells when a survey is worth its while.
+// garbage is what a leader remembers of what there is to collect, so that a pass need not
+// survey the tablet when little has changed: which cells have records, deletes or
+// rollback records that will be superfluous, and from which safepoint on. It is bounded:
+// beyond maxRemembered only a count by time is kept, which tells when a survey is worth
+// its while.
 type garbage struct {
 	known   map[garbageKey]mvcc.Garbage
 	bytes   int  // of the rows and columns in known
@@ -22,7 +24,8 @@ type garbageKey struct {
 	start mvcc.Timestamp // of rollback records; else 0
 }
 
-// What is remembered at most, in entries and in bytes of rows and columns: about a megabyte of memory.
+// What is remembered at most, in entries and in bytes of rows and columns: about a
+// megabyte of memory.
 const (
 	maxRemembered      = 4 << 10
 	maxRememberedBytes = 512 << 10
@@ -75,9 +78,9 @@ func (g *garbage) takeDue(safepoint mvcc.Timestamp) []mvcc.Garbage {
 	return mvcc.SortGarbage(due)
 }
 
-// surveyWorth reports whether there is enough that the safepoint has reached, and that is not remembered, to survey the
-// tablet for it: a fixed number, and a part of all that waits, so that what is looked at in vain is a multiple of what is
-// deleted.
+// surveyWorth reports whether there is enough that the safepoint has reached, and that is
+// not remembered, to survey the tablet for it: a fixed number, and a part of all that
+// waits, so that what is looked at in vain is a multiple of what is deleted.
 func (g *garbage) surveyWorth(safepoint mvcc.Timestamp) bool {
 	const leastWorth, share = maxRemembered, 8
 	return !g.all && g.waiting.due(safepoint) >= max(leastWorth, g.waiting.total()/share)

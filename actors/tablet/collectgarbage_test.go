@@ -14,8 +14,9 @@ type blockJob struct{ gate chan struct{} }
 
 func (j *blockJob) run() { <-j.gate }
 
-// TestReadOvertakenBySafepoint: a read that waits for a worker while the safepoint passes it, and its history is collected,
-// is refused, not answered with what is left. Catches BROKEN=stale_bound.
+// TestReadOvertakenBySafepoint: a read that waits for a worker while the safepoint passes
+// it, and its history is collected, is refused, not answered with what is left. Catches
+// BROKEN=stale_bound.
 func TestReadOvertakenBySafepoint(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.raise(2, r.take(1))
@@ -39,7 +40,8 @@ func TestReadOvertakenBySafepoint(t *testing.T) {
 	}
 }
 
-// TestGarbageIsBounded: what does not fit is counted, and found by a survey when enough of it is due.
+// TestGarbageIsBounded: what does not fit is counted, and found by a survey when enough
+// of it is due.
 func TestGarbageIsBounded(t *testing.T) {
 	g := newGarbage()
 	second := func(s int) mvcc.Timestamp { return mvcc.TimestampAt(int64(s) * 1000) }
@@ -161,8 +163,9 @@ func TestManyGarbageCells(t *testing.T) {
 	}
 }
 
-// TestForgottenGarbageIsFound: cells that did not fit into memory are collected even after the deletion of others, each of
-// which stood for many entries, has brought the count of what waits to nothing.
+// TestForgottenGarbageIsFound: cells that did not fit into memory are collected even
+// after the deletion of others, each of which stood for many entries, has brought the
+// count of what waits to nothing.
 func TestForgottenGarbageIsFound(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.now.Store(uint64(mvcc.TimestampAt(1e9)))

@@ -13,7 +13,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// collectWorkload is writers, a reader with an open snapshot, and a collector, on tablet 2 and, after a split, tablet 3.
+// collectWorkload is writers, a reader with an open snapshot, and a collector, on tablet
+// 2 and, after a split, tablet 3.
 type collectWorkload struct {
 	*rig
 	rows     int
@@ -196,8 +197,8 @@ func (w *collectWorkload) at(row string, at mvcc.Timestamp) (value string) {
 	return value
 }
 
-// TestCollectionAgainstModel: writers, an open snapshot and collection at once, across a split. Every read finds what the
-// model has, and at the end nothing superfluous is left.
+// TestCollectionAgainstModel: writers, an open snapshot and collection at once, across a
+// split. Every read finds what the model has, and at the end nothing superfluous is left.
 func TestCollectionAgainstModel(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

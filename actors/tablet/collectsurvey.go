@@ -14,7 +14,8 @@ const (
 	surveyFinds  = 1 << 10
 )
 
-// surveyJob looks for garbage on a read worker, in what is visible. What it finds is decided about in the tablet's turns.
+// surveyJob looks for garbage on a read worker, in what is visible. What it finds is
+// decided about in the tablet's turns.
 type surveyJob struct {
 	tablet     *Tablet
 	pass       *pass
@@ -45,7 +46,8 @@ func (j *surveyJob) run() {
 	j.tablet.root.Send(j.tablet.self, out)
 }
 
-// onSurveyed takes what a survey has found: what the safepoint has reached is to be collected, the rest is remembered.
+// onSurveyed takes what a survey has found: what the safepoint has reached is to be
+// collected, the rest is remembered.
 func (t *Tablet) onSurveyed(m *surveyed) {
 	c := &t.collection
 	p := m.pass

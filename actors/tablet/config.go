@@ -12,18 +12,21 @@ import (
 type Config struct {
 	Batch  actorkit.BatchConfig
 	Limits mvcc.Limits
-	// Pipeline is how many proposals may be in flight before mutations wait for the next batch; default 1.
+	// Pipeline is how many proposals may be in flight before mutations wait for the next
+	// batch; default 1.
 	Pipeline int
 	MaxWait  time.Duration // how long an operation without a deadline may wait inside the tablet; default 10 s
-	// Indexed is how many entries of the notify group, and of the intent group, are kept in memory for each observed
-	// column; default DefaultIndexed. A column with more is counted only, and walked on disk, until it is worked off.
+	// Indexed is how many entries of the notify group, and of the intent group, are kept
+	// in memory for each observed column; default DefaultIndexed. A column with more is
+	// counted only, and walked on disk, until it is worked off.
 	Indexed int
 	// NodeID is the node that the replica is on.
 	NodeID uint64
 	// Ticker is the node's. Without it only a group of one replica works.
 	Ticker *Ticker
-	// MaxUncommitted bounds the bytes of entries that are proposed and not yet applied: beyond it proposals are refused;
-	// default DefaultMaxUncommitted. MaxInflight bounds those on their way to one replica; default DefaultMaxInflight.
+	// MaxUncommitted bounds the bytes of entries that are proposed and not yet applied:
+	// beyond it proposals are refused; default DefaultMaxUncommitted. MaxInflight bounds
+	// those on their way to one replica; default DefaultMaxInflight.
 	MaxUncommitted, MaxInflight uint64
 	// Dispatcher runs the tablet's turns; nil: the library's own.
 	Dispatcher *actorkit.Dispatcher

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// A crash of a node's process, as far as its disk can tell: image copies the files as they are, with
-// nothing closed, and goBack opens the store again from such a copy. That of Badger has all effects that
-// were visible: more than a crash of the machine leaves.
+// A crash of a node's process, as far as its disk can tell: image copies the files as
+// they are, with nothing closed, and goBack opens the store again from such a copy. That
+// of Badger has all effects that were visible: more than a crash of the machine leaves.
 
 // image copies the directory: first Badger's, then the log, which is never behind.
 func (m *member) image() (dir string) {
@@ -56,8 +56,8 @@ func (m *member) goBack(image string) {
 	m.open()
 }
 
-// copyDir copies a directory, but for directories in it that are there already. Of files it writes what
-// is not zero.
+// copyDir copies a directory, but for directories in it that are there already. Of files
+// it writes what is not zero.
 func copyDir(tb testing.TB, from, to string) {
 	tb.Helper()
 	if err := tryCopyDir(from, to); err != nil {

@@ -1,15 +1,19 @@
-// Package tablet holds the actors that own a tablet's replicas (the paper's section 2.1: Bigtable's tablet server) and the
-// two writers that write for all of them: the log actor, which appends, and the state actor, which applies.
+// Package tablet holds the actors that own a tablet's replicas (the paper's section 2.1:
+// Bigtable's tablet server) and the two writers that write for all of them: the log
+// actor, which appends, and the state actor, which applies.
 //
-// A Tablet is the only one to touch its RawNode. Operations reach it through its Port; what was in the mailbox ahead of
-// the flush marker is one batch: its reads share one ReadIndex, its mutations become one Raft entry that holds their
-// effects. Entries go to the node's write-ahead log through the log actor, which drains what all tablets have sent it into
-// one frame with one sync. What is committed goes to the store's state through the state actor, without a sync and while the
-// next entries are synced (writers.go).
+// A Tablet is the only one to touch its RawNode. Operations reach it through its Port;
+// what was in the mailbox ahead of the flush marker is one batch: its reads share one
+// ReadIndex, its mutations become one Raft entry that holds their effects. Entries go to
+// the node's write-ahead log through the log actor, which drains what all tablets have
+// sent it into one frame with one sync. What is committed goes to the store's state
+// through the state actor, without a sync and while the next entries are synced
+// (writers.go).
 //
-// After a crash a replica begins where the last checkpoint of the store is, and Raft hands it the entries behind that once
-// more (docs/adr/0028). The rows that the store shows may be ahead of it, or in part; what entries do to them does not depend
-// on what is there. All else that entries are applied by is as of the checkpoint.
+// After a crash a replica begins where the last checkpoint of the store is, and Raft
+// hands it the entries behind that once more (docs/adr/0028). The rows that the store
+// shows may be ahead of it, or in part; what entries do to them does not depend on what
+// is there. All else that entries are applied by is as of the checkpoint.
 //
 // Invariants (design section 5):
 //  1. A read is answered only by the leader, after an entry of its own term is applied, from state that includes all up
@@ -39,9 +43,11 @@
 //     all: no replay writes where another replica's rows are. Until all is visible that was in the log when the replica was
 //     opened, it computes no checksum and makes no snapshot: its rows may be ahead of its applied index.
 //
-// A crash loses nothing acknowledged: its entries are synced in the log. The lock table is loaded from the
-// store again; reservations vanish with the process, and their transactions were never proposed.
+// A crash loses nothing acknowledged: its entries are synced in the log. The lock table
+// is loaded from the store again; reservations vanish with the process, and their
+// transactions were never proposed.
 //
-// Called by: node (spawns, routes, hands over other nodes' messages by Receive, says by Ticker which nodes are believed dead),
-// through Port by clients, scanners, the oracle, placement.
+// Called by: node (spawns, routes, hands over other nodes' messages by Receive, says by
+// Ticker which nodes are believed dead), through Port by clients, scanners, the oracle,
+// placement.
 package tablet

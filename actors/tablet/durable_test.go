@@ -30,9 +30,9 @@ func raw(t *testing.T, s *store.Store, row string) string {
 	return string(value)
 }
 
-// TestSeenIsInTheLog: whatever can be seen is of an entry that is synced in the log, and a tablet can
-// be opened with what there is: the log commits what is applied. That is what lets effects do without
-// a sync.
+// TestSeenIsInTheLog: whatever can be seen is of an entry that is synced in the log, and
+// a tablet can be opened with what there is: the log commits what is applied. That is
+// what lets effects do without a sync.
 func TestSeenIsInTheLog(t *testing.T) {
 	r := newRig(t, store.Options{Dir: t.TempDir()})
 	for i := range 100 {
@@ -67,8 +67,8 @@ func opens(t *testing.T, s *store.Store) {
 	}
 }
 
-// TestOneSyncAWrite: a write of a group of one voter takes one append, and so one sync: what it does
-// takes none, and the commit index goes with a later one.
+// TestOneSyncAWrite: a write of a group of one voter takes one append, and so one sync:
+// what it does takes none, and the commit index goes with a later one.
 func TestOneSyncAWrite(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, rawWrite("r", "first"))
@@ -122,8 +122,9 @@ func TestLongAndShortEntries(t *testing.T) {
 	r.do(2, rawWrite("r", "after"))
 }
 
-// TestTermEndsWhileWritten: a leader whose term ends while its entry is being written answers that the outcome is unknown; as
-// the only voter it leads again, and the entry counts once.
+// TestTermEndsWhileWritten: a leader whose term ends while its entry is being written
+// answers that the outcome is unknown; as the only voter it leads again, and the entry
+// counts once.
 func TestTermEndsWhileWritten(t *testing.T) {
 	g := newGroup(t, 1, 1, 0)
 	g.elect(groupTablet, 1)
@@ -159,8 +160,9 @@ func TestTermEndsWhileWritten(t *testing.T) {
 	g.write(groupTablet, "a", "3")
 }
 
-// TestAsManyGoEarly: while an entry is being written, as many operations as went into it are evaluated and proposed behind it;
-// fewer gather on, and so does what comes behind those.
+// TestAsManyGoEarly: while an entry is being written, as many operations as went into it
+// are evaluated and proposed behind it; fewer gather on, and so does what comes behind
+// those.
 func TestAsManyGoEarly(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	proposed := func(n uint64) {

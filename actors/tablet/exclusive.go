@@ -4,9 +4,10 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// exclusive is something that shares the log with nothing in flight: a split, a change of the replicas, or the leader's
-// handing over to another. Before it begins, what is in flight drains; new mutations wait for its end. Exactly one of split,
-// change and heir is set.
+// exclusive is something that shares the log with nothing in flight: a split, a change of
+// the replicas, or the leader's handing over to another. Before it begins, what is in
+// flight drains; new mutations wait for its end. Exactly one of split, change and heir is
+// set.
 type exclusive struct {
 	call     *Call // who asked; nil: nobody did
 	split    *pb.SplitRequest
@@ -39,7 +40,8 @@ func (t *Tablet) tryExclusive() {
 	t.ready()
 }
 
-// endExclusive lets the mutations that waited be evaluated again, under the range and the replicas that there are now.
+// endExclusive lets the mutations that waited be evaluated again, under the range and the
+// replicas that there are now.
 func (t *Tablet) endExclusive() {
 	x := t.exclusive
 	t.exclusive = nil

@@ -6,10 +6,11 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// A first read has no timestamp: the tablet asks the oracle for one on its behalf, and it becomes the start timestamp of
-// the reader's transaction. The oracle is asked before anything of the read is under way (invariant 10 of design section
-// 4): only with its answer does the read ask for its ReadIndex, and then locks and store are captured. One request is under
-// way at a time; the first reads that come meanwhile share the next one.
+// A first read has no timestamp: the tablet asks the oracle for one on its behalf, and it
+// becomes the start timestamp of the reader's transaction. The oracle is asked before
+// anything of the read is under way (invariant 10 of design section 4): only with its
+// answer does the read ask for its ReadIndex, and then locks and store are captured. One
+// request is under way at a time; the first reads that come meanwhile share the next one.
 
 // needsTimestamp: the call is a first read that has not been given a timestamp yet.
 func needsTimestamp(call *Call) bool {
@@ -17,8 +18,9 @@ func needsTimestamp(call *Call) bool {
 	return !broken.LateStart && ok && op.Get.GetAt() == 0 && call.Note == 0
 }
 
-// readAt is what a Get reads at: the timestamp that it brings, or the one that was taken for it. It stays the same when the
-// read has to wait for a reservation and is tried again: otherwise each new reservation of a busy cell would stop it.
+// readAt is what a Get reads at: the timestamp that it brings, or the one that was taken
+// for it. It stays the same when the read has to wait for a reservation and is tried
+// again: otherwise each new reservation of a busy cell would stop it.
 func (v *readView) readAt(call *Call, op *pb.GetRequest) mvcc.Timestamp {
 	if op.GetAt() != 0 {
 		return mvcc.Timestamp(op.GetAt())
@@ -29,7 +31,8 @@ func (v *readView) readAt(call *Call, op *pb.GetRequest) mvcc.Timestamp {
 	return mvcc.Timestamp(call.Note)
 }
 
-// takeLate is how the broken build comes to a timestamp: after it has captured what it answers from.
+// takeLate is how the broken build comes to a timestamp: after it has captured what it
+// answers from.
 func (v *readView) takeLate() uint64 {
 	taken := make(chan uint64, 1)
 	v.tablet.host.Timestamps(1, func(first mvcc.Timestamp, _ error) { taken <- uint64(first) })
@@ -50,8 +53,9 @@ func (m *stamped) Dead() {
 	}
 }
 
-// stamp gets timestamps for the first reads that wait, unless a request is under way. It returns those that have theirs at
-// once, because the oracle is on this node and need not ask anybody; the others come back as stamped.
+// stamp gets timestamps for the first reads that wait, unless a request is under way. It
+// returns those that have theirs at once, because the oracle is on this node and need not
+// ask anybody; the others come back as stamped.
 func (t *Tablet) stamp() []*Call {
 	if t.stamping || len(t.firstReads) == 0 {
 		return nil
@@ -74,8 +78,9 @@ func (t *Tablet) stamp() []*Call {
 	return nil
 }
 
-// gather leaves the batch that the call may open to others too. What does not wait for the oracle any more would be alone in
-// it: a crowd's first read, or its first commit, for whose entry all others then wait.
+// gather leaves the batch that the call may open to others too. What does not wait for
+// the oracle any more would be alone in it: a crowd's first read, or its first commit,
+// for whose entry all others then wait.
 func (t *Tablet) gather(call *Call) {
 	if _, ok := call.Req.Op.(*pb.TabletRequest_OnePhase); ok || needsTimestamp(call) {
 		t.batch.Gather()

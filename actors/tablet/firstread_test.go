@@ -26,8 +26,9 @@ func (r *rig) asking() <-chan func(error) {
 	return asked
 }
 
-// TestFirstReadAsksBeforeItReads: what commits after a first read has asked for its timestamp, and before it gets one, has a
-// lower timestamp; so the read sees it. Catches BROKEN=late_start.
+// TestFirstReadAsksBeforeItReads: what commits after a first read has asked for its
+// timestamp, and before it gets one, has a lower timestamp; so the read sees it. Catches
+// BROKEN=late_start.
 func TestFirstReadAsksBeforeItReads(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := r.asking()
@@ -47,8 +48,9 @@ func TestFirstReadAsksBeforeItReads(t *testing.T) {
 	}
 }
 
-// TestFirstReadsHaveTheirOwnTimestamps: a timestamp is a transaction's name, so no two first reads share one, also if they
-// shared the question; and a read that brings a timestamp keeps it.
+// TestFirstReadsHaveTheirOwnTimestamps: a timestamp is a transaction's name, so no two
+// first reads share one, also if they shared the question; and a read that brings a
+// timestamp keeps it.
 func TestFirstReadsHaveTheirOwnTimestamps(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := r.asking()
@@ -80,8 +82,8 @@ func TestFirstReadsHaveTheirOwnTimestamps(t *testing.T) {
 	}
 }
 
-// TestFirstReadKeepsItsTimestamp: a first read that meets a reservation is tried again at the timestamp that it has, else
-// the commits of a busy cell could hold it up for ever.
+// TestFirstReadKeepsItsTimestamp: a first read that meets a reservation is tried again at
+// the timestamp that it has, else the commits of a busy cell could hold it up for ever.
 func TestFirstReadKeepsItsTimestamp(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := r.asking()
@@ -118,7 +120,8 @@ func TestFirstReadWithoutOracle(t *testing.T) {
 	await(t, second)
 }
 
-// TestFirstReadsAnsweredAtStop: both that wait for the oracle when the tablet stops, and those behind them.
+// TestFirstReadsAnsweredAtStop: both that wait for the oracle when the tablet stops, and
+// those behind them.
 func TestFirstReadsAnsweredAtStop(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := r.asking()

@@ -21,14 +21,16 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// group is a few nodes with a store each, and the tablets that they have replicas of; their messages go through memory.
+// group is a few nodes with a store each, and the tablets that they have replicas of;
+// their messages go through memory.
 type group struct {
 	tb    testing.TB
 	now   atomic.Uint64 // the last timestamp given out
 	nodes map[uint64]*member
 	dir   string // nodes keep their stores below it; "": in memory
 
-	// first is what a node that is written to without having a replica makes one of: the log from its beginning does the rest.
+	// first is what a node that is written to without having a replica makes one of: the
+	// log from its beginning does the rest.
 	first *pb.TabletDescriptor
 
 	mu   sync.Mutex
@@ -65,7 +67,8 @@ const testTick = 20 * time.Millisecond
 // groupTablet is the tablet that groups begin with.
 const groupTablet = 2
 
-// newGroup starts nodes 1 to n, of which the first voters have a replica of the tablet each. tick 0: a test ticks.
+// newGroup starts nodes 1 to n, of which the first voters have a replica of the tablet
+// each. tick 0: a test ticks.
 func newGroup(tb testing.TB, n, voters int, tick time.Duration) *group {
 	tb.Helper()
 	return startGroup(&group{tb: tb, nodes: map[uint64]*member{}}, n, voters, tick)
@@ -155,7 +158,8 @@ func (m *member) port(id uint64) *Port {
 	return m.ports[id]
 }
 
-// stop ends the tablet's actor here, as a crash of its process would: what was sent to the log is written.
+// stop ends the tablet's actor here, as a crash of its process would: what was sent to
+// the log is written.
 func (m *member) stop(id uint64) {
 	m.mu.Lock()
 	p := m.ports[id]

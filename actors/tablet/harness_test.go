@@ -175,7 +175,8 @@ func (r *rig) close() {
 	r.system.Shutdown()
 }
 
-// do carries out one operation on the tablet and fails the test if it is not answered with a result.
+// do carries out one operation on the tablet and fails the test if it is not answered
+// with a result.
 func (r *rig) do(tablet uint64, req *pb.TabletRequest) *pb.TabletResponse {
 	r.tb.Helper()
 	resp := r.try(tablet, req)

@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestWaitersAreNotDisturbed: those that wait for one cell's reservation are not evaluated again for what is applied
-// elsewhere. When it goes, all of them are answered.
+// TestWaitersAreNotDisturbed: those that wait for one cell's reservation are not
+// evaluated again for what is applied elsewhere. When it goes, all of them are answered.
 func TestWaitersAreNotDisturbed(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	hot, asked := r.take(1), make(chan func(), 1)
@@ -60,8 +60,8 @@ func TestWaitersAreNotDisturbed(t *testing.T) {
 	}
 }
 
-// BenchmarkHotCell is many callers that commit to one cell, beside 64 that commit each to its own. ns of CPU and evaluations
-// are for each answer.
+// BenchmarkHotCell is many callers that commit to one cell, beside 64 that commit each to
+// its own. ns of CPU and evaluations are for each answer.
 func BenchmarkHotCell(b *testing.B) {
 	for _, callers := range []int{64, 512} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) { hotCell(b, callers) })

@@ -18,8 +18,9 @@ func (r *rig) startBy(tablet uint64, deadline time.Time, req *pb.TabletRequest) 
 	return answer
 }
 
-// TestLateOperationsAreDropped: what is past its sender's deadline when the tablet gets to it is answered as surely not done,
-// and is not: whether it came late, or waited for the pipeline, or for a reservation.
+// TestLateOperationsAreDropped: what is past its sender's deadline when the tablet gets
+// to it is answered as surely not done, and is not: whether it came late, or waited for
+// the pipeline, or for a reservation.
 func TestLateOperationsAreDropped(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	past := time.Now().Add(-time.Second)

@@ -11,8 +11,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestManyCellsInOneRequest: a request whose effects are more keys than the store takes at once is refused, and the
-// tablet goes on serving. Were it proposed, no restart would get past its entry.
+// TestManyCellsInOneRequest: a request whose effects are more keys than the store takes
+// at once is refused, and the tablet goes on serving. Were it proposed, no restart would
+// get past its entry.
 func TestManyCellsInOneRequest(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true, MemTableSize: 2 << 20})
 	rollback := &pb.RollbackRequest{StartTs: uint64(r.take(1))}
@@ -65,8 +66,8 @@ func TestSmallStore(t *testing.T) {
 	}
 }
 
-// TestAnswerBeyondItsRoom: a read whose answer is larger than its sender has room for is refused where it was evaluated, and
-// the refusal says how much it takes.
+// TestAnswerBeyondItsRoom: a read whose answer is larger than its sender has room for is
+// refused where it was evaluated, and the refusal says how much it takes.
 func TestAnswerBeyondItsRoom(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("a", strings.Repeat("x", 1<<20))))
@@ -83,7 +84,8 @@ func TestAnswerBeyondItsRoom(t *testing.T) {
 	}
 }
 
-// TestManyValuesBeyondTheirRoom: a read of many long values is refused a few times, and then has the room that it needs.
+// TestManyValuesBeyondTheirRoom: a read of many long values is refused a few times, and
+// then has the room that it needs.
 func TestManyValuesBeyondTheirRoom(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	const values = 12
@@ -111,8 +113,8 @@ func TestManyValuesBeyondTheirRoom(t *testing.T) {
 	}
 }
 
-// TestTinyCellsFillPages: a page counts what a cell takes beside its bytes, or one of tiny cells would take a hundred times
-// its limit.
+// TestTinyCellsFillPages: a page counts what a cell takes beside its bytes, or one of
+// tiny cells would take a hundred times its limit.
 func TestTinyCellsFillPages(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	var writes []*pb.CellWrite

@@ -8,7 +8,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// loads is what the leader knows of the tablet's load: how much there is, and on which rows. It belongs to the actor.
+// loads is what the leader knows of the tablet's load: how much there is, and on which
+// rows. It belongs to the actor.
 type loads struct {
 	since   time.Time // the window's begin
 	ops     uint64    // the tablet's operations then
@@ -21,8 +22,9 @@ type loads struct {
 const (
 	loadSamples = 256
 	loadWindow  = 2 * time.Second
-	// leastSamples is how many rows must be known to say where the load is. Each side of a split gets a quarter of it at
-	// least; where no row does that, most of the load is on one, and a split would move it, not divide it.
+	// leastSamples is how many rows must be known to say where the load is. Each side of
+	// a split gets a quarter of it at least; where no row does that, most of the load is
+	// on one, and a split would move it, not divide it.
 	leastSamples = 64
 	leastShare   = 4
 )

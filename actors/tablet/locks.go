@@ -8,15 +8,17 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// lockTable is the leader's in-memory copy of the lock group (the paper's "in-memory columns"), plus the reservations of
-// one-phase commits. It holds what is applied, never what is only proposed. Only the tablet actor changes it; view gives
-// an immutable copy in constant time.
+// lockTable is the leader's in-memory copy of the lock group (the paper's "in-memory
+// columns"), plus the reservations of one-phase commits. It holds what is applied, never
+// what is only proposed. Only the tablet actor changes it; view gives an immutable copy
+// in constant time.
 type lockTable struct {
 	tree    *btree.BTreeG[lockEntry]
 	applied int // locks that are no reservations
 }
 
-// lockEntry is a cell's lock. Every comparison copies two of them, hence the pointer. What it points to does not change.
+// lockEntry is a cell's lock. Every comparison copies two of them, hence the pointer.
+// What it points to does not change.
 type lockEntry struct {
 	cell mvcc.Cell
 	lock *mvcc.Lock
@@ -74,8 +76,9 @@ func (t *lockTable) drop(c mvcc.Cell) {
 	}
 }
 
-// remove takes the cell's lock away if it is the one that is meant: never by cell alone (design section 3). A token of 0
-// means a lock that is applied, any other the reservation with that token.
+// remove takes the cell's lock away if it is the one that is meant: never by cell alone
+// (design section 3). A token of 0 means a lock that is applied, any other the
+// reservation with that token.
 func (t *lockTable) remove(c mvcc.Cell, token uint64) {
 	if e, ok := t.tree.Get(lockEntry{cell: c}); ok && e.lock.Token == token {
 		t.drop(c)

@@ -14,9 +14,10 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestEmptyEntryIsNoProposal: an empty entry of the own term takes the place of a refused change of the replicas, and of
-// nothing else. Each entry that follows is that of its own proposal: were they counted one off, this replica would write what
-// another entry says, and differ from the others.
+// TestEmptyEntryIsNoProposal: an empty entry of the own term takes the place of a refused
+// change of the replicas, and of nothing else. Each entry that follows is that of its own
+// proposal: were they counted one off, this replica would write what another entry says,
+// and differ from the others.
 func TestEmptyEntryIsNoProposal(t *testing.T) {
 	const id, term = 9, 7
 	r := newRig(t, store.Options{InMemory: true})

@@ -10,7 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// evaluation is the handling of one batch of mutations: in order, against the newest visible state and what is in flight.
+// evaluation is the handling of one batch of mutations: in order, against the newest
+// visible state and what is in flight.
 type evaluation struct {
 	*Tablet
 	view     *evalView
@@ -50,7 +51,8 @@ func (e *evaluation) one(call *Call) {
 		call.Reply(e.refusal(call.Req))
 		return
 	}
-	// Meta's records are few and small, and what makes room needs them: the progress of collection, a table that is dropped.
+	// Meta's records are few and small, and what makes room needs them: the progress of
+	// collection, a table that is dropped.
 	if e.full != nil && e.id != MetaTabletID && !wire.Bypasses(call.Req) {
 		call.Reply(e.diskFull(e.full))
 		return
@@ -102,8 +104,8 @@ func (e *evaluation) one(call *Call) {
 	}
 }
 
-// refuse answers an operation that the rules could not evaluate: the request contradicts itself, or the store failed, and
-// then the tablet serves no more.
+// refuse answers an operation that the rules could not evaluate: the request contradicts
+// itself, or the store failed, and then the tablet serves no more.
 func (t *Tablet) refuse(call *Call, err error) {
 	if r := invalid(err); r != nil {
 		call.Reply(r)
@@ -113,7 +115,8 @@ func (t *Tablet) refuse(call *Call, err error) {
 	t.fail(err)
 }
 
-// invalid is the answer to a request that the rules found to be against its own terms; nil for other errors.
+// invalid is the answer to a request that the rules found to be against its own terms;
+// nil for other errors.
 func invalid(err error) *pb.TabletResponse {
 	var limit *mvcc.LimitError
 	switch {
@@ -157,7 +160,8 @@ func (e *evaluation) rule(req *pb.TabletRequest) (mvcc.Result, []mvcc.Mutation, 
 	return mvcc.Result{}, nil, nil // checkRequest has let nothing else through
 }
 
-// rollback of a transaction whose one-phase commit is under way here waits for its end (design section 5).
+// rollback of a transaction whose one-phase commit is under way here waits for its end
+// (design section 5).
 func (e *evaluation) rollback(r mvcc.RollbackRequest) (mvcc.Result, []mvcc.Mutation, error) {
 	if o := e.Tablet.onePhase[r.StartTS]; o != nil {
 		return mvcc.Result{Status: mvcc.StatusLocked, Locks: []mvcc.LockInfo{{Lock: *o.lock()}}}, nil, nil
@@ -179,14 +183,16 @@ func mutationResponse(r mvcc.Result) *pb.TabletResponse {
 	return &a.response
 }
 
-// boundWait ends the call's wait with MaxWait from when it first had to: however often it has to again.
+// boundWait ends the call's wait with MaxWait from when it first had to: however often it
+// has to again.
 func (t *Tablet) boundWait(call *Call) {
 	if limit := time.Now().Add(t.cfg.MaxWait); call.Deadline.IsZero() || call.Deadline.After(limit) {
 		call.Deadline = limit
 	}
 }
 
-// stillOurs refuses the calls that a split has taken elsewhere while they waited, and those that come too late by now.
+// stillOurs refuses the calls that a split has taken elsewhere while they waited, and
+// those that come too late by now.
 func (t *Tablet) stillOurs(calls []*Call) []*Call {
 	kept, now := calls[:0], time.Now()
 	for _, call := range calls {

@@ -10,7 +10,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// nearRig is a rig whose oracle gives timestamps in the tablet's own turn. A message to it fails the test.
+// nearRig is a rig whose oracle gives timestamps in the tablet's own turn. A message to
+// it fails the test.
 func nearRig(t *testing.T, o store.Options) *rig {
 	t.Helper()
 	r := newRig(t, o)
@@ -24,7 +25,8 @@ func nearRig(t *testing.T, o store.Options) *rig {
 	return r
 }
 
-// TestNearFirstReads: first reads have timestamps of their own, above all that had committed when they came.
+// TestNearFirstReads: first reads have timestamps of their own, above all that had
+// committed when they came.
 func TestNearFirstReads(t *testing.T) {
 	r := nearRig(t, store.Options{InMemory: true})
 	var seen sync.Map
@@ -43,8 +45,9 @@ func TestNearFirstReads(t *testing.T) {
 	wg.Wait()
 }
 
-// TestNearOnePhase: the reservation of a commit that got its timestamp in its own turn stops reads above it until it is
-// visible, and those only; its cell is busy for other commits meanwhile, and free afterwards.
+// TestNearOnePhase: the reservation of a commit that got its timestamp in its own turn
+// stops reads above it until it is visible, and those only; its cell is busy for other
+// commits meanwhile, and free afterwards.
 func TestNearOnePhase(t *testing.T) {
 	r := nearRig(t, store.Options{InMemory: true})
 	below, late := r.take(1), r.take(1)
@@ -85,8 +88,9 @@ func TestNearOnePhase(t *testing.T) {
 	}
 }
 
-// TestNothingToApplyWakes: who waits for the reservation of a one-phase commit that comes to nothing, because its timestamp
-// does not suit, is looked at again soon, though no entry is applied.
+// TestNothingToApplyWakes: who waits for the reservation of a one-phase commit that comes
+// to nothing, because its timestamp does not suit, is looked at again soon, though no
+// entry is applied.
 func TestNothingToApplyWakes(t *testing.T) {
 	r := nearRig(t, store.Options{InMemory: true})
 	var once sync.Once

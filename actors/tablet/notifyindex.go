@@ -8,14 +8,16 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// notifyIndex is the leader's in-memory copy of the notify and intent groups, by observed column. Scanners walk those
-// groups all the time, and on disk every step passes over the entries deleted lately; here they are gone. It holds what
-// is applied, as the lock table does, and it counts exactly: see notifyColumn. Only the tablet actor uses it; views gives
-// copies to read workers.
+// notifyIndex is the leader's in-memory copy of the notify and intent groups, by observed
+// column. Scanners walk those groups all the time, and on disk every step passes over the
+// entries deleted lately; here they are gone. It holds what is applied, as the lock table
+// does, and it counts exactly: see notifyColumn. Only the tablet actor uses it; views
+// gives copies to read workers.
 //
-// A column is loaded from disk when it is first changed, or asked for while an observer is in the catalogue for it: anybody
-// may ask for any column, and that must not make the index grow. Nothing of it can be in flight then, for every change
-// passes through note; so what is on disk is what is applied.
+// A column is loaded from disk when it is first changed, or asked for while an observer
+// is in the catalogue for it: anybody may ask for any column, and that must not make the
+// index grow. Nothing of it can be in flight then, for every change passes through note;
+// so what is on disk is what is applied.
 type notifyIndex struct {
 	columns map[columnKey]*notifyColumn
 }
@@ -49,7 +51,8 @@ func lessIntent(a, b store.CellIntent) bool {
 
 func keyOfCell(c mvcc.Cell) columnKey { return columnKey{c.Table, c.Column} }
 
-// observedNotifies is notifyColumn for who only asks: nil also if the column is not in memory and nothing observes it.
+// observedNotifies is notifyColumn for who only asks: nil also if the column is not in
+// memory and nothing observes it.
 func (t *Tablet) observedNotifies(key columnKey) *notifyColumn {
 	if c, ok := t.notify.columns[key]; ok || len(t.catalogue.acks[key]) == 0 {
 		return c
@@ -57,7 +60,8 @@ func (t *Tablet) observedNotifies(key columnKey) *notifyColumn {
 	return t.notifyColumn(key)
 }
 
-// notifyColumn is the column's part of the index; nil if the store cannot be read, which stops the replica.
+// notifyColumn is the column's part of the index; nil if the store cannot be read, which
+// stops the replica.
 func (t *Tablet) notifyColumn(key columnKey) *notifyColumn {
 	if c, ok := t.notify.columns[key]; ok {
 		return c
@@ -72,7 +76,8 @@ func (t *Tablet) notifyColumn(key columnKey) *notifyColumn {
 	return c
 }
 
-// loadNotifyColumn reads the column from disk, of many entries only the first: a worker counts the rest.
+// loadNotifyColumn reads the column from disk, of many entries only the first: a worker
+// counts the rest.
 func (t *Tablet) loadNotifyColumn(key columnKey) (*notifyColumn, error) {
 	c := &notifyColumn{notifies: newNotifyTree(), intents: newIntentTree()}
 	snap := t.store.Snap()
@@ -205,8 +210,9 @@ type notifyChange struct {
 	intentWas, intentStays *mvcc.Intent
 }
 
-// note remembers what an effect on the notify or intent group changes: what was there when it was evaluated is what will
-// be there when it is applied, for effects are applied in the order of their evaluation, or lost with all that follows.
+// note remembers what an effect on the notify or intent group changes: what was there
+// when it was evaluated is what will be there when it is applied, for effects are applied
+// in the order of their evaluation, or lost with all that follows.
 func (e *evaluation) note(p *proposal, m *mvcc.Mutation) error {
 	if m.Group != mvcc.GroupNotify && m.Group != mvcc.GroupIntent {
 		return nil

@@ -84,7 +84,8 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 	return entries
 }
 
-// checkQueue compares the walk in order of waiting, where that is known, with how many wait: each once, in pages.
+// checkQueue compares the walk in order of waiting, where that is known, with how many
+// wait: each once, in pages.
 func checkQueue(r *rig, tablet uint64, when string, column []byte, want int) {
 	r.tb.Helper()
 	rows := map[string]bool{}
@@ -111,7 +112,8 @@ func checkQueue(r *rig, tablet uint64, when string, column []byte, want int) {
 	}
 }
 
-// notifyWork makes random changes to the notify and intent groups: all the ways in which an entry comes and goes.
+// notifyWork makes random changes to the notify and intent groups: all the ways in which
+// an entry comes and goes.
 type notifyWork struct {
 	r    *rig
 	rng  *rand.Rand
@@ -182,8 +184,9 @@ func (w *notifyWork) end(send func(*pb.TabletRequest)) {
 	}}})
 }
 
-// TestNotifyIndexIsTheStore: whatever is done, the index counts and lists what is on disk; with room for all entries, and
-// with so little that it must walk the disk, also after a split and after the replica was opened anew.
+// TestNotifyIndexIsTheStore: whatever is done, the index counts and lists what is on
+// disk; with room for all entries, and with so little that it must walk the disk, also
+// after a split and after the replica was opened anew.
 func TestNotifyIndexIsTheStore(t *testing.T) {
 	for _, indexed := range []int{0, 3} {
 		for seed := range uint64(4) {
@@ -222,7 +225,8 @@ func TestNotifyIndexIsTheStore(t *testing.T) {
 	}
 }
 
-// TestAgesGetCoarser: the oldest stays within a bucket of the truth, in a bounded number of buckets.
+// TestAgesGetCoarser: the oldest stays within a bucket of the truth, in a bounded number
+// of buckets.
 func TestAgesGetCoarser(t *testing.T) {
 	var a, b ages
 	for i := range int64(20_000) {
@@ -264,7 +268,8 @@ func reopen(t *testing.T, r *rig, tablet uint64, indexed int) {
 	r.awaitLeader()
 }
 
-// TestUnobservedColumnsAreNotIndexed: anybody may ask for any column; only those with observers take memory.
+// TestUnobservedColumnsAreNotIndexed: anybody may ask for any column; only those with
+// observers take memory.
 func TestUnobservedColumnsAreNotIndexed(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	inside := r.restart(2)

@@ -11,15 +11,18 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// notifyQueue is the order in which a column's notifications are handed out to scanners: first come, first served. A
-// notification has its place from when its cell became dirty and keeps it when the cell changes again, so that no cell
-// stays behind because it changes often. It goes to the end when a run has failed, and when a run has left it for a newer
-// change; what is parked has no place. The order is the leader's, in memory: a new leader begins with that of the
-// timestamps. Nothing depends on it but who waits for how long.
+// notifyQueue is the order in which a column's notifications are handed out to scanners:
+// first come, first served. A notification has its place from when its cell became dirty
+// and keeps it when the cell changes again, so that no cell stays behind because it
+// changes often. It goes to the end when a run has failed, and when a run has left it for
+// a newer change; what is parked has no place. The order is the leader's, in memory: a
+// new leader begins with that of the timestamps. Nothing depends on it but who waits for
+// how long.
 //
-// It belongs to the column of the index, and so to the tablet's actor; readers have copies of its tree. It holds as many
-// notifications as the index may; what comes while it is full is not in it, which lost says, and is found by walks of the
-// column when the queue is empty.
+// It belongs to the column of the index, and so to the tablet's actor; readers have
+// copies of its tree. It holds as many notifications as the index may; what comes while
+// it is full is not in it, which lost says, and is found by walks of the column when the
+// queue is empty.
 type notifyQueue struct {
 	next   uint64            // place; the first is 1
 	places map[string]uint64 // by row
@@ -97,15 +100,16 @@ func (q *notifyQueue) back(row string) {
 	q.tree.Set(n)
 }
 
-// leftOver has the notification that a run has left, because the cell has changed since, wait for its turn anew.
+// leftOver has the notification that a run has left, because the cell has changed since,
+// wait for its turn anew.
 func (t *Tablet) leftOver(c mvcc.Cell) {
 	if col := t.notify.columns[keyOfCell(c)]; col != nil && col.queue != nil {
 		col.queue.back(c.Row)
 	}
 }
 
-// Queue iterates the column's notifications in the order in which they are to be handed out, from the place after the
-// given one on; ok is false if that order is not known.
+// Queue iterates the column's notifications in the order in which they are to be handed
+// out, from the place after the given one on; ok is false if that order is not known.
 func (v *readView) Queue(t mvcc.TableID, column string, after uint64) (queue iter.Seq[queuedNotify], ok bool) {
 	tree := v.notify[columnKey{t, column}].queue
 	if tree == nil {

@@ -6,7 +6,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// tally counts one observed column's entries. Counts may be below zero while a worker counts what was there before.
+// tally counts one observed column's entries. Counts may be below zero while a worker
+// counts what was there before.
 type tally struct {
 	pending, parked, intents int
 	ages                     ages // of pending ones
@@ -32,15 +33,16 @@ func (t *tally) merge(o *tally) {
 // maxAges bounds the buckets of ages; beyond it they get coarser.
 const maxAges = 4096
 
-// ages counts timestamps by the time they were given out, so that the oldest is known without a list of them: in buckets
-// of a second, doubled whenever there are too many buckets.
+// ages counts timestamps by the time they were given out, so that the oldest is known
+// without a list of them: in buckets of a second, doubled whenever there are too many
+// buckets.
 type ages struct {
 	buckets map[int64]ageBucket // by milliseconds / width
 	double  uint                // width is 1000 << double
 }
 
-// ageBucket counts the timestamps of one bucket. least is the least that was ever added while there were any: exact, until
-// that one is taken away before others of its bucket.
+// ageBucket counts the timestamps of one bucket. least is the least that was ever added
+// while there were any: exact, until that one is taken away before others of its bucket.
 type ageBucket struct {
 	n     int
 	least mvcc.Timestamp // 0: none was added

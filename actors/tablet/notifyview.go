@@ -73,7 +73,8 @@ func observerKey(o *pb.ObserverInfo) columnKey {
 	return columnKey{mvcc.TableID(o.GetTable()), wire.String(o.GetColumn())}
 }
 
-// Notifies iterates the column's notifications from fromRow on, or from the row after it, out of memory if they are there.
+// Notifies iterates the column's notifications from fromRow on, or from the row after it,
+// out of memory if they are there.
 func (v *readView) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[store.CellNotify, error] {
 	tree := v.notify[columnKey{t, column}].notifies
 	if tree == nil {

@@ -8,9 +8,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// onePhase is a one-phase commit under way. It is checked and its cells are reserved, then the oracle gives its commit
-// timestamp, then its effects are proposed (invariant 10 of design section 4). That takes two turns, or one if the oracle
-// can be had without a message. Its reservation stays until the effects are visible.
+// onePhase is a one-phase commit under way. It is checked and its cells are reserved,
+// then the oracle gives its commit timestamp, then its effects are proposed (invariant 10
+// of design section 4). That takes two turns, or one if the oracle can be had without a
+// message. Its reservation stays until the effects are visible.
 type onePhase struct {
 	token    uint64
 	term     uint64
@@ -63,9 +64,10 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	}
 }
 
-// grant begins the commit and gets it its timestamp: at once and in this turn if the oracle can be had so, else together
-// with the others of the batch that need one. Between two turns the reservation is in the lock table; within one nobody
-// looks at it, and it is put there only once, with the timestamp.
+// grant begins the commit and gets it its timestamp: at once and in this turn if the
+// oracle can be had so, else together with the others of the batch that need one. Between
+// two turns the reservation is in the lock table; within one nobody looks at it, and it
+// is put there only once, with the timestamp.
 func (e *evaluation) grant(call *Call, r mvcc.OnePhaseRequest) {
 	e.tokens++
 	o := &onePhase{token: e.tokens, term: e.term, request: r, first: [1]*Call{call}}
@@ -87,7 +89,8 @@ func (t *Tablet) reserve(o *onePhase) {
 	}
 }
 
-// release takes the reservation away. It is called once its effects are visible, or surely never will be.
+// release takes the reservation away. It is called once its effects are visible, or
+// surely never will be.
 func (t *Tablet) release(o *onePhase) {
 	if t.onePhase[o.request.StartTS] != o {
 		return
@@ -114,9 +117,10 @@ func (t *Tablet) askTimestamps(waiting []*onePhase) {
 	})
 }
 
-// giveUpGrants ends the one-phase commits for which the oracle's answer is overdue, and reports whether others still wait.
-// A reservation stops everybody at its cells and is known only here, so it must not hang on an answer that was lost. One
-// that is late finds another reservation or none, and changes nothing.
+// giveUpGrants ends the one-phase commits for which the oracle's answer is overdue, and
+// reports whether others still wait. A reservation stops everybody at its cells and is
+// known only here, so it must not hang on an answer that was lost. One that is late finds
+// another reservation or none, and changes nothing.
 func (t *Tablet) giveUpGrants(now time.Time) (waiting bool) {
 	var overdue []*onePhase
 	for _, o := range t.onePhase {
@@ -137,8 +141,8 @@ func (t *Tablet) giveUpGrants(now time.Time) (waiting bool) {
 	return waiting
 }
 
-// onGranted continues one-phase commits: each is checked against what may have changed in between (term, reservation),
-// evaluated and proposed.
+// onGranted continues one-phase commits: each is checked against what may have changed in
+// between (term, reservation), evaluated and proposed.
 func (t *Tablet) onGranted(m *granted) {
 	if m.err != nil {
 		for _, o := range m.waiting {

@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// hold keeps the log actor from going on: what was sent to it before is durable, what is sent after waits. The
-// function it returns lets it go on.
+// hold keeps the log actor from going on: what was sent to it before is durable, what is
+// sent after waits. The function it returns lets it go on.
 func (r *rig) hold() (release func()) { return hold(r.logs.append, &write{append: &logAppend{}}) }
 
 // holdApplies is hold for the state actor: entries become durable, and what they do is not seen.
@@ -26,7 +26,8 @@ func hold(send func(*write), w *write) (release func()) {
 	return release
 }
 
-// holdNext is hold for an actor that is held already: it stops again right after what has been sent until now.
+// holdNext is hold for an actor that is held already: it stops again right after what has
+// been sent until now.
 func holdNext(send func(*write), w *write) (held chan struct{}, release func()) {
 	held, gate := make(chan struct{}), make(chan struct{})
 	w.done = func(error) {
@@ -86,8 +87,9 @@ func commitOf(start, commit mvcc.Timestamp, row string) *pb.TabletRequest {
 	}}}
 }
 
-// TestAnswersWaitUntilApplied: neither the commit nor a status that was only seen in its proposal is answered while the
-// log, or the store, still holds it back. Catches BROKEN=early_answer.
+// TestAnswersWaitUntilApplied: neither the commit nor a status that was only seen in its
+// proposal is answered while the log, or the store, still holds it back. Catches
+// BROKEN=early_answer.
 func TestAnswersWaitUntilApplied(t *testing.T) {
 	t.Run("by the log", func(t *testing.T) { answersWait(t, (*rig).hold) })
 	t.Run("by the state", func(t *testing.T) { answersWait(t, (*rig).holdApplies) })
@@ -122,8 +124,8 @@ func answersWait(t *testing.T, hold func(*rig) func()) {
 	}
 }
 
-// TestReadSeesLockOrWrite: a read at R that arrives while a commit below R is decided but not yet visible sees the lock
-// or the write, never neither. Catches BROKEN=early_txn.
+// TestReadSeesLockOrWrite: a read at R that arrives while a commit below R is decided but
+// not yet visible sees the lock or the write, never neither. Catches BROKEN=early_txn.
 func TestReadSeesLockOrWrite(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	start, commit := r.take(1), r.take(1)
@@ -141,8 +143,8 @@ func TestReadSeesLockOrWrite(t *testing.T) {
 	await(t, committed)
 }
 
-// TestAppliedIndexMatchesEffects: in every state of the store, the applied index is that of the effects. Catches
-// BROKEN=split_applied.
+// TestAppliedIndexMatchesEffects: in every state of the store, the applied index is that
+// of the effects. Catches BROKEN=split_applied.
 func TestAppliedIndexMatchesEffects(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	cell := mvcc.Cell{Table: 16, Row: "n", Column: "c"}
@@ -180,8 +182,9 @@ func TestAppliedIndexMatchesEffects(t *testing.T) {
 	}
 }
 
-// TestReaderWaitsForReservation: a read that meets a one-phase commit under way is answered after it, and sees it if its
-// timestamp is above; the client never hears of the reservation.
+// TestReaderWaitsForReservation: a read that meets a one-phase commit under way is
+// answered after it, and sees it if its timestamp is above; the client never hears of the
+// reservation.
 func TestReaderWaitsForReservation(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := make(chan func(), 1)
@@ -205,8 +208,8 @@ func TestReaderWaitsForReservation(t *testing.T) {
 	}
 }
 
-// TestRefusedGrantReleases: a one-phase commit that its commit timestamp does not suit has no effects. Its cells are free
-// again, and it does not hold up a split.
+// TestRefusedGrantReleases: a one-phase commit that its commit timestamp does not suit
+// has no effects. Its cells are free again, and it does not hold up a split.
 func TestRefusedGrantReleases(t *testing.T) {
 	t.Run("by a message", func(t *testing.T) { refusedGrantReleases(t, newRig(t, store.Options{InMemory: true})) })
 	t.Run("at once", func(t *testing.T) { refusedGrantReleases(t, nearRig(t, store.Options{InMemory: true})) })
@@ -223,7 +226,8 @@ func refusedGrantReleases(t *testing.T, r *rig) {
 	r.awaitLeader()
 }
 
-// TestOracleFailureReleases: without a commit timestamp a one-phase commit is surely not done, and its cells are free.
+// TestOracleFailureReleases: without a commit timestamp a one-phase commit is surely not
+// done, and its cells are free.
 func TestOracleFailureReleases(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.mu.Lock()
@@ -240,8 +244,9 @@ func TestOracleFailureReleases(t *testing.T) {
 	}
 }
 
-// TestLostGrantReleases: an answer of the oracle that does not come ends the one-phase commit, and one that comes late
-// changes nothing: neither for it nor for the one that has its cells by then, which is the same one sent again. Catches
+// TestLostGrantReleases: an answer of the oracle that does not come ends the one-phase
+// commit, and one that comes late changes nothing: neither for it nor for the one that
+// has its cells by then, which is the same one sent again. Catches
 // BROKEN=grant_unchecked.
 func TestLostGrantReleases(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
@@ -280,8 +285,8 @@ func TestLostGrantReleases(t *testing.T) {
 	}
 }
 
-// TestNextBatchMeetsTheApply: what gathers while an entry is being applied is evaluated and proposed meanwhile, upon its
-// effects; what comes behind that waits.
+// TestNextBatchMeetsTheApply: what gathers while an entry is being applied is evaluated
+// and proposed meanwhile, upon its effects; what comes behind that waits.
 func TestNextBatchMeetsTheApply(t *testing.T) {
 	g := newGroup(t, 2, 2, testTick) // an only voter would not have waited for the log
 	lead := g.leader(groupTablet)

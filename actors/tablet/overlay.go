@@ -8,19 +8,20 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// overlay holds the effects of proposals in flight: evaluated, maybe not yet applied and visible. The latest effect on a
-// key wins; an entry goes when the proposal that made it is visible or lost.
+// overlay holds the effects of proposals in flight: evaluated, maybe not yet applied and
+// visible. The latest effect on a key wins; an entry goes when the proposal that made it
+// is visible or lost.
 type overlay struct {
 	cells map[mvcc.Cell]*cellEffects
-	// An operation asks several times for the same cell: recent is the last that was asked for, and found what is in flight
-	// for it, nil if nothing is.
+	// An operation asks several times for the same cell: recent is the last that was
+	// asked for, and found what is in flight for it, nil if nothing is.
 	recent mvcc.Cell
 	found  *cellEffects
 	spare  []*cellEffects // empty, to be used again
 }
 
-// cellEffects are the effects in flight on one cell; there is at least one. A few are searched one by one, more through
-// an index.
+// cellEffects are the effects in flight on one cell; there is at least one. A few are
+// searched one by one, more through an index.
 type cellEffects struct {
 	entries []overlayEntry
 	index   map[entryKey]int // of entries; nil while they are few
@@ -168,8 +169,8 @@ func (o *overlay) get(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (*mvcc.Mutat
 	return effects.entries[at].mutation, true
 }
 
-// touches is the number of a proposal in flight with an effect on the cell's lock, write record, or the transaction's
-// rollback record; 0 if there is none.
+// touches is the number of a proposal in flight with an effect on the cell's lock, write
+// record, or the transaction's rollback record; 0 if there is none.
 func (o *overlay) touches(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
 	effects := o.at(c)
 	if effects == nil {
@@ -245,13 +246,14 @@ func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp, disk iter.Seq2[mv
 	}
 }
 
-// evalView is the view that mutations are evaluated on: the newest visible state, the lock table, and the overlay on both.
+// evalView is the view that mutations are evaluated on: the newest visible state, the
+// lock table, and the overlay on both.
 type evalView struct {
 	*store.Snap
 	tablet *Tablet
 
-	// A commit looks a cell's record up twice, for its check and for its effects: last is the cell whose record was read
-	// last from the Snap, in which it does not change.
+	// A commit looks a cell's record up twice, for its check and for its effects: last is
+	// the cell whose record was read last from the Snap, in which it does not change.
 	known  bool // there is one
 	last   mvcc.Cell
 	newest mvcc.Write

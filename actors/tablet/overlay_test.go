@@ -19,8 +19,8 @@ type overlaidKey struct {
 	entryKey
 }
 
-// TestOverlay: what the overlay says of every key is what the last proposal still there has done to it, with few effects
-// on a cell and with many.
+// TestOverlay: what the overlay says of every key is what the last proposal still there
+// has done to it, with few effects on a cell and with many.
 func TestOverlay(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// answerPending counts what waits for each observer of the catalogue, and sums up what WaitIdle waits for: that of the
-// observers that anybody runs.
+// answerPending counts what waits for each observer of the catalogue, and sums up what
+// WaitIdle waits for: that of the observers that anybody runs.
 func answerPending(v *readView, req *pb.PendingRequest) (*pb.TabletResponse, error) {
 	out := &pb.PendingResponse{NotifyWritten: v.notifies}
 	for _, o := range v.catalogue.message.GetObservers() {
@@ -37,7 +37,8 @@ func answerPending(v *readView, req *pb.PendingRequest) (*pb.TabletResponse, err
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: out}}, nil
 }
 
-// maxPending bounds how many entries are counted on disk while the index does not know their number yet.
+// maxPending bounds how many entries are counted on disk while the index does not know
+// their number yet.
 const maxPending = 2048
 
 // pending counts the entries of one observed column.

@@ -13,7 +13,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// proposal is one Raft entry under way: what one batch of evaluated operations does, and who waits for it.
+// proposal is one Raft entry under way: what one batch of evaluated operations does, and
+// who waits for it.
 type proposal struct {
 	number  uint64
 	command *wire.Command
@@ -36,19 +37,21 @@ type reply struct {
 // maxProposalBytes closes an entry: the next operation of the batch opens another.
 const maxProposalBytes = 4 << 20
 
-// What an entry's batch in the store holds besides its effects, in bytes and in entries of the store.
+// What an entry's batch in the store holds besides its effects, in bytes and in entries
+// of the store.
 const (
 	entryReserve = 64 << 10
 	spareEntries = 16
 )
 
-// room is what the store takes of effects in one entry. An entry beyond it could never be applied, and no restart would
-// get past it.
+// room is what the store takes of effects in one entry. An entry beyond it could never be
+// applied, and no restart would get past it.
 func (t *Tablet) room() (bytes, entries int) {
 	return t.store.MaxBatchBytes() - entryReserve, t.store.MaxBatchLen() - spareEntries
 }
 
-// roomFor makes room for what that many small operations do: a record each, and the one that it supersedes.
+// roomFor makes room for what that many small operations do: a record each, and the one
+// that it supersedes.
 func (p *proposal) roomFor(operations int) *proposal {
 	p.muts, p.command.Effects = make([]mvcc.Mutation, 0, 2*operations), make([]*wire.Effect, 0, 2*operations)
 	p.replies, p.holds = make([]reply, 0, operations), make([]*onePhase, 0, operations)
@@ -84,8 +87,9 @@ func encode(muts []mvcc.Mutation) effects {
 // effectOverhead is what the entry's encoding adds to an effect beyond what the store does.
 const effectOverhead = 12
 
-// take adds an operation's effects to the entry of the batch, or opens another entry if they do not fit. What is
-// evaluated next sees them. It returns the refusal of an operation that no entry can hold.
+// take adds an operation's effects to the entry of the batch, or opens another entry if
+// they do not fit. What is evaluated next sees them. It returns the refusal of an
+// operation that no entry can hold.
 func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 	if len(muts) == 0 {
 		return nil
@@ -132,8 +136,9 @@ func (p *proposal) empty() bool {
 	return len(p.command.Effects) == 0 && effectsOnly(p.command)
 }
 
-// propose hands the proposal to Raft in the turn of its evaluation; false if Raft did not take it. One without effects
-// needs no entry: its answers wait for the last proposal in flight, which they may have read.
+// propose hands the proposal to Raft in the turn of its evaluation; false if Raft did not
+// take it. One without effects needs no entry: its answers wait for the last proposal in
+// flight, which they may have read.
 func (t *Tablet) propose(p *proposal) bool {
 	if p.empty() {
 		if n := len(t.inflight); n > 0 {
@@ -177,9 +182,10 @@ func (t *Tablet) hand(p *proposal, data []byte) error {
 	return t.node.ProposeConfChange(p.conf)
 }
 
-// pipelineFree reports whether another batch of mutations may be evaluated. A proposal that is being applied leaves its place
-// in the pipeline to the next, which is evaluated and written to the log meanwhile; but no more than twice as many again may
-// be under way. A step of collection alone holds nobody up.
+// pipelineFree reports whether another batch of mutations may be evaluated. A proposal
+// that is being applied leaves its place in the pipeline to the next, which is evaluated
+// and written to the log meanwhile; but no more than twice as many again may be under
+// way. A step of collection alone holds nobody up.
 func (t *Tablet) pipelineFree() bool {
 	n := 0
 	for i, p := range t.inflight {
@@ -190,9 +196,10 @@ func (t *Tablet) pipelineFree() bool {
 	return n < t.cfg.Pipeline && len(t.inflight) < 3*t.cfg.Pipeline
 }
 
-// early reports whether what has gathered may be evaluated while the entry before it is being written: once it is as many as
-// went into that, for then the log actor would only wait for it. What is fewer gathers on, so that batches do not get smaller
-// and syncs more.
+// early reports whether what has gathered may be evaluated while the entry before it is
+// being written: once it is as many as went into that, for then the log actor would only
+// wait for it. What is fewer gathers on, so that batches do not get smaller and syncs
+// more.
 func (t *Tablet) early() bool {
 	n := len(t.inflight)
 	return t.single && n == t.cfg.Pipeline && t.matched < n && len(t.held) >= t.taken
@@ -212,7 +219,8 @@ func (p *proposal) deliver() {
 	}
 }
 
-// lose gives the proposal up: its effects leave the overlay, its reservations go, and all who wait get the answer.
+// lose gives the proposal up: its effects leave the overlay, its reservations go, and all
+// who wait get the answer.
 func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
 	t.overlay.drop(p.number, p.muts)
 	for _, h := range p.holds {
@@ -226,8 +234,8 @@ func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
 	}
 }
 
-// stepDown ends this replica's leadership: what was proposed has an unknown outcome, what was not is surely not done, and
-// nothing evaluated survives.
+// stepDown ends this replica's leadership: what was proposed has an unknown outcome, what
+// was not is surely not done, and nothing evaluated survives.
 func (t *Tablet) stepDown(cause error) {
 	t.leading = false
 	if !broken.StaleLeader {

@@ -15,8 +15,8 @@ type appended struct {
 	err       error
 }
 
-// ready hands on what Raft has to say, until it is silent. Storage messages go to the log actor in order; their answers
-// come back as messages.
+// ready hands on what Raft has to say, until it is silent. Storage messages go to the log
+// actor in order; their answers come back as messages.
 func (t *Tablet) ready() {
 	if t.failed != nil {
 		return
@@ -40,8 +40,8 @@ func (t *Tablet) ready() {
 	}
 }
 
-// onState takes note of term and leader. A leader that is one no more, or in another term, steps down before anything else
-// of the Ready is looked at.
+// onState takes note of term and leader. A leader that is one no more, or in another
+// term, steps down before anything else of the Ready is looked at.
 func (t *Tablet) onState(rd *raft.Ready) {
 	if rd.HardState != nil && rd.HardState.GetTerm() != t.term {
 		t.term = rd.HardState.GetTerm()
@@ -70,10 +70,11 @@ func (t *Tablet) onState(rd *raft.Ready) {
 	}
 }
 
-// append sends a MsgStorageAppend to the log actor, and with it a truncation that has become due. A commit index that moves
-// alone waits for the next entries. With them it must be in the log, though Raft does not say it again: after a crash the
-// replica begins with the configuration of its checkpoint, and if it did not know which changes of it are committed it
-// could be elected by voters that are none any more.
+// append sends a MsgStorageAppend to the log actor, and with it a truncation that has
+// become due. A commit index that moves alone waits for the next entries. With them it
+// must be in the log, though Raft does not say it again: after a crash the replica begins
+// with the configuration of its checkpoint, and if it did not know which changes of it
+// are committed it could be elected by voters that are none any more.
 func (t *Tablet) append(m *raftpb.Message) {
 	voted := t.onHardState(m)
 	if len(m.Entries) == 0 && len(m.Responses) == 0 && !voted {
@@ -105,8 +106,8 @@ func (t *Tablet) append(m *raftpb.Message) {
 	t.logs.append(w)
 }
 
-// onHardState takes note of the HardState in a MsgStorageAppend, if there is one. It reports whether it brings more than a
-// commit index.
+// onHardState takes note of the HardState in a MsgStorageAppend, if there is one. It
+// reports whether it brings more than a commit index.
 func (t *Tablet) onHardState(m *raftpb.Message) (voted bool) {
 	if m.Term == nil && m.Vote == nil && m.Commit == nil {
 		return false
@@ -132,7 +133,8 @@ func (t *Tablet) onAppended(m *appended) {
 	t.overlap()
 }
 
-// overlap goes on with the next batch as soon as an entry is committed, not only when it is applied.
+// overlap goes on with the next batch as soon as an entry is committed, not only when it
+// is applied.
 func (t *Tablet) overlap() {
 	if t.failed == nil && t.leading {
 		t.takeHeld()
@@ -140,7 +142,8 @@ func (t *Tablet) overlap() {
 	}
 }
 
-// step gives Raft the answers that are for this replica, and sends the others to theirs: what they rest on is durable now.
+// step gives Raft the answers that are for this replica, and sends the others to theirs:
+// what they rest on is durable now.
 func (t *Tablet) step(responses []*raftpb.Message) {
 	for _, r := range responses {
 		if r.GetTo() != t.replica {

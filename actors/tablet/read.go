@@ -145,7 +145,8 @@ func (v *readView) Observed(t mvcc.TableID, column string) mvcc.Observed {
 	return v.catalogue.observed(t, column)
 }
 
-// errNoRoom is the end of a read whose long values do not fit into what the request allows for its answer.
+// errNoRoom is the end of a read whose long values do not fit into what the request
+// allows for its answer.
 type errNoRoom struct{ needs int } // bytes of values, so far
 
 func (e *errNoRoom) Error() string { return fmt.Sprintf("the answer has values of %d bytes", e.needs) }
@@ -158,8 +159,9 @@ func (v *readView) forCall(req *pb.TabletRequest) {
 	}
 }
 
-// Data implements mvcc.View. A long value that there is no room for is not read: a client that asks for many at once must
-// not take the workers' time and the node's memory for answers that are thrown away.
+// Data implements mvcc.View. A long value that there is no room for is not read: a client
+// that asks for many at once must not take the workers' time and the node's memory for
+// answers that are thrown away.
 func (v *readView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
 	value, n, ok, err := v.DataWithin(c, start, v.room-v.taken)
 	v.taken += n

@@ -205,8 +205,9 @@ func (j *readJob) unread(err error) *pb.TabletResponse {
 // storeFailed tells a tablet that its store can be read no more.
 type storeFailed struct{ err error }
 
-// beside is what an answer may take beside the values for which there was no room: there may be more of them. Each try has
-// at least twice the room of the one before, up to what one answer holds.
+// beside is what an answer may take beside the values for which there was no room: there
+// may be more of them. Each try has at least twice the room of the one before, up to what
+// one answer holds.
 func (j *readJob) beside(req *pb.TabletRequest) int {
 	cells := len(req.GetGet().GetCells())
 	n := cells*wire.ResultMemory + wire.AnswerOverhead
@@ -227,8 +228,9 @@ func (j *readJob) answer(v *readView, call *Call) (r *pb.TabletResponse, met obs
 	return answer(v, call)
 }
 
-// check looks inside the Txn whether the range and the bound are still those of the capture: a split that came in between
-// has given part of the range to a tablet whose locks are not in the captured view.
+// check looks inside the Txn whether the range and the bound are still those of the
+// capture: a split that came in between has given part of the range to a tablet whose
+// locks are not in the captured view.
 func (j *readJob) check(snap *store.Snap) *pb.TabletResponse {
 	a, ok, err := snap.Applied(j.tablet.id)
 	switch {

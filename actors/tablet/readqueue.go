@@ -6,12 +6,13 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// A readQueue holds the reads whose index is visible until a read worker can take them. It belongs
-// to its tablet and is used in the tablet's turns, but for the two counters that the workers share.
-// At most maxReadJobs of the tablet's jobs are in the pool; the calls beyond that stay here, without
-// a capture, and are bounded by the QueueLimit of the tablet's port, where they count until they are
-// answered. When the workers have done half of the jobs the tablet gets a readersFree message and
-// submits more: what has gathered meanwhile shares one capture.
+// A readQueue holds the reads whose index is visible until a read worker can take them.
+// It belongs to its tablet and is used in the tablet's turns, but for the two counters
+// that the workers share. At most maxReadJobs of the tablet's jobs are in the pool; the
+// calls beyond that stay here, without a capture, and are bounded by the QueueLimit of
+// the tablet's port, where they count until they are answered. When the workers have done
+// half of the jobs the tablet gets a readersFree message and submits more: what has
+// gathered meanwhile shares one capture.
 type readQueue struct {
 	*readLane
 	calls []*Call

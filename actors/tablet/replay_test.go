@@ -67,8 +67,8 @@ func (f facts) check(t *testing.T, want facts) {
 	}
 }
 
-// tear makes of the rows as they are now a mixture with those of before: what a crash of the machine
-// leaves of the effects behind a checkpoint.
+// tear makes of the rows as they are now a mixture with those of before: what a crash of
+// the machine leaves of the effects behind a checkpoint.
 func (m *member) tear(dice *rand.Rand, before, now facts) {
 	m.g.tb.Helper()
 	b := &store.Batch{}
@@ -90,9 +90,10 @@ func (m *member) tear(dice *rand.Rand, before, now facts) {
 	}
 }
 
-// TestReplay: a replica whose process has died applies the entries behind its checkpoint once more.
-// Whatever of their effects its store shows, and whatever they have changed besides rows, it then is
-// what it was: the size is counted once, an entry of another epoch does nothing, locks are held.
+// TestReplay: a replica whose process has died applies the entries behind its checkpoint
+// once more. Whatever of their effects its store shows, and whatever they have changed
+// besides rows, it then is what it was: the size is counted once, an entry of another
+// epoch does nothing, locks are held.
 func TestReplay(t *testing.T) {
 	g := newGroupOnDisk(t, 1, 1, testTick)
 	m := g.nodes[1]
@@ -178,8 +179,8 @@ func changeEverything(t *testing.T, g *group) *pb.ChecksumResponse {
 	return sum
 }
 
-// staleEntry appends an entry of the first epoch to the log of a node whose replica does not run, and
-// returns its term.
+// staleEntry appends an entry of the first epoch to the log of a node whose replica does
+// not run, and returns its term.
 func (g *group) staleEntry(m *member, index uint64) (term uint64) {
 	g.tb.Helper()
 	log, err := m.store.OpenLog(groupTablet)
@@ -201,9 +202,9 @@ func (g *group) staleEntry(m *member, index uint64) (term uint64) {
 	return hard.GetTerm()
 }
 
-// TestSplitReplayed: a crash after a split was applied, and before the log knew of the new tablet. The
-// split is applied once more: both tablets are there, with their rows and locks, whatever the store
-// says of the new one.
+// TestSplitReplayed: a crash after a split was applied, and before the log knew of the
+// new tablet. The split is applied once more: both tablets are there, with their rows and
+// locks, whatever the store says of the new one.
 func TestSplitReplayed(t *testing.T) {
 	g := newGroupOnDisk(t, 1, 1, testTick)
 	m := g.nodes[1]
@@ -266,9 +267,10 @@ func TestSplitReplayed(t *testing.T) {
 	}
 }
 
-// TestOldVoterAfterCrash: the only voter of a group crashes after there are three, and begins with the
-// configuration of its checkpoint, in which it could elect itself. It must know from its log that there
-// are changes that it has not applied again yet. Catches BROKEN=forget_commit.
+// TestOldVoterAfterCrash: the only voter of a group crashes after there are three, and
+// begins with the configuration of its checkpoint, in which it could elect itself. It
+// must know from its log that there are changes that it has not applied again yet.
+// Catches BROKEN=forget_commit.
 func TestOldVoterAfterCrash(t *testing.T) {
 	g := newGroupOnDisk(t, 3, 1, testTick)
 	old := g.nodes[1]
@@ -298,8 +300,8 @@ func TestOldVoterAfterCrash(t *testing.T) {
 	}
 }
 
-// TestFollowerAfterCrash: a follower of a group at rest that has crashed learns again up to where its
-// log is committed.
+// TestFollowerAfterCrash: a follower of a group at rest that has crashed learns again up
+// to where its log is committed.
 func TestFollowerAfterCrash(t *testing.T) {
 	g := newGroupOnDisk(t, 3, 3, testTick)
 	for i := range 10 {
@@ -318,8 +320,9 @@ func TestFollowerAfterCrash(t *testing.T) {
 	}
 }
 
-// TestReopenedAfterPanic: a replica that is opened anew within the process goes on with what is applied,
-// though the log's commit index is behind it, and the log knows it with the next entry.
+// TestReopenedAfterPanic: a replica that is opened anew within the process goes on with
+// what is applied, though the log's commit index is behind it, and the log knows it with
+// the next entry.
 func TestReopenedAfterPanic(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.failed = make(chan error, 1)
@@ -352,8 +355,8 @@ func TestReopenedAfterPanic(t *testing.T) {
 	}
 }
 
-// TestNoSnapshotBeforeReplay: no snapshot is made of a store that may be ahead of what is applied. What
-// is not committed does not hold it up once another leader has replaced it.
+// TestNoSnapshotBeforeReplay: no snapshot is made of a store that may be ahead of what is
+// applied. What is not committed does not hold it up once another leader has replaced it.
 func TestNoSnapshotBeforeReplay(t *testing.T) {
 	here := newSite(t, "")
 	readers := NewReadPool(1)

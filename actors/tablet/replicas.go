@@ -6,7 +6,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// confOf is the configuration that a descriptor describes. While a change is under way there are two sets of voters.
+// confOf is the configuration that a descriptor describes. While a change is under way
+// there are two sets of voters.
 func confOf(d *pb.TabletDescriptor) *raftpb.ConfState {
 	joint := isJoint(d)
 	c := &raftpb.ConfState{AutoLeave: new(bool)}
@@ -46,12 +47,14 @@ func replicaOf(d *pb.TabletDescriptor, id uint64) *pb.Replica {
 	return nil
 }
 
-// withoutReplica reports whether the replica was removed: it is not there, and its id has been given away.
+// withoutReplica reports whether the replica was removed: it is not there, and its id has
+// been given away.
 func withoutReplica(d *pb.TabletDescriptor, id uint64) bool {
 	return id < d.GetNextReplicaId() && replicaOf(d, id) == nil
 }
 
-// members takes note of who belongs to the group, after every change of the descriptor or the configuration.
+// members takes note of who belongs to the group, after every change of the descriptor or
+// the configuration.
 func (t *Tablet) members() {
 	t.nodes = make(map[uint64]uint64, len(t.descriptor.GetReplicas()))
 	for _, r := range t.descriptor.GetReplicas() {

@@ -35,8 +35,8 @@ func TestReplicate(t *testing.T) {
 	}
 }
 
-// TestLeaderDies: another one leads within the election timeout, and has everything that was acknowledged; the old one comes
-// back as a follower and gets what it has missed.
+// TestLeaderDies: another one leads within the election timeout, and has everything that
+// was acknowledged; the old one comes back as a follower and gets what it has missed.
 func TestLeaderDies(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	for round := range 3 {

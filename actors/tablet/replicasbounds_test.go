@@ -16,7 +16,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestManyReplicasCameAndWent: however many replicas a tablet has had, the next one is heard of and comes to vote.
+// TestManyReplicasCameAndWent: however many replicas a tablet has had, the next one is
+// heard of and comes to vote.
 func TestManyReplicasCameAndWent(t *testing.T) {
 	g := newGroup(t, 2, 1, testTick)
 	g.leader(groupTablet)
@@ -36,7 +37,8 @@ func TestManyReplicasCameAndWent(t *testing.T) {
 	g.change(groupTablet, step(promote, 2))
 }
 
-// TestChangeNotTaken: who asked for a change is told when raft does not take it, whichever step it is.
+// TestChangeNotTaken: who asked for a change is told when raft does not take it,
+// whichever step it is.
 func TestChangeNotTaken(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	d := &pb.TabletDescriptor{TabletId: 9, Epoch: 1, StartTable: 99, EndUnbounded: true, NextReplicaId: 5}
@@ -76,8 +78,9 @@ func TestChangeNotTaken(t *testing.T) {
 	}
 }
 
-// TestLastHeartbeatToTheWhole: the last heartbeat before a rest says that everything is committed. It must not reach a replica
-// that lacks some of it, and perhaps has something else in its place: not even one whose node comes back just then.
+// TestLastHeartbeatToTheWhole: the last heartbeat before a rest says that everything is
+// committed. It must not reach a replica that lacks some of it, and perhaps has something
+// else in its place: not even one whose node comes back just then.
 func TestLastHeartbeatToTheWhole(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)

@@ -13,9 +13,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// change is a change of the tablet's replicas (design section 5). One of a single replica is one entry; one of several goes
-// through a joint configuration, in which both the old and the new voters decide, and which the leader leaves as soon as it
-// is applied. Each entry's context is the descriptor after it: descriptor, epoch and configuration change in one Txn.
+// change is a change of the tablet's replicas (design section 5). One of a single replica
+// is one entry; one of several goes through a joint configuration, in which both the old
+// and the new voters decide, and which the leader leaves as soon as it is applied. Each
+// entry's context is the descriptor after it: descriptor, epoch and configuration change
+// in one Txn.
 type change struct {
 	steps []*pb.ReplicaChange // empty: leave the joint configuration
 	later []*pb.ReplicaChange // after them
@@ -25,9 +27,11 @@ type change struct {
 const (
 	// maxChanges bounds the steps of one change.
 	maxChanges = 16
-	// maxBehind is how many entries a learner may lack that is to become a voter: they take no time worth mentioning.
+	// maxBehind is how many entries a learner may lack that is to become a voter: they
+	// take no time worth mentioning.
 	maxBehind = 256
-	// maxHandOvers is how often a leader that is to vote no more tries to have another one lead before.
+	// maxHandOvers is how often a leader that is to vote no more tries to have another
+	// one lead before.
 	maxHandOvers = 3
 )
 
@@ -62,8 +66,9 @@ func changeResponse(d *pb.TabletDescriptor) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_ChangeReplicas{ChangeReplicas: &pb.ChangeReplicasResponse{Tablet: d}}}
 }
 
-// lagging says why a learner may not become a voter yet; empty: all that are to may. A voter that is far behind, or away,
-// could keep the group from ever deciding anything again.
+// lagging says why a learner may not become a voter yet; empty: all that are to may. A
+// voter that is far behind, or away, could keep the group from ever deciding anything
+// again.
 func (t *Tablet) lagging(steps []*pb.ReplicaChange) (why string) {
 	promoted := map[uint64]bool{}
 	for _, s := range steps {
@@ -212,7 +217,8 @@ func confChange(before, after *pb.TabletDescriptor) *raftpb.ConfChangeV2 {
 	return c
 }
 
-// proposeChange proposes the next entry of a change. It is evaluated anew: the drain may have taken a while.
+// proposeChange proposes the next entry of a change. It is evaluated anew: the drain may
+// have taken a while.
 func (t *Tablet) proposeChange(x *exclusive) {
 	x.change.oneByOne(t.descriptor)
 	next := afterJoint(t.descriptor)
@@ -245,8 +251,9 @@ func (t *Tablet) proposeChange(x *exclusive) {
 	}
 }
 
-// applyConfChange applies an entry that changes the replicas. The configuration counts from here on; it is written with the
-// descriptor in the Txn of the entry. One of another epoch changes nothing, on no replica.
+// applyConfChange applies an entry that changes the replicas. The configuration counts
+// from here on; it is written with the descriptor in the Txn of the entry. One of another
+// epoch changes nothing, on no replica.
 func (t *Tablet) applyConfChange(a *applied, e *raftpb.Entry) error {
 	c := &raftpb.ConfChangeV2{}
 	command := t.match(a)
@@ -274,7 +281,8 @@ func (t *Tablet) applyConfChange(a *applied, e *raftpb.Entry) error {
 	return nil
 }
 
-// changeVisible: the replicas are others now. A leader goes on with the change; a replica that is not one any more ends.
+// changeVisible: the replicas are others now. A leader goes on with the change; a replica
+// that is not one any more ends.
 func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 	t.host.Changed(d)
 	if withoutReplica(d, t.replica) {
@@ -302,8 +310,9 @@ func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 	t.endExclusive()
 }
 
-// oneByOne leaves of several steps that change no voter the first that is not made yet; the others follow, each in an entry
-// of its own. To raft, several in one entry are a joint configuration, which the descriptor would not show.
+// oneByOne leaves of several steps that change no voter the first that is not made yet;
+// the others follow, each in an entry of its own. To raft, several in one entry are a
+// joint configuration, which the descriptor would not show.
 func (c *change) oneByOne(d *pb.TabletDescriptor) {
 	for _, s := range c.steps {
 		if s.Kind == pb.ReplicaChange_KIND_PROMOTE || s.Kind == pb.ReplicaChange_KIND_DEMOTE {
@@ -320,7 +329,8 @@ func (c *change) oneByOne(d *pb.TabletDescriptor) {
 	}
 }
 
-// goOnChanging leaves a joint configuration that this leader has found, or that it could not leave yet.
+// goOnChanging leaves a joint configuration that this leader has found, or that it could
+// not leave yet.
 func (t *Tablet) goOnChanging() {
 	if !t.leading {
 		return

@@ -42,8 +42,9 @@ func (g *group) caughtUp(tablet, node uint64) {
 	})
 }
 
-// TestOneThreeOne: a tablet goes from one voter to three, and to one on another node, while it is written to: learners
-// catch up from the log, nothing is lost, and nobody confirms leadership by himself once others can be elected.
+// TestOneThreeOne: a tablet goes from one voter to three, and to one on another node,
+// while it is written to: learners catch up from the log, nothing is lost, and nobody
+// confirms leadership by himself once others can be elected.
 func TestOneThreeOne(t *testing.T) {
 	g := newGroup(t, 3, 1, testTick)
 	stop := g.writing(groupTablet, keptEntries+truncateEvery/2) // nobody sends snapshots here: the log must begin at its first entry
@@ -57,7 +58,8 @@ func TestOneThreeOne(t *testing.T) {
 	}
 	g.even3(stop())
 	stop = g.writing(groupTablet, math.MaxInt)
-	// The leader is to vote no more, so it hands over in the middle, and the answer may be lost with its leadership.
+	// The leader is to vote no more, so it hands over in the middle, and the answer may
+	// be lost with its leadership.
 	lead := g.leader(groupTablet)
 	last := lead%3 + 1
 	g.change(groupTablet, step(demote, lead), step(demote, last%3+1))
@@ -179,7 +181,8 @@ func TestTransfer(t *testing.T) {
 	})
 }
 
-// prewriting prewrites rows until stopped; it gives an error if an outcome was unknown although no leader was lost to a fault.
+// prewriting prewrites rows until stopped; it gives an error if an outcome was unknown
+// although no leader was lost to a fault.
 func (g *group) prewriting(worker int) (stop func() error) {
 	var end atomic.Bool
 	var done sync.WaitGroup
@@ -199,7 +202,8 @@ func (g *group) prewriting(worker int) (stop func() error) {
 	}
 }
 
-// TestTransferToTheDeaf: a handing over that comes to nothing is answered, and what waited for it goes on.
+// TestTransferToTheDeaf: a handing over that comes to nothing is answered, and what
+// waited for it goes on.
 func TestTransferToTheDeaf(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)
@@ -221,8 +225,9 @@ func TestTransferToTheDeaf(t *testing.T) {
 	}
 }
 
-// TestSplitOnThreeReplicas: every replica makes its part of the new tablet; it is led at once from where the old one is, with
-// the locks that it inherits, and goes on when that one dies.
+// TestSplitOnThreeReplicas: every replica makes its part of the new tablet; it is led at
+// once from where the old one is, with the locks that it inherits, and goes on when that
+// one dies.
 func TestSplitOnThreeReplicas(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	for i := range 20 {

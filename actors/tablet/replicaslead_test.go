@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// replaced is a group in which node old has written a=1, has been cut off, and takes itself for the leader still; node lead
-// is the real one, and has written a=2.
+// replaced is a group in which node old has written a=1, has been cut off, and takes
+// itself for the leader still; node lead is the real one, and has written a=2.
 func replaced(t *testing.T) (g *group, old, lead uint64) {
 	g = newGroup(t, 3, 3, 0)
 	old = g.elect(groupTablet, 1, 2, 3)
@@ -35,8 +35,8 @@ func (g *group) heal(old, lead uint64) {
 	})
 }
 
-// TestOldLeaderReadsNothing: who has been replaced as leader, and does not know it, answers no read. Catches
-// BROKEN=no_read_index.
+// TestOldLeaderReadsNothing: who has been replaced as leader, and does not know it,
+// answers no read. Catches BROKEN=no_read_index.
 func TestOldLeaderReadsNothing(t *testing.T) {
 	g, old, lead := replaced(t)
 	answer := g.tell(old, groupTablet, getOf(g.take(1), "a"))
@@ -65,8 +65,8 @@ type signal chan struct{}
 
 func (s signal) run() { close(s) }
 
-// TestAcknowledgedByQuorum: what only the old leader's log has is not acknowledged; its outcome is unknown, and it is gone.
-// Catches BROKEN=early_ack.
+// TestAcknowledgedByQuorum: what only the old leader's log has is not acknowledged; its
+// outcome is unknown, and it is gone. Catches BROKEN=early_ack.
 func TestAcknowledgedByQuorum(t *testing.T) {
 	g, old, lead := replaced(t)
 	before := g.status(old, groupTablet).LastIndex
@@ -92,7 +92,8 @@ func TestAcknowledgedByQuorum(t *testing.T) {
 	}
 }
 
-// TestQuorumLost: a leader that no quorum answers steps down by itself, and everybody who waits is told.
+// TestQuorumLost: a leader that no quorum answers steps down by itself, and everybody who
+// waits is told.
 func TestQuorumLost(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)
@@ -115,8 +116,9 @@ func TestQuorumLost(t *testing.T) {
 	}
 }
 
-// TestLeaderHasAllBeforeItReads: a new leader whose log holds what was acknowledged, but which has not applied it yet, answers
-// no read from what it has. Catches BROKEN=unapplied_lead.
+// TestLeaderHasAllBeforeItReads: a new leader whose log holds what was acknowledged, but
+// which has not applied it yet, answers no read from what it has. Catches
+// BROKEN=unapplied_lead.
 func TestLeaderHasAllBeforeItReads(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	old := g.elect(groupTablet, 1, 2, 3)
@@ -168,7 +170,8 @@ func (m *member) hold() (release func()) { return (&rig{logs: m.logs}).hold() }
 // holdApplies stops its state actor.
 func (m *member) holdApplies() (release func()) { return (&rig{logs: m.logs}).holdApplies() }
 
-// TestReadAfterSplit: a read that asks the others while its row is split away is sent where the row is now.
+// TestReadAfterSplit: a read that asks the others while its row is split away is sent
+// where the row is now.
 func TestReadAfterSplit(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)

@@ -18,8 +18,8 @@ type incoming struct {
 	message *raftpb.Message // nil: there is none, or it cannot be read
 }
 
-// Receive hands a message of another node to the replica at pid, which judges it. It does not block; a message for a replica
-// that has stopped is lost, as any may be.
+// Receive hands a message of another node to the replica at pid, which judges it. It does
+// not block; a message for a replica that has stopped is lost, as any may be.
 func Receive(system *actor.ActorSystem, pid *actor.PID, m *wire.RaftMessage) {
 	in := &incoming{RaftMessage: m}
 	if len(m.GetMessage()) > 0 {
@@ -34,7 +34,8 @@ func Receive(system *actor.ActorSystem, pid *actor.PID, m *wire.RaftMessage) {
 // hearing is where another replica was heard from last, and when, in this one's ticks.
 type hearing struct{ node, at uint64 }
 
-// active reports whether the other replica has been heard of lately, and its node is not believed dead.
+// active reports whether the other replica has been heard of lately, and its node is not
+// believed dead.
 func (t *Tablet) active(replica uint64) bool {
 	h, ok := t.heard[replica]
 	return ok && t.clock-h.at <= electionTicks && !t.down(h.node)
@@ -72,8 +73,8 @@ func (t *Tablet) transmit(m *raftpb.Message) {
 	t.post(m, false)
 }
 
-// post marshals the message and hands it to the node. The descriptor goes along for as long as the other has not been heard
-// of: its node may have to make the replica first.
+// post marshals the message and hands it to the node. The descriptor goes along for as
+// long as the other has not been heard of: its node may have to make the replica first.
 func (t *Tablet) post(m *raftpb.Message, quiesce bool) {
 	data, err := proto.Marshal(m)
 	if err != nil {
@@ -99,7 +100,8 @@ func (t *Tablet) envelope(to uint64) *wire.RaftMessage {
 	return &wire.RaftMessage{TabletId: t.id, FromNode: t.cfg.NodeID, FromReplica: t.replica, ToNode: node, ToReplica: to}
 }
 
-// onIncoming gives Raft another replica's message if it is one that may come from there. All others are counted and dropped.
+// onIncoming gives Raft another replica's message if it is one that may come from there.
+// All others are counted and dropped.
 func (t *Tablet) onIncoming(in *incoming) {
 	if t.failed != nil {
 		return
@@ -136,8 +138,9 @@ func (t *Tablet) stepIn(m *raftpb.Message) {
 	t.overlap()
 }
 
-// forUs checks sender and receiver. Who writes to an earlier replica of this node's knows of a later one; who is of the
-// group no more is told so, for the others' word of it may not have reached it.
+// forUs checks sender and receiver. Who writes to an earlier replica of this node's knows
+// of a later one; who is of the group no more is told so, for the others' word of it may
+// not have reached it.
 func (t *Tablet) forUs(in *incoming) bool {
 	if in.TabletId != t.id || in.FromReplica == 0 || in.FromReplica == t.replica {
 		t.counters.refused++
@@ -169,7 +172,8 @@ func (t *Tablet) forUs(in *incoming) bool {
 	return true
 }
 
-// sound reports whether raft can take the message. Raft takes for granted what its own peers never do otherwise, and panics.
+// sound reports whether raft can take the message. Raft takes for granted what its own
+// peers never do otherwise, and panics.
 func (t *Tablet) sound(m *raftpb.Message) bool {
 	if m.GetTerm() == 0 {
 		return false // it would pass for a message of this replica's own

@@ -6,8 +6,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestSeveralLearners: learners that come in one request come one entry after the other, so that the group is in no joint
-// configuration that nobody leaves: the next change, of voters, goes through.
+// TestSeveralLearners: learners that come in one request come one entry after the other,
+// so that the group is in no joint configuration that nobody leaves: the next change, of
+// voters, goes through.
 func TestSeveralLearners(t *testing.T) {
 	g := newGroup(t, 3, 1, testTick)
 	d := g.change(groupTablet, step(pb.ReplicaChange_KIND_ADD_LEARNER, 2), step(pb.ReplicaChange_KIND_ADD_LEARNER, 3))

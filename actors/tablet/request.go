@@ -59,7 +59,8 @@ func requestSize(req *pb.TabletRequest) int {
 	return fixed
 }
 
-// checkRequest is invariant "limits are checked again at the tablet" and "a row lives in one tablet": nil if all is well.
+// checkRequest is invariant "limits are checked again at the tablet" and "a row lives in
+// one tablet": nil if all is well.
 func (t *Tablet) checkRequest(req *pb.TabletRequest) *pb.TabletResponse {
 	c := check{tablet: t}
 	switch op := req.Op.(type) {
@@ -127,8 +128,8 @@ func (t *Tablet) checkRequest(req *pb.TabletRequest) *pb.TabletResponse {
 	return c.refused
 }
 
-// dropped reports whether the request wants to read or write a dropped table. Its tablets go on answering what ends
-// transactions (design section 2).
+// dropped reports whether the request wants to read or write a dropped table. Its tablets
+// go on answering what ends transactions (design section 2).
 func (t *Tablet) dropped(req *pb.TabletRequest) bool {
 	if len(t.catalogue.dropped) == 0 && len(t.catalogue.message.GetGone()) == 0 {
 		return false
@@ -234,7 +235,8 @@ func (c *check) writes(ws []*pb.CellWrite) {
 	}
 }
 
-// maxOperationCells bounds the cells of one operation, so that its effects (up to five keys a cell) fit one Badger Txn.
+// maxOperationCells bounds the cells of one operation, so that its effects (up to five
+// keys a cell) fit one Badger Txn.
 const maxOperationCells = 8 << 10
 
 func clip(b []byte) []byte { return b[:min(len(b), 64)] }

@@ -20,8 +20,9 @@ func (g *group) ticks() (all uint64) {
 	return all
 }
 
-// TestReadsLeaveAGroupAtRest: a read of a sleeping group is answered without a tick and wakes nobody, one after the other and
-// many at once; a write wakes all of it. In virtual time: on a slow machine a question may take until the next sweep.
+// TestReadsLeaveAGroupAtRest: a read of a sleeping group is answered without a tick and
+// wakes nobody, one after the other and many at once; a write wakes all of it. In virtual
+// time: on a slow machine a question may take until the next sweep.
 func TestReadsLeaveAGroupAtRest(t *testing.T) { synctest.Test(t, readsAtRest) }
 
 func readsAtRest(t *testing.T) {
@@ -62,8 +63,9 @@ func readsAtRest(t *testing.T) {
 	}
 }
 
-// TestLostQuestionWakes: a resting leader whose followers do not answer a read wakes, asks again with its heartbeats, and
-// answers as soon as they do; if they never do it leads no more.
+// TestLostQuestionWakes: a resting leader whose followers do not answer a read wakes,
+// asks again with its heartbeats, and answers as soon as they do; if they never do it
+// leads no more.
 func TestLostQuestionWakes(t *testing.T) {
 	for _, healed := range []bool{true, false} {
 		g := newGroup(t, 3, 3, 0)
@@ -100,7 +102,8 @@ func TestLostQuestionWakes(t *testing.T) {
 	}
 }
 
-// TestOldLeaderAtRest: a leader that has slept through the election of another answers no read from what it has.
+// TestOldLeaderAtRest: a leader that has slept through the election of another answers no
+// read from what it has.
 func TestOldLeaderAtRest(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	old := g.elect(groupTablet, 1, 2, 3)

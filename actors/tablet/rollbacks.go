@@ -5,12 +5,14 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// rollbacks is what a leader knows of the rollback records in its tablet, so that it need not look for one at each cell that
-// a transaction writes: nearly all transactions are younger than any that was rolled back before its time, and a lookup that
-// finds nothing asks all levels of the store.
+// rollbacks is what a leader knows of the rollback records in its tablet, so that it need
+// not look for one at each cell that a transaction writes: nearly all transactions are
+// younger than any that was rolled back before its time, and a lookup that finds nothing
+// asks all levels of the store.
 //
-// A record names a transaction that had begun. So all that were there when the leader began to serve are of start timestamps
-// below any that the oracle has given out since; what it has evaluated itself it keeps the greatest of.
+// A record names a transaction that had begun. So all that were there when the leader
+// began to serve are of start timestamps below any that the oracle has given out since;
+// what it has evaluated itself it keeps the greatest of.
 type rollbacks struct {
 	given mvcc.Timestamp // the first that this leadership was given; 0: none yet
 	own   mvcc.Timestamp // the greatest start timestamp that this leadership has written a record of

@@ -12,8 +12,9 @@ func rollbackOf(start mvcc.Timestamp, row string) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: &pb.RollbackRequest{StartTs: uint64(start), Cells: []*pb.Cell{cellOf(row)}}}}
 }
 
-// TestRolledBackStaysSo: a transaction that was rolled back writes nothing afterwards, whether that was before its tablet's
-// leader began to serve, after, or is still in flight. Catches BROKEN=forget_rollback.
+// TestRolledBackStaysSo: a transaction that was rolled back writes nothing afterwards,
+// whether that was before its tablet's leader began to serve, after, or is still in
+// flight. Catches BROKEN=forget_rollback.
 func TestRolledBackStaysSo(t *testing.T) {
 	for name, near := range map[string]bool{"near oracle": true, "far oracle": false} {
 		t.Run(name, func(t *testing.T) {

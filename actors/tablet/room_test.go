@@ -81,8 +81,9 @@ func TestReadsOnFullDisk(t *testing.T) {
 	r.do(2, onePhaseOf(r.take(1), put("a", "3")))
 }
 
-// TestDiskFillsUnderWrite: an entry that meets the full disk waits for room and is written then, with
-// what came behind it; nothing is restarted. Meanwhile the tablet reads.
+// TestDiskFillsUnderWrite: an entry that meets the full disk waits for room and is
+// written then, with what came behind it; nothing is restarted. Meanwhile the tablet
+// reads.
 func TestDiskFillsUnderWrite(t *testing.T) {
 	r, free := fullRig(t)
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
@@ -109,8 +110,8 @@ func TestDiskFillsUnderWrite(t *testing.T) {
 	r.do(2, onePhaseOf(r.take(1), put("a", "2")))
 }
 
-// TestGiveUpWaitingForRoom: a node that stops does not wait for room, and what rests on a write that
-// was given up is not written either. Catches BROKEN=full_disk_ack.
+// TestGiveUpWaitingForRoom: a node that stops does not wait for room, and what rests on a
+// write that was given up is not written either. Catches BROKEN=full_disk_ack.
 func TestGiveUpWaitingForRoom(t *testing.T) {
 	free := &atomic.Uint64{}
 	free.Store(math.MaxUint64)
@@ -174,8 +175,8 @@ func TestGiveUpKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestRoomForTheFirst: of writes that the disk has no room for together, those are written that it has
-// room for, in order: on a disk with a little room the node goes on.
+// TestRoomForTheFirst: of writes that the disk has no room for together, those are
+// written that it has room for, in order: on a disk with a little room the node goes on.
 func TestRoomForTheFirst(t *testing.T) {
 	system := actor.NewActorSystem()
 	defer system.Shutdown()
@@ -232,7 +233,8 @@ func TestFollowerOnFullDisk(t *testing.T) {
 			g.write(groupTablet, "b", strings.Repeat("x", 4<<20))
 			if !seen {
 				g.wait("the append waits for room", func() bool { return slow.logs.Full() })
-				// What is small is written before the disk is looked at: a new leader's first entry.
+				// What is small is written before the disk is looked at: a new leader's
+				// first entry.
 				before = g.status(slow.id, groupTablet).LastIndex
 			}
 			for range 20 {

@@ -11,7 +11,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestTickerStandsStill: while no replica is awake no timer wakes the process; the first one that wakes is ticked in time.
+// TestTickerStandsStill: while no replica is awake no timer wakes the process; the first
+// one that wakes is ticked in time.
 func TestTickerStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := NewTicker(nil, 0)

@@ -113,7 +113,8 @@ var allGroups = []mvcc.Group{
 	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupRollback, mvcc.GroupNotify, mvcc.GroupIntent, mvcc.GroupRaw,
 }
 
-// newSource is a store with a leader's replica: entries of every group inside its range, and some outside.
+// newSource is a store with a leader's replica: entries of every group inside its range,
+// and some outside.
 func newSource(t *testing.T, d *pb.TabletDescriptor) *site {
 	s := newSite(t, "")
 	s.fill(d)
@@ -199,8 +200,8 @@ func (s *site) arrive(pieces []*wire.SnapshotChunk) (*Arrival, error) {
 	return a, nil
 }
 
-// old makes this store's replica one that has fallen behind: it has voted, holds what is gone meanwhile, and rows that a
-// split has taken from the tablet since.
+// old makes this store's replica one that has fallen behind: it has voted, holds what is
+// gone meanwhile, and rows that a split has taken from the tablet since.
 func (s *site) old() *pb.TabletDescriptor {
 	d := sentDescriptor()
 	d.Epoch, d.EndRow = 3, []byte("zz")

@@ -10,13 +10,14 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// How many bytes a tablet's rows take is counted at every apply, from the effects: the count is replicated, goes with
-// snapshots, and is shared out by splits, so that all replicas say the same, and a restart changes nothing. What the
-// effects do not tell, such as the length of a value that a deletion takes away, the leader finds out: it measures after
-// some writing, and replicates the result.
+// How many bytes a tablet's rows take is counted at every apply, from the effects: the
+// count is replicated, goes with snapshots, and is shared out by splits, so that all
+// replicas say the same, and a restart changes nothing. What the effects do not tell,
+// such as the length of a value that a deletion takes away, the leader finds out: it
+// measures after some writing, and replicates the result.
 
-// sizing is what this replica knows of how good the count is. It belongs to the actor; measuring is done by read workers,
-// in pieces.
+// sizing is what this replica knows of how good the count is. It belongs to the actor;
+// measuring is done by read workers, in pieces.
 type sizing struct {
 	churn  uint64 // bytes put and deleted since the last measurement
 	grown  int64  // bytes put less bytes deleted, whatever was measured meanwhile
@@ -40,10 +41,12 @@ const (
 	weighKeys  = 4 << 10  // keys that one piece looks at
 	weighStep  = 64 << 10 // bytes in one weight, to begin with
 	maxWeights = 8 << 10  // beyond it weights are joined
-	// A measurement is worth its reading again after the tablet has taken a part of its size, and so much at least.
+	// A measurement is worth its reading again after the tablet has taken a part of its
+	// size, and so much at least.
 	remeasurePart  = 8
 	remeasureLeast = 1 << 20
-	// doubtPart: it is repeated if more than this part of it may have been counted twice or not at all.
+	// doubtPart: it is repeated if more than this part of it may have been counted twice
+	// or not at all.
 	doubtPart = 32
 )
 
@@ -69,7 +72,8 @@ func (t *Tablet) countBytes(f *wire.Effect) {
 // valueShare is one over the share of the newest value in the average.
 const valueShare = 16
 
-// size is about the tablet's bytes. above: where it may be halved is to be known if it is as large; 0: that is not asked for.
+// size is about the tablet's bytes. above: where it may be halved is to be known if it is
+// as large; 0: that is not asked for.
 func (t *Tablet) size(above uint64) uint64 {
 	s := &t.sizing
 	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) || above != 0 && t.bytes >= above && !s.halved ||
@@ -120,7 +124,8 @@ func (t *Tablet) onWeighOn(m *weighOn) {
 	}
 }
 
-// onWeighed takes a piece; the next one waits so long that measuring takes about a tenth of a worker's time.
+// onWeighed takes a piece; the next one waits so long that measuring takes about a tenth
+// of a worker's time.
 func (t *Tablet) onWeighed(m *weighed) {
 	s, r := &t.sizing, t.sizing.run
 	if r != m.of {
@@ -150,8 +155,8 @@ func (t *Tablet) onWeighed(m *weighed) {
 	t.ready()
 }
 
-// putBytes is what proposals put. Those whose entries are not in the log yet, t.inflight[t.matched:], come before what is proposed
-// now, and are not counted yet.
+// putBytes is what proposals put. Those whose entries are not in the log yet,
+// t.inflight[t.matched:], come before what is proposed now, and are not counted yet.
 func putBytes(proposals []*proposal) (n uint64) {
 	for _, p := range proposals {
 		for _, f := range p.command.Effects {
@@ -181,7 +186,8 @@ func (r *measuring) add(weights []store.Weight) {
 	r.weights, r.step = kept, 2*r.step
 }
 
-// halve adds the weights up and finds the row that comes nearest to halving them; none if there is but one row.
+// halve adds the weights up and finds the row that comes nearest to halving them; none if
+// there is but one row.
 func (r *measuring) halve() (total uint64, half string) {
 	slices.SortStableFunc(r.weights, func(a, b store.Weight) int { return strings.Compare(a.Row, b.Row) })
 	for _, w := range r.weights {

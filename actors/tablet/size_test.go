@@ -10,7 +10,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestHalve: the row that halves the weight of all groups together; none for one row, however large.
+// TestHalve: the row that halves the weight of all groups together; none for one row,
+// however large.
 func TestHalve(t *testing.T) {
 	w := func(row string, n uint64) store.Weight { return store.Weight{Row: row, Bytes: n} }
 	for name, tc := range map[string]struct {
@@ -52,7 +53,8 @@ func TestWeightsBounded(t *testing.T) {
 	}
 }
 
-// TestLoadHalf: where the load is spread it is halved; where it is on one row there is no use in a split.
+// TestLoadHalf: where the load is spread it is halved; where it is on one row there is no
+// use in a split.
 func TestLoadHalf(t *testing.T) {
 	get := func(row string) []*Call {
 		return []*Call{{Req: &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{Cells: []*pb.Cell{{Row: []byte(row)}}}}}}}
@@ -96,7 +98,8 @@ func TestLoadRate(t *testing.T) {
 	}
 }
 
-// TestMeasuredBesideAWrite: a measurement that misses a write which is counted and not visible yet is repeated.
+// TestMeasuredBesideAWrite: a measurement that misses a write which is counted and not
+// visible yet is repeated.
 func TestMeasuredBesideAWrite(t *testing.T) {
 	const size = 100_000
 	r := newRig(t, store.Options{InMemory: true})

@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// sameSize waits until the replicas on the nodes have applied the same and all say the same of their size, which is within
-// a tenth of what was written.
+// sameSize waits until the replicas on the nodes have applied the same and all say the
+// same of their size, which is within a tenth of what was written.
 func (g *group) sameSize(tablet, written uint64, nodes ...uint64) {
 	g.tb.Helper()
 	g.wait(fmt.Sprintf("tablet %d takes about %d bytes on nodes %v", tablet, written, nodes), func() bool {
@@ -26,8 +26,9 @@ func (g *group) sameSize(tablet, written uint64, nodes ...uint64) {
 	})
 }
 
-// TestReplicasAgreeOnSize: what a replica says of its size depends on what the tablet holds, not on how the replica came to
-// hold it: by entries, by a log from its beginning, by a split, or by having been there before a restart.
+// TestReplicasAgreeOnSize: what a replica says of its size depends on what the tablet
+// holds, not on how the replica came to hold it: by entries, by a log from its beginning,
+// by a split, or by having been there before a restart.
 func TestReplicasAgreeOnSize(t *testing.T) {
 	g := newGroup(t, 4, 3, testTick)
 	const rows, size = 100, 10_000
@@ -48,7 +49,8 @@ func TestReplicasAgreeOnSize(t *testing.T) {
 	g.sameSize(3, rows*size*3/4, 1, 2, 3, 4)
 }
 
-// TestSizeOfOldStores: replicas whose stores have counted nothing, and a leader that only guesses, agree once it has measured.
+// TestSizeOfOldStores: replicas whose stores have counted nothing, and a leader that only
+// guesses, agree once it has measured.
 func TestSizeOfOldStores(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	const rows, size = 50, 10_000

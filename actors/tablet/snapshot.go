@@ -17,9 +17,10 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// A snapshot is a tablet's state as of one entry of its log: the TabletState and all groups' entries of its range, read
-// from one Snap of the store, whose Applied record says which entry that is. It travels in pieces beside Raft, and is staged
-// as a whole where it arrives, before anything there changes (snapshotinstall.go).
+// A snapshot is a tablet's state as of one entry of its log: the TabletState and all
+// groups' entries of its range, read from one Snap of the store, whose Applied record
+// says which entry that is. It travels in pieces beside Raft, and is staged as a whole
+// where it arrives, before anything there changes (snapshotinstall.go).
 
 // What a snapshot may be refused for. The sender is told the text.
 var (
@@ -33,7 +34,8 @@ var (
 	ErrSnapshotTooEarly = errors.New("tablet: snapshot is from before the replica was added")
 )
 
-// errReplaced: the replica's range is being filled or cleared. Its state is still the old one's, its rows are neither's.
+// errReplaced: the replica's range is being filled or cleared. Its state is still the old
+// one's, its rows are neither's.
 var errReplaced = errors.New("tablet: the replica is being replaced")
 
 // maxPieceEntries bounds the entries of a piece, beside its bytes.
@@ -46,7 +48,8 @@ func rowsOf(d *pb.TabletDescriptor) store.Rows {
 	return store.Rows{Table: start.Table, Row: start.Row, EndTable: end.Table, EndRow: end.Row, Bounded: bounded}
 }
 
-// EmptyRange reports whether the tablet holds no rows: that of a replica that waits for its first snapshot.
+// EmptyRange reports whether the tablet holds no rows: that of a replica that waits for
+// its first snapshot.
 func EmptyRange(d *pb.TabletDescriptor) bool {
 	end, bounded := wire.EndOf(d)
 	return bounded && !wire.StartOf(d).Less(end)
@@ -70,8 +73,9 @@ type captured struct {
 	applied store.Applied
 }
 
-// captureSnapshot opens a Snap and reads which entry it is of. The records are in the Txn of the effects, so they fit, unless
-// a marker stands: a sender that was to send this while its replica led may come to it when that is being replaced itself.
+// captureSnapshot opens a Snap and reads which entry it is of. The records are in the Txn
+// of the effects, so they fit, unless a marker stands: a sender that was to send this
+// while its replica led may come to it when that is being replaced itself.
 func captureSnapshot(st *store.Store, id uint64) (_ *captured, err error) {
 	c := &captured{snap: st.Snap(), state: &wire.TabletState{}}
 	defer func() {
@@ -120,7 +124,8 @@ func (c *captured) message(m *raftpb.Message) *raftpb.Message {
 	return out
 }
 
-// snapshotMetadata is what raft needs to decide on a snapshot: one of what is visible now. What is sent may be later.
+// snapshotMetadata is what raft needs to decide on a snapshot: one of what is visible
+// now. What is sent may be later.
 func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
 	if t.cfg.Snapshots == nil || t.failed != nil || t.visible < t.replayed {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
@@ -176,11 +181,13 @@ func (t *Tablet) onSnapshotSent(m *snapshotSent) {
 	t.ready()
 }
 
-// endSnapshot tells raft, which asks the replica where it is, and then goes on with the log, or asks for another snapshot.
+// endSnapshot tells raft, which asks the replica where it is, and then goes on with the
+// log, or asks for another snapshot.
 //
-// A snapshot that was not taken ends in the same way. Told of a failure, raft would go by what it knows of the replica, which
-// in a new leader is nothing, and would have the next snapshot sent at once; but the replica may have got the last leader's
-// meanwhile, because of which this one was refused, or this one, of which only the answer was lost.
+// A snapshot that was not taken ends in the same way. Told of a failure, raft would go by
+// what it knows of the replica, which in a new leader is nothing, and would have the next
+// snapshot sent at once; but the replica may have got the last leader's meanwhile,
+// because of which this one was refused, or this one, of which only the answer was lost.
 func (t *Tablet) endSnapshot(m *snapshotSent) {
 	delete(t.sending, m.to)
 	if m.err != nil {

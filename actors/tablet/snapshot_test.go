@@ -14,7 +14,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// A snapshot brings everything of its range, of every group, whatever was there before, and keeps what was voted.
+// A snapshot brings everything of its range, of every group, whatever was there before,
+// and keeps what was voted.
 func TestSnapshotArrives(t *testing.T) {
 	for _, size := range []int{200, 1 << 20} {
 		source, here := newSource(t, sentDescriptor()), newSite(t, "")
@@ -31,8 +32,9 @@ func TestSnapshotArrives(t *testing.T) {
 	}
 }
 
-// A snapshot holds every group: without its locks, a replica that comes to lead would let others write over prewritten
-// cells. This is the assertion that catches the build BROKEN=snapshot_without_locks.
+// A snapshot holds every group: without its locks, a replica that comes to lead would let
+// others write over prewritten cells. This is the assertion that catches the build
+// BROKEN=snapshot_without_locks.
 func TestSnapshotHoldsEveryGroup(t *testing.T) {
 	source := newSource(t, sentDescriptor())
 	count := map[mvcc.Group]int{}
@@ -50,8 +52,9 @@ func TestSnapshotHoldsEveryGroup(t *testing.T) {
 
 var errCrash = errors.New("crash")
 
-// A crash at any step leaves the replica as it was, or is gone over at the next start, from the staged entries. Without the
-// marker a half-filled range would be served: this catches the build BROKEN=install_without_marker.
+// A crash at any step leaves the replica as it was, or is gone over at the next start,
+// from the staged entries. Without the marker a half-filled range would be served: this
+// catches the build BROKEN=install_without_marker.
 func TestInstallCutShort(t *testing.T) {
 	source := newSource(t, sentDescriptor())
 	want, pieces := source.contents(sentDescriptor()), source.pieces(200)

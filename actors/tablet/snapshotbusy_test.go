@@ -10,8 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestNoSnapshotOfHalfAReplica: a snapshot that waited its turn is not taken of a range that is being filled just then: the
-// state there is the old one's, the rows are neither's.
+// TestNoSnapshotOfHalfAReplica: a snapshot that waited its turn is not taken of a range
+// that is being filled just then: the state there is the old one's, the rows are
+// neither's.
 func TestNoSnapshotOfHalfAReplica(t *testing.T) {
 	source, here := newSource(t, sentDescriptor()), newSite(t, "")
 	before := here.old()
@@ -38,9 +39,10 @@ func TestNoSnapshotOfHalfAReplica(t *testing.T) {
 	here.checkInstalled(source.contents(sentDescriptor()))
 }
 
-// TestRefusedSnapshotAsksFirst: a leader that knows nothing of a replica yet, and whose snapshot was refused because the last
-// leader's is still arriving there, asks the replica where it is: what it has by then may do, and a second snapshot be
-// needless. If it is not, the answer says so, and another one is sent.
+// TestRefusedSnapshotAsksFirst: a leader that knows nothing of a replica yet, and whose
+// snapshot was refused because the last leader's is still arriving there, asks the
+// replica where it is: what it has by then may do, and a second snapshot be needless. If
+// it is not, the answer says so, and another one is sent.
 func TestRefusedSnapshotAsksFirst(t *testing.T) {
 	node := leaderNode(t, 0)
 	tablet := &Tablet{node: node, sending: map[uint64]*snapshotJob{}}

@@ -12,21 +12,23 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// How a replica's state is replaced. While it happens, the replica's actor is stopped and all its writes are done: nothing
-// else reads or writes its range, state or log. The whole snapshot is staged in the store before; then
+// How a replica's state is replaced. While it happens, the replica's actor is stopped and
+// all its writes are done: nothing else reads or writes its range, state or log. The
+// whole snapshot is staged in the store before; then
 //
 //  1. a durable marker says that the range is being filled, and with what state;
 //  2. the range is cleared, and the staged entries copied into the range, in as many batches as it takes;
 //  3. one batch brings the state, the Applied record and the log's new place into force, and takes the marker away;
 //  4. the staged entries are deleted.
 //
-// A crash before 1 leaves the replica as it was; one after it finds the marker at the next start, before any replica is
-// opened, and begins again with 2. So a replica never goes back behind what it has acknowledged to its leader: Raft takes
-// the loss of acknowledged entries for a broken log, and a leader that knows of them would not send them again. What was
-// voted stays: HardState is not touched.
+// A crash before 1 leaves the replica as it was; one after it finds the marker at the
+// next start, before any replica is opened, and begins again with 2. So a replica never
+// goes back behind what it has acknowledged to its leader: Raft takes the loss of
+// acknowledged entries for a broken log, and a leader that knows of them would not send
+// them again. What was voted stays: HardState is not touched.
 //
-// Removing a replica is the same without a snapshot: 1 takes its state away and leaves a tombstone beside the marker, 2
-// clears, 3 takes the marker away.
+// Removing a replica is the same without a snapshot: 1 takes its state away and leaves a
+// tombstone beside the marker, 2 clears, 3 takes the marker away.
 
 // installer carries out the steps; tests cut them short.
 type installer struct {
@@ -35,8 +37,9 @@ type installer struct {
 	cut   func(step string) error // called before each write; nil: goes on
 }
 
-// Install brings the staged snapshot of an Arrival into force; before is the replica's descriptor so far, whose range must
-// hold the snapshot's. It waits for the disk. After an error the replica must not be opened before Recover has succeeded.
+// Install brings the staged snapshot of an Arrival into force; before is the replica's
+// descriptor so far, whose range must hold the snapshot's. It waits for the disk. After
+// an error the replica must not be opened before Recover has succeeded.
 func (a *Arrival) Install(before *pb.TabletDescriptor) error {
 	return a.install(&installer{store: a.store, logs: a.logs}, before)
 }
@@ -144,8 +147,8 @@ func (i *installer) fill(staged *store.Cursor) error {
 	}
 }
 
-// Recover brings to its end what a crash has cut short, and drops what was staged for nothing. Call it before any replica
-// is opened, and again after an Install that failed.
+// Recover brings to its end what a crash has cut short, and drops what was staged for
+// nothing. Call it before any replica is opened, and again after an Install that failed.
 func Recover(st *store.Store, logs *Writers) error {
 	return (&installer{store: st, logs: logs}).recoverAll()
 }
@@ -183,9 +186,10 @@ func (i *installer) recoverRange(record []byte) error {
 	return i.finish(marker)
 }
 
-// FinishInstalling does for one tablet what Recover does for all, and nothing if there is no marker: an installation may
-// have failed for want of space, and a split that made a tablet whose replica here had been removed before leaves a marker
-// under which its rows are cleared. The tablet must not be open.
+// FinishInstalling does for one tablet what Recover does for all, and nothing if there is
+// no marker: an installation may have failed for want of space, and a split that made a
+// tablet whose replica here had been removed before leaves a marker under which its rows
+// are cleared. The tablet must not be open.
 func FinishInstalling(st *store.Store, logs *Writers, tablet uint64) error {
 	return (&installer{store: st, logs: logs}).finishOne(tablet)
 }
@@ -200,8 +204,8 @@ func (i *installer) finishOne(tablet uint64) error {
 	return i.recoverRange(record)
 }
 
-// ErrUnfinished: an installation has begun and was not brought to its end, which needs what is staged. FinishInstalling
-// does it, or the next start.
+// ErrUnfinished: an installation has begun and was not brought to its end, which needs
+// what is staged. FinishInstalling does it, or the next start.
 var ErrUnfinished = errors.New("tablet: an installation is not finished")
 
 // Unstage drops what is staged for a tablet; ErrUnfinished while that is needed.

@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Arrival is a snapshot whose pieces are arriving: they are checked and staged, and change nothing until Install. One
-// goroutine uses it at a time.
+// Arrival is a snapshot whose pieces are arriving: they are checked and staged, and
+// change nothing until Install. One goroutine uses it at a time.
 type Arrival struct {
 	store  *store.Store
 	logs   *Writers
@@ -28,8 +28,8 @@ type Arrival struct {
 	whole  bool
 }
 
-// NewArrival checks the header in a snapshot's first piece, for the replica that is on the node. Errors are permanent for
-// this snapshot. The tablet must have nothing staged.
+// NewArrival checks the header in a snapshot's first piece, for the replica that is on
+// the node. Errors are permanent for this snapshot. The tablet must have nothing staged.
 func NewArrival(st *store.Store, logs *Writers, node uint64, first *wire.SnapshotChunk) (*Arrival, error) {
 	marker, err := readHeader(node, first)
 	if err != nil {
@@ -95,12 +95,14 @@ func (a *Arrival) Next() uint64 { return a.next }
 // Whole reports whether all pieces are staged.
 func (a *Arrival) Whole() bool { return a.whole }
 
-// Fits returns store.ErrDiskFull, wrapped, if the store has no room to install what is staged, which is copied then.
+// Fits returns store.ErrDiskFull, wrapped, if the store has no room to install what is
+// staged, which is copied then.
 func (a *Arrival) Fits() error { return a.store.Room(a.bytes) }
 
-// Take checks a piece and stages it; then is called once that is done, on the state actor's goroutine, and must not block.
-// After an error of Take or to then, the snapshot is lost: Unstage it. It stays above the store's watermark of free space. A piece that was taken before is an error too: who
-// doubles messages must filter them by Next.
+// Take checks a piece and stages it; then is called once that is done, on the state
+// actor's goroutine, and must not block. After an error of Take or to then, the snapshot
+// is lost: Unstage it. It stays above the store's watermark of free space. A piece that
+// was taken before is an error too: who doubles messages must filter them by Next.
 func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	switch {
 	case a.whole || c.Sequence != a.next || c.Id != a.id || c.ToReplica != a.marker.ReplicaId:
@@ -130,8 +132,8 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	return nil
 }
 
-// stage puts the entries into as many batches as the store's limits take. They need no sync of their own: the marker, which
-// is synced, comes behind them.
+// stage puts the entries into as many batches as the store's limits take. They need no
+// sync of their own: the marker, which is synced, comes behind them.
 func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
 	all := newBatches(a.store)
 	for _, e := range entries {
@@ -166,7 +168,8 @@ func (b *batches) open() *store.Batch {
 	return next
 }
 
-// room is a batch that takes so much more. An entry that no batch takes gets one of its own, which the store refuses.
+// room is a batch that takes so much more. An entry that no batch takes gets one of its
+// own, which the store refuses.
 func (b *batches) room(size, entries int) *store.Batch {
 	last := b.list[len(b.list)-1]
 	if last.Len() > 0 && (last.Size()+size > b.store.MaxBatchBytes() || last.Len()+entries > b.store.MaxBatchLen()) {

@@ -15,10 +15,11 @@ import (
 type Replica struct {
 	Tablet    uint64
 	ReplicaID uint64
-	// Descriptor is the tablet as of the last entry applied here. Of a replica that waits for its first snapshot it has the
-	// tablet's id, epoch 0 and no rows.
+	// Descriptor is the tablet as of the last entry applied here. Of a replica that waits
+	// for its first snapshot it has the tablet's id, epoch 0 and no rows.
 	Descriptor *pb.TabletDescriptor
-	// Marked: a range is being filled or cleared under this tablet's id, and Descriptor is the range.
+	// Marked: a range is being filled or cleared under this tablet's id, and Descriptor
+	// is the range.
 	Marked bool
 }
 
@@ -69,9 +70,9 @@ func StoredReplica(st *store.Store, tablet uint64) (Replica, bool, error) {
 	return r, err == nil, err
 }
 
-// CreateReplica adds to the batch a replica that waits for its first snapshot: it has no rows and no entries, belongs to no
-// configuration, and so never asks to be elected, but may vote, which it must where a group was made by a split that has not
-// come here.
+// CreateReplica adds to the batch a replica that waits for its first snapshot: it has no
+// rows and no entries, belongs to no configuration, and so never asks to be elected, but
+// may vote, which it must where a group was made by a split that has not come here.
 func CreateReplica(b *store.Batch, tablet, replica uint64) error {
 	nobody, err := proto.Marshal(&raftpb.ConfState{AutoLeave: proto.Bool(false)}) // not empty: that would be the one voter 1
 	if err != nil {
@@ -111,8 +112,9 @@ func NextReplica(snap *store.Snap, tablet uint64) (uint64, error) {
 	return t.NextReplicaId, nil
 }
 
-// Destroy removes the tablet's replica, with all that it holds, and sees to it that none below next is ever made here
-// again. Its actor must have stopped, and its writes be done. It waits for the disk.
+// Destroy removes the tablet's replica, with all that it holds, and sees to it that none
+// below next is ever made here again. Its actor must have stopped, and its writes be
+// done. It waits for the disk.
 func Destroy(st *store.Store, logs *Writers, tablet, next uint64) error {
 	return (&installer{store: st, logs: logs}).destroy(tablet, next)
 }
@@ -151,9 +153,10 @@ func (i *installer) destroy(tablet, next uint64) error {
 	return i.finish(marker)
 }
 
-// PutClearing adds to the batch a marker under which the rows of a tablet are cleared that has no replica here: for a split,
-// where the tombstone says that the new tablet's replica was removed before it came to be. FinishInstalling, or the next
-// start, clears them.
+// PutClearing adds to the batch a marker under which the rows of a tablet are cleared
+// that has no replica here: for a split, where the tombstone says that the new tablet's
+// replica was removed before it came to be. FinishInstalling, or the next start, clears
+// them.
 func PutClearing(b *store.Batch, d *pb.TabletDescriptor) error {
 	return putInstalling(b, &wire.Installing{TabletId: d.TabletId, Tablet: d})
 }

@@ -28,9 +28,11 @@ const (
 
 	snapshotTries  = 3 // of a piece that gets no answer
 	maxSnapshotJob = 64
-	// installPatience is how much longer the last piece may take: its answer comes when the snapshot is in force.
+	// installPatience is how much longer the last piece may take: its answer comes when
+	// the snapshot is in force.
 	installPatience = 10
-	// snapshotPause is how long a failed snapshot keeps its place, so that the next try does not come at once.
+	// snapshotPause is how long a failed snapshot keeps its place, so that the next try
+	// does not come at once.
 	snapshotPause = time.Second
 )
 
@@ -43,8 +45,8 @@ var (
 	errOddAnswer    = errors.New("tablet: answer to another piece of the snapshot")
 )
 
-// SendChunk asks a node to take a piece. then is called once, on any goroutine, and must not block; nor must SendChunk.
-// deadline is how long an answer is waited for.
+// SendChunk asks a node to take a piece. then is called once, on any goroutine, and must
+// not block; nor must SendChunk. deadline is how long an answer is waited for.
 type SendChunk func(node uint64, deadline time.Time, chunk *wire.SnapshotChunk, then func(*wire.SnapshotAnswer, error))
 
 // SnapshotConfig is what a node allows for sending snapshots. Zero values are the defaults.
@@ -75,8 +77,9 @@ func (c SnapshotConfig) withDefaults() SnapshotConfig {
 	return c
 }
 
-// SnapshotSender sends the snapshots of all of a node's tablets: a few at once, no faster than its rate, the others wait.
-// A snapshot that has begun goes on whoever leads meanwhile: what it holds is committed.
+// SnapshotSender sends the snapshots of all of a node's tablets: a few at once, no faster
+// than its rate, the others wait. A snapshot that has begun goes on whoever leads
+// meanwhile: what it holds is committed.
 type SnapshotSender struct {
 	cfg  SnapshotConfig
 	ask  SendChunk
@@ -104,7 +107,8 @@ func (s *SnapshotSender) Stats() SnapshotStats {
 	return SnapshotStats{Sent: s.sent.Load(), Failed: s.failed.Load(), Bytes: s.bytes.Load()}
 }
 
-// snapshotJob is one snapshot for one replica. done is called once, on a worker's goroutine or a timer's.
+// snapshotJob is one snapshot for one replica. done is called once, on a worker's
+// goroutine or a timer's.
 type snapshotJob struct {
 	store    *store.Store
 	id       uint64
@@ -173,8 +177,9 @@ func (s *SnapshotSender) run(j *snapshotJob) error {
 	return out.send(header)
 }
 
-// How often, and after what time, the state is looked at again when the replica's being added is not visible in it yet:
-// raft asks for a snapshot as soon as it knows of the replica, some commits of the store earlier.
+// How often, and after what time, the state is looked at again when the replica's being
+// added is not visible in it yet: raft asks for a snapshot as soon as it knows of the
+// replica, some commits of the store earlier.
 const (
 	captureTries = 50
 	captureAgain = 10 * time.Millisecond
@@ -245,7 +250,8 @@ type outgoing struct {
 	id     string
 }
 
-// send sends piece after piece, each after the answer to the one before. One is read ahead, to know which is the last.
+// send sends piece after piece, each after the answer to the one before. One is read
+// ahead, to know which is the last.
 func (o *outgoing) send(header *wire.SnapshotHeader) error {
 	entries, err := o.entries()
 	for sequence := uint64(0); err == nil; sequence++ {
@@ -299,8 +305,9 @@ func (o *outgoing) entries() ([]*wire.Effect, error) {
 	}
 }
 
-// piece sends one piece, again if there is no answer: who has it already answers the same. installed says that the replica
-// needs no more: after the last piece, or because it has caught up otherwise.
+// piece sends one piece, again if there is no answer: who has it already answers the
+// same. installed says that the replica needs no more: after the last piece, or because
+// it has caught up otherwise.
 func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) {
 	s, size := o.sender, proto.Size(chunk)
 	if err := s.pace(size); err != nil {

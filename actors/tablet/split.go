@@ -55,8 +55,9 @@ func splitDescriptor(d *pb.TabletDescriptor, r *pb.SplitRequest) (left, right *p
 	return left, right
 }
 
-// applySplit writes both descriptors, and a log for the new tablet, in the Txn of the entry. The new tablet inherits the
-// replicas, with their ids, the catalogue, the bound and the safepoint; no data is copied.
+// applySplit writes both descriptors, and a log for the new tablet, in the Txn of the
+// entry. The new tablet inherits the replicas, with their ids, the catalogue, the bound
+// and the safepoint; no data is copied.
 func (t *Tablet) applySplit(b *store.Batch, s *wire.Split) error {
 	t.descriptor, t.sibling = s.Left, s.Right
 	t.bytes, t.rough = t.bytes/2, t.rough || t.bytes > 0 // of each side
@@ -75,8 +76,9 @@ func (t *Tablet) applySplit(b *store.Batch, s *wire.Split) error {
 	return nil
 }
 
-// childThere reports whether the new tablet's replica is not to be made: it has come by a snapshot, or a later one waits for
-// one, or it was removed before it came to be; then its rows are to be cleared.
+// childThere reports whether the new tablet's replica is not to be made: it has come by a
+// snapshot, or a later one waits for one, or it was removed before it came to be; then
+// its rows are to be cleared.
 func (t *Tablet) childThere(b *store.Batch, right *pb.TabletDescriptor) (bool, error) {
 	snap := t.store.Snap()
 	defer snap.Close()
@@ -117,8 +119,8 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 	}
 }
 
-// tableSpans are the tablet's rows as one span a table. A tablet that reaches over several tables gives whole spans for
-// those in between.
+// tableSpans are the tablet's rows as one span a table. A tablet that reaches over
+// several tables gives whole spans for those in between.
 func tableSpans(d *pb.TabletDescriptor) []mvcc.Span {
 	start := wire.StartOf(d)
 	end, bounded := wire.EndOf(d)

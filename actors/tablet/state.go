@@ -17,7 +17,8 @@ import (
 // MetaTabletID is the tablet that holds the cluster's own tables and the oracle's mark.
 const MetaTabletID = 1
 
-// firstReplica is the id of the first replica of a new tablet, and of the only one of stores from before there were several.
+// firstReplica is the id of the first replica of a new tablet, and of the only one of
+// stores from before there were several.
 const firstReplica = 1
 
 var (
@@ -64,8 +65,8 @@ func (s *state) put(b *store.Batch, id uint64) {
 
 func (t *Tablet) putState(b *store.Batch) { t.state.put(b, t.id) }
 
-// Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names the group's members; one that names
-// none has this one as its only voter.
+// Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names
+// the group's members; one that names none has this one as its only voter.
 func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
 	s := state{replica: replica, conf: confOf(d), descriptor: d, appliedCatalogue: newCatalogue(&pb.Catalogue{})}
 	if len(d.GetReplicas()) == 0 {
@@ -114,7 +115,8 @@ func (t *Tablet) open() error {
 	return err
 }
 
-// Bounds of what is under way between the replicas of a tablet. A message holds one entry at least, however long.
+// Bounds of what is under way between the replicas of a tablet. A message holds one entry
+// at least, however long.
 const (
 	maxMessageBytes     = 1 << 20
 	maxInflightMessages = 256
@@ -155,8 +157,8 @@ func (t *Tablet) load() error {
 	return nil
 }
 
-// identity is which replica a stored state is of, and the group's configuration. A state without either is from before
-// there were several replicas.
+// identity is which replica a stored state is of, and the group's configuration. A state
+// without either is from before there were several replicas.
 func identity(m *wire.TabletState) (replica uint64, conf *raftpb.ConfState, err error) {
 	if m.ReplicaId == 0 && len(m.ConfState) == 0 {
 		return firstReplica, &raftpb.ConfState{Voters: []uint64{firstReplica}}, nil

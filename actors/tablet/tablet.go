@@ -25,9 +25,11 @@ type Call = actorkit.Call[*pb.TabletRequest, *pb.TabletResponse]
 // Port is how operations reach a tablet.
 type Port = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
 
-// Host is what a tablet needs from its node. Its methods are called on the tablet's goroutine and must not block.
+// Host is what a tablet needs from its node. Its methods are called on the tablet's
+// goroutine and must not block.
 type Host interface {
-	// Timestamps asks the oracle for n timestamps first, first+1, …; then is called once, on any goroutine.
+	// Timestamps asks the oracle for n timestamps first, first+1, …; then is called once,
+	// on any goroutine.
 	Timestamps(n int, then func(first mvcc.Timestamp, err error))
 	// TimestampsNow is Timestamps without waiting; ok is false if they cannot be had so.
 	TimestampsNow(n int) (first mvcc.Timestamp, ok bool)
@@ -35,22 +37,25 @@ type Host interface {
 	SplitApplied(left, right *pb.TabletDescriptor)
 	// Hint: the cells have become dirty. It may be dropped.
 	Hint(cells []mvcc.Cell)
-	// Failed: the replica has stopped serving. After ErrPanic it may be stopped and spawned again, once the writers
-	// have written what the replica sent it.
+	// Failed: the replica has stopped serving. After ErrPanic it may be stopped and
+	// spawned again, once the writers have written what the replica sent it.
 	Failed(tablet uint64, err error)
 	// Leading: this replica leads the tablet and serves it, with this descriptor.
 	Leading(d *pb.TabletDescriptor)
 	// Following: this replica has learnt which node leads the tablet; 0: it knows of none now.
 	Following(tablet, node uint64)
-	// Changed: the tablet's replicas have changed, here; this is the descriptor now. Every replica says so.
+	// Changed: the tablet's replicas have changed, here; this is the descriptor now.
+	// Every replica says so.
 	Changed(d *pb.TabletDescriptor)
-	// Removed: the replica is not of its tablet's group any more, and has stopped. It is to be destroyed.
+	// Removed: the replica is not of its tablet's group any more, and has stopped. It is
+	// to be destroyed.
 	Removed(tablet uint64)
 	// SendRaft hands over a message for a replica on another node. It may be lost.
 	SendRaft(m *wire.RaftMessage)
 }
 
-// Tablet is one replica of a tablet. All fields are the actor's own, except those that say otherwise.
+// Tablet is one replica of a tablet. All fields are the actor's own, except those that
+// say otherwise.
 type Tablet struct {
 	cfg    Config
 	host   Host
@@ -70,8 +75,9 @@ type Tablet struct {
 	visible, visibleTerm uint64
 	last                 uint64            // of raft's log, as handed to the log actor
 	hard                 *raftpb.HardState // raft's newest; the log may lack its commit index
-	// replayed is the last entry that was in the log when the replica was opened, unless another leader has replaced it
-	// since. Until it is visible, the store may show effects of entries that are being applied once more.
+	// replayed is the last entry that was in the log when the replica was opened, unless
+	// another leader has replaced it since. Until it is visible, the store may show
+	// effects of entries that are being applied once more.
 	replayed uint64
 
 	// The group.
@@ -98,8 +104,8 @@ type Tablet struct {
 	leading    bool          // leads, and an entry of the own term is visible
 	term       uint64        // the term of raft's state
 	servedTerm atomic.Uint64 // term while leading, else 0; read workers look at it
-	// seenSafepoint is the safepoint as soon as it is proposed: a read worker whose Txn may be without what was below it
-	// finds it here.
+	// seenSafepoint is the safepoint as soon as it is proposed: a read worker whose Txn
+	// may be without what was below it finds it here.
 	seenSafepoint atomic.Uint64
 
 	batch   *actorkit.Batcher[*Call]
@@ -137,7 +143,8 @@ type Tablet struct {
 	failed    error // storage fault: the replica has stopped serving
 }
 
-// Spawn starts the replica of the tablet that the store holds state for, and returns the port to it.
+// Spawn starts the replica of the tablet that the store holds state for, and returns the
+// port to it.
 func Spawn(system *actor.ActorSystem, st *store.Store, logs *Writers, readers *ReadPool, id uint64, host Host, cfg Config) (*Port, error) {
 	return newTablet(system, st, logs, readers, id, host, cfg).spawn(system)
 }
@@ -167,8 +174,9 @@ func (t *Tablet) spawn(system *actor.ActorSystem) (*Port, error) {
 	return port, nil
 }
 
-// Receive dispatches; every message's handler is in the file of its group. A panic is a broken invariant: the replica
-// stops with all its callers answered, and its node opens it anew from the store.
+// Receive dispatches; every message's handler is in the file of its group. A panic is a
+// broken invariant: the replica stops with all its callers answered, and its node opens
+// it anew from the store.
 func (t *Tablet) Receive(c actor.Context) {
 	defer t.putUp()
 	defer func() {
@@ -246,12 +254,14 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 	}
 }
 
-// ErrPanic is wrapped by the error of a replica that has stopped on a broken invariant of its own, not of the store.
+// ErrPanic is wrapped by the error of a replica that has stopped on a broken invariant of
+// its own, not of the store.
 var ErrPanic = errors.New("tablet: panic")
 
 var errStopping = errors.New("tablet: stopping")
 
-// onCall admits one operation to the batch. Status is answered at once, whatever the replica's state.
+// onCall admits one operation to the batch. Status is answered at once, whatever the
+// replica's state.
 func (t *Tablet) onCall(c actor.Context, call *Call) {
 	switch op := call.Req.Op.(type) {
 	case *pb.TabletRequest_Status:
@@ -284,8 +294,9 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 	}
 }
 
-// onMark confirms the leadership for the oracle at once. It has one such question under way at a time, which is for a batch
-// of its own, and all that asks it for timestamps waits for this.
+// onMark confirms the leadership for the oracle at once. It has one such question under
+// way at a time, which is for a batch of its own, and all that asks it for timestamps
+// waits for this.
 func (t *Tablet) onMark(call *Call) {
 	t.inHand = append(t.inHand, call)
 	t.read(t.stillOurs([]*Call{call}))
@@ -324,8 +335,9 @@ func (t *Tablet) flush() {
 	t.ready()
 }
 
-// mutateHeld takes on what has gathered while the pipeline was full: one batch, one entry. Under load the batches grow
-// with what one trip to the disk takes; an idle tablet holds nothing back.
+// mutateHeld takes on what has gathered while the pipeline was full: one batch, one
+// entry. Under load the batches grow with what one trip to the disk takes; an idle tablet
+// holds nothing back.
 func (t *Tablet) mutateHeld() {
 	calls := t.held
 	if len(calls) == 0 {
@@ -354,7 +366,8 @@ func (t *Tablet) refusal(req *pb.TabletRequest) *pb.TabletResponse {
 	return t.checkRequest(req)
 }
 
-// fail stops the replica on a storage fault: it answers no more, and acknowledges nothing (design section 10).
+// fail stops the replica on a storage fault: it answers no more, and acknowledges nothing
+// (design section 10).
 func (t *Tablet) fail(err error) {
 	if t.failed != nil {
 		return

@@ -10,20 +10,21 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// DefaultTick is how often replicas that are awake are ticked. With it a leader is missed after half a second to a second,
-// and sends heartbeats ten times a second.
+// DefaultTick is how often replicas that are awake are ticked. With it a leader is missed
+// after half a second to a second, and sends heartbeats ten times a second.
 const DefaultTick = 50 * time.Millisecond
 
-// In ticks: how long a follower waits for its leader, at least and in Raft's sense (the wait is drawn anew, up to twice as
-// long), and how often a leader sends heartbeats.
+// In ticks: how long a follower waits for its leader, at least and in Raft's sense (the
+// wait is drawn anew, up to twice as long), and how often a leader sends heartbeats.
 const (
 	electionTicks  = 10
 	heartbeatTicks = 2
 )
 
-// Ticker is the one clock of all replicas on a node. Replicas that sleep cost it nothing, and while all of them do it stands
-// still. It also knows the nodes that are believed dead, and tells replicas when that changes. Safe for concurrent use; one
-// goroutine, which Close joins.
+// Ticker is the one clock of all replicas on a node. Replicas that sleep cost it nothing,
+// and while all of them do it stands still. It also knows the nodes that are believed
+// dead, and tells replicas when that changes. Safe for concurrent use; one goroutine,
+// which Close joins.
 type Ticker struct {
 	system   *actor.ActorSystem
 	stop     chan struct{}
@@ -44,7 +45,8 @@ type Ticker struct {
 type beat struct {
 	pid *actor.PID
 	due atomic.Bool // a tick is in the mailbox: a slow actor gets no second one
-	// said is what the replica last said of itself, if it sleeps and nothing has happened to it since: see Ticker.Said.
+	// said is what the replica last said of itself, if it sleeps and nothing has happened
+	// to it since: see Ticker.Said.
 	said atomic.Pointer[pb.StatusResponse]
 }
 
@@ -98,10 +100,12 @@ func (k *Ticker) run() {
 	}
 }
 
-// StopWhile has the clock stand still while the function says so: for tests of what must not rely on it.
+// StopWhile has the clock stand still while the function says so: for tests of what must
+// not rely on it.
 func (k *Ticker) StopWhile(stopped func() bool) { k.stopped.Store(&stopped) }
 
-// tick sends one tick to each replica that is awake and has dealt with the last one. It reports whether any is awake.
+// tick sends one tick to each replica that is awake and has dealt with the last one. It
+// reports whether any is awake.
 func (k *Ticker) tick() bool {
 	if stopped := k.stopped.Load(); stopped != nil && (*stopped)() {
 		return true
@@ -135,8 +139,8 @@ func (k *Ticker) Stats() (ticks uint64, awake int) {
 	return k.ticks.Load(), len(k.awake)
 }
 
-// Said is the status of a replica that sleeps, as it was told to the last one who asked and has not changed since; nil: ask the
-// replica. It must not be changed.
+// Said is the status of a replica that sleeps, as it was told to the last one who asked
+// and has not changed since; nil: ask the replica. It must not be changed.
 func (k *Ticker) Said(tablet uint64) *pb.StatusResponse {
 	k.mu.Lock()
 	b := k.all[tablet]
@@ -147,8 +151,9 @@ func (k *Ticker) Said(tablet uint64) *pb.StatusResponse {
 	return b.said.Load()
 }
 
-// Suspect says that the node is believed dead: replicas that it led wake up and elect another leader, and nobody waits for
-// its replicas before going to sleep. Being wrong costs an election.
+// Suspect says that the node is believed dead: replicas that it led wake up and elect
+// another leader, and nobody waits for its replicas before going to sleep. Being wrong
+// costs an election.
 func (k *Ticker) Suspect(node uint64) { k.change(node, true, &nodeDown{node}) }
 
 // Alive takes back what Suspect has said.
@@ -199,7 +204,8 @@ func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *beat, hurried bool) {
 	return b, hurried
 }
 
-// detach forgets a replica that has stopped, unless another one of the tablet has started meanwhile.
+// detach forgets a replica that has stopped, unless another one of the tablet has started
+// meanwhile.
 func (k *Ticker) detach(tablet uint64, b *beat) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// transferring is a leader's handing over to another voter. Raft gives it up after an election timeout.
+// transferring is a leader's handing over to another voter. Raft gives it up after an
+// election timeout.
 type transferring struct {
 	call  *Call // nil: nobody waits
 	ticks int   // since it began
@@ -20,11 +21,12 @@ type transferring struct {
 // transferTicks bounds how long it is waited for who leads after a handing over.
 const transferTicks = 3 * electionTicks
 
-// ErrNoTransfer is wrapped by errors of TransferAway: the tablet is still led by who led it, or by nobody.
+// ErrNoTransfer is wrapped by errors of TransferAway: the tablet is still led by who led
+// it, or by nobody.
 var ErrNoTransfer = errors.New("tablet: leadership was not handed over")
 
-// TransferAway has the tablet's leader, if it is the replica at port, hand over to whichever voter has most of its log. It
-// returns the node that leads after it.
+// TransferAway has the tablet's leader, if it is the replica at port, hand over to
+// whichever voter has most of its log. It returns the node that leads after it.
 func TransferAway(ctx context.Context, port *Port) (leaderNode uint64, err error) {
 	return TransferTo(ctx, port, 0)
 }
@@ -65,8 +67,9 @@ func transferResponse(node uint64) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_TransferLeader{TransferLeader: &pb.TransferLeaderResponse{LeaderNode: node}}}
 }
 
-// heir is the voter that has most of the log, among those that are heard of, on the node if it is not 0; 0: there is none.
-// Who votes in the new configuration only, or in the old one only, is no less a voter.
+// heir is the voter that has most of the log, among those that are heard of, on the node
+// if it is not 0; 0: there is none. Who votes in the new configuration only, or in the
+// old one only, is no less a voter.
 func (t *Tablet) heir(node uint64) (heir uint64) {
 	best := uint64(0)
 	t.node.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {
@@ -90,8 +93,9 @@ func (t *Tablet) handOver(x *exclusive) {
 	t.wake()
 }
 
-// handOverFirst has another replica leave the joint configuration if this one does not vote in the new one: then there is no
-// moment without a leader. After some tries it does so itself.
+// handOverFirst has another replica leave the joint configuration if this one does not
+// vote in the new one: then there is no moment without a leader. After some tries it does
+// so itself.
 func (t *Tablet) handOverFirst(x *exclusive) bool {
 	if !replicaOf(t.descriptor, t.replica).GetOutgoing() || x.change.tries >= maxHandOvers {
 		return false
@@ -109,7 +113,8 @@ func (t *Tablet) handOverFirst(x *exclusive) bool {
 	return true
 }
 
-// transferred ends a handing over, as soon as it is known who leads: another, if raft has not given it up.
+// transferred ends a handing over, as soon as it is known who leads: another, if raft has
+// not given it up.
 func (t *Tablet) transferred() {
 	if x := t.transfer; x != nil && t.leader != 0 && !t.elected {
 		t.transfer = nil
@@ -127,7 +132,8 @@ func (t *Tablet) dropTransfer() {
 	t.transfer = nil
 }
 
-// transferTick gives a handing over up that raft has given up, or that has left nobody leading for too long.
+// transferTick gives a handing over up that raft has given up, or that has left nobody
+// leading for too long.
 func (t *Tablet) transferTick() {
 	x := t.transfer
 	if x == nil {

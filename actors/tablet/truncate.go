@@ -5,8 +5,8 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// keptEntries is how many applied entries stay in the log, and keptBytes how many bytes of them; they are dropped in lots of
-// truncateEvery, or truncateBytes.
+// keptEntries is how many applied entries stay in the log, and keptBytes how many bytes
+// of them; they are dropped in lots of truncateEvery, or truncateBytes.
 const (
 	keptEntries   = 256
 	keptBytes     = 4 << 20
@@ -14,8 +14,9 @@ const (
 	truncateBytes = 16 << 20
 )
 
-// What replicas that lag may keep from being dropped, and what snapshots under way may: so many entries, or bytes, up to the
-// newest. Beyond it nobody is waited for: who lags more gets a snapshot.
+// What replicas that lag may keep from being dropped, and what snapshots under way may:
+// so many entries, or bytes, up to the newest. Beyond it nobody is waited for: who lags
+// more gets a snapshot.
 const (
 	laggardEntries = 16 << 10
 	laggardBytes   = 32 << 20
@@ -23,8 +24,8 @@ const (
 	sendingBytes   = 96 << 20
 )
 
-// truncateTo is the entry up to which the log is to be truncated with the next append: one whose effects are durable by a
-// checkpoint. 0: there is nothing to do.
+// truncateTo is the entry up to which the log is to be truncated with the next append:
+// one whose effects are durable by a checkpoint. 0: there is nothing to do.
 func (t *Tablet) truncateTo() (uint64, error) {
 	if t.visible < t.truncated+keptEntries+truncateEvery && t.logSizes.total < truncateBytes {
 		return 0, nil
@@ -43,9 +44,10 @@ func (t *Tablet) truncateTo() (uint64, error) {
 	return to, nil
 }
 
-// neededFrom is the last entry that no other replica and no snapshot under way needs any more, as far as they may keep the
-// log at all: whether a replica is dead or slow, it costs so much once, then a snapshot. Who does not lead knows of nobody,
-// and keeps as little as it may: were it to lead, it would send more snapshots, nothing worse.
+// neededFrom is the last entry that no other replica and no snapshot under way needs any
+// more, as far as they may keep the log at all: whether a replica is dead or slow, it
+// costs so much once, then a snapshot. Who does not lead knows of nobody, and keeps as
+// little as it may: were it to lead, it would send more snapshots, nothing worse.
 func (t *Tablet) neededFrom() uint64 {
 	needed := t.visible
 	if t.node.BasicStatus().RaftState == raft.StateLeader {
@@ -68,7 +70,8 @@ func (t *Tablet) neededFrom() uint64 {
 	return needed
 }
 
-// heldFrom is the first index behind which there are at most so many entries, and bytes, in the log.
+// heldFrom is the first index behind which there are at most so many entries, and bytes,
+// in the log.
 func (t *Tablet) heldFrom(entries uint64, bytes int) uint64 {
 	if t.visible-t.truncated <= entries && t.logSizes.total <= bytes {
 		return t.truncated
@@ -76,7 +79,8 @@ func (t *Tablet) heldFrom(entries uint64, bytes int) uint64 {
 	return max(t.truncated, t.visible-t.logSizes.lastWithin(t.visible, entries, bytes))
 }
 
-// logSizes are the sizes of the log's entries that were appended since the replica was opened, by index.
+// logSizes are the sizes of the log's entries that were appended since the replica was
+// opened, by index.
 type logSizes struct {
 	first uint64 // index of sizes[0]
 	sizes []int
@@ -104,8 +108,8 @@ func (l *logSizes) truncate(index uint64) {
 	}
 }
 
-// lastWithin is how many of the entries up to an index, counted from the last, are within so many entries and bytes
-// together. Those whose size is not known take nothing.
+// lastWithin is how many of the entries up to an index, counted from the last, are within
+// so many entries and bytes together. Those whose size is not known take nothing.
 func (l *logSizes) lastWithin(index, entries uint64, bytes int) (n uint64) {
 	for i := index; n < entries && i >= l.first && i-l.first < uint64(len(l.sizes)); i-- {
 		if bytes -= l.sizes[i-l.first]; bytes < 0 {

@@ -55,7 +55,8 @@ func leaderNode(t *testing.T, match uint64) *raft.RawNode {
 	return node
 }
 
-// The log keeps what a replica that lags still needs, and what comes behind a snapshot under way, but not for ever.
+// The log keeps what a replica that lags still needs, and what comes behind a snapshot
+// under way, but not for ever.
 func TestLogWaitsWithinBounds(t *testing.T) {
 	const visible, own = 100, 111 // own is the leader's last entry
 	for _, c := range []struct {

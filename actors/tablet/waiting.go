@@ -6,19 +6,21 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// waiter is an operation that met a reservation, or effects in flight. It is evaluated again when what it met is gone, and
-// not before: however many wait for one busy cell, what is applied elsewhere does not concern them.
+// waiter is an operation that met a reservation, or effects in flight. It is evaluated
+// again when what it met is gone, and not before: however many wait for one busy cell,
+// what is applied elsewhere does not concern them.
 type waiter struct {
 	call *Call
 	on   obstacle
 }
 
-// obstacle is what an operation met: a reservation, by start timestamp and token, or a proposal in flight. The zero value
-// stands for something that is gone.
+// obstacle is what an operation met: a reservation, by start timestamp and token, or a
+// proposal in flight. The zero value stands for something that is gone.
 type obstacle struct {
 	start mvcc.Timestamp
 	token uint64
-	// A read may pass a reservation that has got its commit timestamp since it was met, with commitTS.
+	// A read may pass a reservation that has got its commit timestamp since it was met,
+	// with commitTS.
 	read     bool
 	commitTS mvcc.Timestamp
 
@@ -83,7 +85,8 @@ func (t *Tablet) freed(waiting *[]waiter) []*Call {
 	return calls
 }
 
-// blockedReads come back from a read worker: they met reservations that were held when their view was captured.
+// blockedReads come back from a read worker: they met reservations that were held when
+// their view was captured.
 type blockedReads struct{ waiters []waiter }
 
 // Dead implements actorkit.Leftover.
@@ -93,7 +96,8 @@ func (m *blockedReads) Dead() {
 	}
 }
 
-// onBlockedReads reads again at once what met a reservation that has gone since; the others wait until it goes.
+// onBlockedReads reads again at once what met a reservation that has gone since; the
+// others wait until it goes.
 func (t *Tablet) onBlockedReads(m *blockedReads) {
 	t.inHand = append(t.inHand, callsOf(m.waiters)...)
 	var again []*Call

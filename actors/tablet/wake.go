@@ -7,26 +7,30 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A group in which nothing happens is not ticked (design section 5). Its leader, once it has nothing under way and all
-// replicas have everything, says so in a last heartbeat and rests; a follower that has everything rests with it. A mutation, a
-// message, or the suspicion of the leader's node wakes a replica. A follower that has not heard the last heartbeat misses
-// its leader after a while, asks for votes, and so wakes the others.
+// A group in which nothing happens is not ticked (design section 5). Its leader, once it
+// has nothing under way and all replicas have everything, says so in a last heartbeat and
+// rests; a follower that has everything rests with it. A mutation, a message, or the
+// suspicion of the leader's node wakes a replica. A follower that has not heard the last
+// heartbeat misses its leader after a while, asks for votes, and so wakes the others.
 //
-// Reads leave a group at rest: the leader's ReadIndex goes out once, and the followers answer it asleep. Only if no quorum
-// has answered by the next sweep the leader wakes, and asks with every heartbeat: meta is read every few seconds, and would
-// else be ticked for half a second each time, on all nodes.
+// Reads leave a group at rest: the leader's ReadIndex goes out once, and the followers
+// answer it asleep. Only if no quorum has answered by the next sweep the leader wakes,
+// and asks with every heartbeat: meta is read every few seconds, and would else be ticked
+// for half a second each time, on all nodes.
 
 const (
 	// quietTicks is how long a leader has nothing to do before the group rests.
 	quietTicks = 10
-	// hurryTicks is for how many ticks the first replica of a new tablet asks for votes anew: the others come up meanwhile.
+	// hurryTicks is for how many ticks the first replica of a new tablet asks for votes
+	// anew: the others come up meanwhile.
 	hurryTicks = 2 * electionTicks
 	// lonelyTicks is how often a replica that hears of no leader asks around.
 	lonelyTicks = 4 * electionTicks
 )
 
-// begin starts the replica's time. The only voter wins its election at once. The replica that led what a new tablet was split
-// from asks for votes at once. All others listen first.
+// begin starts the replica's time. The only voter wins its election at once. The replica
+// that led what a new tablet was split from asks for votes at once. All others listen
+// first.
 func (t *Tablet) begin() {
 	t.asleep = true
 	if t.cfg.Board != nil {
@@ -57,7 +61,8 @@ func (t *Tablet) end() {
 	}
 }
 
-// campaign asks for votes, where this replica may; first whether it would get them (PreVote), so that it disturbs nobody.
+// campaign asks for votes, where this replica may; first whether it would get them
+// (PreVote), so that it disturbs nobody.
 func (t *Tablet) campaign() {
 	if err := t.node.Campaign(); err != nil {
 		t.cfg.Logger.Warn("no election", "tablet", t.id, "error", err)
@@ -71,8 +76,8 @@ func (t *Tablet) wake() {
 	}
 }
 
-// rouse is wake for an only replica too: one that may not have asked for votes when it started, because it had not applied all
-// changes of the replicas that are committed.
+// rouse is wake for an only replica too: one that may not have asked for votes when it
+// started, because it had not applied all changes of the replicas that are committed.
 func (t *Tablet) rouse() {
 	if t.asleep && t.beat != nil && t.failed == nil {
 		t.asleep = false
@@ -88,7 +93,8 @@ func (t *Tablet) sleep() {
 	}
 }
 
-// missed wakes a follower that somebody has taken for the leader, and has it ask the others whether there is one.
+// missed wakes a follower that somebody has taken for the leader, and has it ask the
+// others whether there is one.
 func (t *Tablet) missed() {
 	if t.asleep && !t.elected && !t.solo {
 		t.wake()
@@ -96,7 +102,8 @@ func (t *Tablet) missed() {
 	}
 }
 
-// poke wakes all others: a sleeping leader sends heartbeats then. It is an envelope without a message.
+// poke wakes all others: a sleeping leader sends heartbeats then. It is an envelope
+// without a message.
 func (t *Tablet) poke() {
 	for id := range t.nodes {
 		if id != t.replica {
@@ -189,14 +196,15 @@ func (t *Tablet) mayRest(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgHeartbeat && !t.elected && m.GetTerm() == t.term && m.GetFrom() == t.leader && m.GetCommit() == t.last
 }
 
-// restful reports whether the message leaves a sleeping replica asleep: the question of a resting leader's read to a follower
-// that has everything, and any answer to a heartbeat.
+// restful reports whether the message leaves a sleeping replica asleep: the question of a
+// resting leader's read to a follower that has everything, and any answer to a heartbeat.
 func (t *Tablet) restful(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgHeartbeatResp || len(m.GetContext()) > 0 && t.mayRest(m)
 }
 
-// onNodeDown: the node is believed dead. If it led, the first of the other voters asks for votes at once, the rest when
-// that has come to nothing. A leader at rest that is left without a quorum wakes: it is to find out and to lead no more.
+// onNodeDown: the node is believed dead. If it led, the first of the other voters asks
+// for votes at once, the rest when that has come to nothing. A leader at rest that is
+// left without a quorum wakes: it is to find out and to lead no more.
 func (t *Tablet) onNodeDown(m *nodeDown) {
 	if t.failed == nil && t.elected && !t.hasQuorum() {
 		t.wake()

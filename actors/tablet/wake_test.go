@@ -57,7 +57,8 @@ func (g *group) add(n int) (ids []uint64) {
 	return ids
 }
 
-// TestIdleTabletsCostNothing: once tablets have nothing to do, nothing is ticked and nothing is sent, however much time passes.
+// TestIdleTabletsCostNothing: once tablets have nothing to do, nothing is ticked and
+// nothing is sent, however much time passes.
 func TestIdleTabletsCostNothing(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	ids := append(g.add(40), groupTablet)
@@ -87,8 +88,9 @@ func TestIdleTabletsCostNothing(t *testing.T) {
 	g.rest(1, 2, 3)
 }
 
-// TestSuspicionWakes: when the node of a sleeping group's leader is believed dead, another one leads without waiting; and when
-// nobody suspects anything, a request to a follower is enough.
+// TestSuspicionWakes: when the node of a sleeping group's leader is believed dead,
+// another one leads without waiting; and when nobody suspects anything, a request to a
+// follower is enough.
 func TestSuspicionWakes(t *testing.T) {
 	for _, suspected := range []bool{true, false} {
 		t.Run(fmt.Sprintf("suspected=%v", suspected), func(t *testing.T) {
@@ -134,7 +136,8 @@ func TestSuspicionWakes(t *testing.T) {
 	}
 }
 
-// TestRestartedReplicas: a sleeping group takes a restarted replica in again, whether or not it led; and all may restart.
+// TestRestartedReplicas: a sleeping group takes a restarted replica in again, whether or
+// not it led; and all may restart.
 func TestRestartedReplicas(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	g.elect(groupTablet, 1, 2, 3)
@@ -232,7 +235,8 @@ func TestOnlyReplicaIsNotTicked(t *testing.T) {
 	}
 }
 
-// BenchmarkIdleTablets is a thousand tablets on three nodes with nothing to do: how much of a core they take.
+// BenchmarkIdleTablets is a thousand tablets on three nodes with nothing to do: how much
+// of a core they take.
 func BenchmarkIdleTablets(b *testing.B) {
 	g := newGroup(b, 3, 3, DefaultTick)
 	ids := g.add(1000)

@@ -11,8 +11,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestOnlyReplicaAfterCrash: a crash between the commit and the apply of the change that leaves one replica. That one asks
-// for no votes before it has applied the change, and must not take itself for one that needs no time after it.
+// TestOnlyReplicaAfterCrash: a crash between the commit and the apply of the change that
+// leaves one replica. That one asks for no votes before it has applied the change, and
+// must not take itself for one that needs no time after it.
 func TestOnlyReplicaAfterCrash(t *testing.T) {
 	for _, learners := range [][]uint64{{2}, {}} {
 		g := newGroup(t, 1, 0, 0)
@@ -44,7 +45,8 @@ func TestOnlyReplicaAfterCrash(t *testing.T) {
 	}
 }
 
-// changeEntry is the log's n-th entry behind its beginning: the step from one descriptor to the next.
+// changeEntry is the log's n-th entry behind its beginning: the step from one descriptor
+// to the next.
 func changeEntry(t *testing.T, n uint64, before, after *pb.TabletDescriptor) *raftpb.Entry {
 	t.Helper()
 	c := confChange(before, after)

@@ -10,7 +10,8 @@ import (
 
 const maxWalkEntries = 1024
 
-// answerWalk gives a page of the notify, lock or intent group: what scanners and tools look through (§2.4).
+// answerWalk gives a page of the notify, lock or intent group: what scanners and tools
+// look through (§2.4).
 func answerWalk(v *readView, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 	limit := int(req.Limit)
 	if limit <= 0 || limit > maxWalkEntries {

@@ -90,8 +90,8 @@ func (r *writer) flush() {
 	}
 }
 
-// write commits the writes at once and tells each of them. If the disk is full it returns the error,
-// and those that were not committed.
+// write commits the writes at once and tells each of them. If the disk is full it returns
+// the error, and those that were not committed.
 func (r *writer) write(writes []*write) (rest []*write, err error) {
 	if writes = r.dropRefused(writes); len(writes) == 0 {
 		return nil, nil

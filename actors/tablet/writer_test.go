@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// slowLog is the two writers of a store, where appends to the log begin when they are let go on, and
-// what the writers have told so far.
+// slowLog is the two writers of a store, where appends to the log begin when they are let
+// go on, and what the writers have told so far.
 type slowLog struct {
 	*Writers
 	tb      testing.TB
@@ -182,7 +182,8 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
-// TestStopWhileSyncing: writers that are stopped while the log is synced end what they have taken on.
+// TestStopWhileSyncing: writers that are stopped while the log is synced end what they
+// have taken on.
 func TestStopWhileSyncing(t *testing.T) {
 	s := newSlowLog(t)
 	s.appendOne("append 1")
@@ -203,7 +204,8 @@ func TestStopWhileSyncing(t *testing.T) {
 	s.want(told, "append 1", "append 2", "apply")
 }
 
-// TestBarrierWaitsForBoth: a barrier returns when what was sent to either actor before it is written.
+// TestBarrierWaitsForBoth: a barrier returns when what was sent to either actor before it
+// is written.
 func TestBarrierWaitsForBoth(t *testing.T) {
 	s := newSlowLog(t)
 	s.appendOne("append")
@@ -225,9 +227,9 @@ func TestBarrierWaitsForBoth(t *testing.T) {
 	s.want(s.wait(2), "apply", "append")
 }
 
-// TestTooLargeBatchOfOne: a batch that is too large is the error of its own replica, and ends what
-// that replica writes, to the state and to the log: what was sent behind it rests on it. What others
-// write goes on. Catches BROKEN=log_gap.
+// TestTooLargeBatchOfOne: a batch that is too large is the error of its own replica, and
+// ends what that replica writes, to the state and to the log: what was sent behind it
+// rests on it. What others write goes on. Catches BROKEN=log_gap.
 func TestTooLargeBatchOfOne(t *testing.T) {
 	s := newSlowLog(t)
 	s.results <- nil
@@ -271,7 +273,8 @@ func TestInvalidAppendOfOne(t *testing.T) {
 	}
 }
 
-// checkRefused compares what was told with names and, of those that were refused, how the error begins.
+// checkRefused compares what was told with names and, of those that were refused, how the
+// error begins.
 func (s *slowLog) checkRefused(told []string, want ...string) {
 	s.tb.Helper()
 	if slices.Contains(told, "one, behind") {
@@ -285,8 +288,8 @@ func (s *slowLog) checkRefused(told []string, want ...string) {
 	}
 }
 
-// TestFenceBetweenApplies: what is behind a fence is not visible when the fence is told, though it came
-// with it.
+// TestFenceBetweenApplies: what is behind a fence is not visible when the fence is told,
+// though it came with it.
 func TestFenceBetweenApplies(t *testing.T) {
 	s := newSlowLog(t)
 	held, gate := make(chan struct{}), make(chan struct{})

@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/test/ports"
 )
 
-// inEtcd is an etcd of one member in this process, with its default configuration (every commit is synced); the client
-// calls the server's functions directly.
+// inEtcd is an etcd of one member in this process, with its default configuration (every
+// commit is synced); the client calls the server's functions directly.
 type inEtcd struct {
 	server *embed.Etcd
 	client *clientv3.Client

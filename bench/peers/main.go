@@ -1,6 +1,7 @@
-// Command peers measures a transaction that nearly every program needs, read a cell and write it if nobody has changed it
-// meanwhile, beside an embedded etcd: both in this process, without a network, on fresh directories, with every commit
-// synced, in turn within one run. It is a module of its own so that the product does not depend on etcd.
+// Command peers measures a transaction that nearly every program needs, read a cell and
+// write it if nobody has changed it meanwhile, beside an embedded etcd: both in this
+// process, without a network, on fresh directories, with every commit synced, in turn
+// within one run. It is a module of its own so that the product does not depend on etcd.
 //
 //	go run .          in this directory, or: make bench-peers
 package main
@@ -22,7 +23,8 @@ import (
 // target is how far ahead of etcd we want to be.
 const target = 2.0
 
-// keysPerCaller is how many keys each caller goes round in: no two callers share one, so nothing conflicts.
+// keysPerCaller is how many keys each caller goes round in: no two callers share one, so
+// nothing conflicts.
 const keysPerCaller = 20
 
 var payload = []byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123")

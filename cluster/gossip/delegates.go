@@ -47,7 +47,8 @@ func (delegate) LocalState(bool) []byte { return nil }
 // MergeRemoteState drops what there should not be.
 func (delegate) MergeRemoteState([]byte, bool) {}
 
-// events copies into the table. memberlist calls it under its lock: nothing here blocks or calls back.
+// events copies into the table. memberlist calls it under its lock: nothing here blocks
+// or calls back.
 type events struct{ g *Gossip }
 
 // NotifyJoin is called when a member is new, or alive again.
@@ -107,11 +108,12 @@ func (a admission) check(n *memberlist.Node) error {
 	return nil
 }
 
-// NotifyAlive is called under memberlist's lock for every word of a living member, this one included. An error leaves it out.
+// NotifyAlive is called under memberlist's lock for every word of a living member, this
+// one included. An error leaves it out.
 func (a admission) NotifyAlive(n *memberlist.Node) error { return a.check(n) }
 
-// NotifyMerge is called when a node wants to join, and by the node that joins. An error refuses all of it. What is merely
-// stale is left out one by one.
+// NotifyMerge is called when a node wants to join, and by the node that joins. An error
+// refuses all of it. What is merely stale is left out one by one.
 func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {
 		if err := a.check(n); err != nil && !errors.Is(err, errStale) {
@@ -121,8 +123,9 @@ func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 	return nil
 }
 
-// NotifyConflict is called under memberlist's lock when one incarnation shows up at two addresses: two processes run on
-// copies of one directory. The one that was known first is kept.
+// NotifyConflict is called under memberlist's lock when one incarnation shows up at two
+// addresses: two processes run on copies of one directory. The one that was known first
+// is kept.
 func (a admission) NotifyConflict(have, other *memberlist.Node) {
 	a.g.mourn.tell(have.Name, "gossip: two processes have one identity: a directory was copied; stop one of them",
 		"incarnation", have.Name, "kept", have.Address(), "refused", net.JoinHostPort(other.Addr.String(), fmt.Sprint(other.Port)))

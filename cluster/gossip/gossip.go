@@ -20,22 +20,27 @@ import (
 type Config struct {
 	// ClusterID: members of another cluster are refused.
 	ClusterID string
-	// Self is what this node says of itself at first. Self.Gossip is where others reach it; empty: what the Listener bound.
+	// Self is what this node says of itself at first. Self.Gossip is where others reach
+	// it; empty: what the Listener bound.
 	Self cluster.Member
-	// Certs is the folder that holds the gossip keys (internal/certs). They are read again while the node runs. Empty: plain.
+	// Certs is the folder that holds the gossip keys (internal/certs). They are read
+	// again while the node runs. Empty: plain.
 	Certs string
-	// Known are the gossip addresses of nodes that may be there, such as the node table's: who of them is not a member is
-	// asked now and then to take this node in. It must not block. nil: none are known.
+	// Known are the gossip addresses of nodes that may be there, such as the node
+	// table's: who of them is not a member is asked now and then to take this node in. It
+	// must not block. nil: none are known.
 	Known func() []string
-	// Replaced is called once, on the goroutine of the watchers, when a later incarnation of this very node has come alive: a process on a copy
-	// of its directory, or on the directory itself after it was taken from this one. This process must end.
+	// Replaced is called once, on the goroutine of the watchers, when a later incarnation
+	// of this very node has come alive: a process on a copy of its directory, or on the
+	// directory itself after it was taken from this one. This process must end.
 	Replaced func(by cluster.Member)
 	// Timing tunes it; the zero value is what a cluster needs.
 	Timing Timing
 	Logger *slog.Logger // nil: discarded
 }
 
-// Timing says how often things are done. Zero fields take the defaults, with which a death is known after about a second.
+// Timing says how often things are done. Zero fields take the defaults, with which a
+// death is known after about a second.
 type Timing struct {
 	Probe        time.Duration // between two probes by one member; default 200 ms
 	ProbeTimeout time.Duration // after which others are asked to probe; default 100 ms
@@ -78,7 +83,8 @@ type Gossip struct {
 
 var _ cluster.Members = (*Gossip)(nil)
 
-// Open begins to gossip over the listener, which it owns from then on. It does not wait for anyone. Errors: ErrKeys, ErrTooLong.
+// Open begins to gossip over the listener, which it owns from then on. It does not wait
+// for anyone. Errors: ErrKeys, ErrTooLong.
 func Open(cfg Config, l *Listener) (*Gossip, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -157,12 +163,12 @@ func (g *Gossip) Member(node uint64) (cluster.Member, bool) { return g.table.mem
 // Dead implements cluster.Members; see invariant 1.
 func (g *Gossip) Dead(w mvcc.Worker) bool { return g.table.isDead(w) }
 
-// Watch implements cluster.Members. fn is called on one goroutine, also for changes of this node itself. It may be called
-// once more just after cancel.
+// Watch implements cluster.Members. fn is called on one goroutine, also for changes of
+// this node itself. It may be called once more just after cancel.
 func (g *Gossip) Watch(fn func(cluster.MemberEvent)) (cancel func()) { return g.table.watch(fn) }
 
-// Set changes what this node says of itself: Draining, LeadsMeta and Load; the rest is fixed. It does not block: others hear
-// of it within Timing.Update.
+// Set changes what this node says of itself: Draining, LeadsMeta and Load; the rest is
+// fixed. It does not block: others hear of it within Timing.Update.
 func (g *Gossip) Set(change func(m *cluster.Member)) {
 	g.mu.Lock()
 	next := g.self
@@ -177,8 +183,9 @@ func (g *Gossip) Set(change func(m *cluster.Member)) {
 	}
 }
 
-// Close tells the others that this incarnation ends, and ends. Call it when the node holds no lock any more that it means to
-// use: from then on the others take its locks for abandoned. A second call does nothing.
+// Close tells the others that this incarnation ends, and ends. Call it when the node
+// holds no lock any more that it means to use: from then on the others take its locks for
+// abandoned. A second call does nothing.
 func (g *Gossip) Close() error { return g.stop(true) }
 
 // leaveTimeout bounds how long a leaving node waits for its word to be out.

@@ -107,7 +107,8 @@ func TestRestartEndsTheOldIncarnation(t *testing.T) {
 	eventually(t, "2 sees all", sees(b, 1, 2, 3))
 }
 
-// A process on a copied directory, or one that was thought dead, is refused once a later incarnation is known, and told so.
+// A process on a copied directory, or one that was thought dead, is refused once a later
+// incarnation is known, and told so.
 func TestStaleIncarnationIsRefused(t *testing.T) {
 	a, _, _ := trio(t)
 	later, _ := start(t, 2, 5, listen(t, "127.0.0.1:0"), knows(a.Addr()))

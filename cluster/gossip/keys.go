@@ -14,7 +14,8 @@ import (
 // ErrKeys: the gossip keys cannot be used.
 var ErrKeys = errors.New("gossip: no usable keys")
 
-// keyBytes is the length of every key: AES-256. Keys of several lengths could not be rotated under readers of the ring.
+// keyBytes is the length of every key: AES-256. Keys of several lengths could not be
+// rotated under readers of the ring.
 const keyBytes = 32
 
 // readKeys reads the keys in a folder of certificates: the first encrypts, all decrypt.
@@ -37,8 +38,9 @@ func CheckKeys(dir string) error {
 	return err
 }
 
-// rotate makes the ring hold these keys, in this order, while it is in use. A key is removed only from the ring's end:
-// elsewhere memberlist would move the others in an array that readers may be going through.
+// rotate makes the ring hold these keys, in this order, while it is in use. A key is
+// removed only from the ring's end: elsewhere memberlist would move the others in an
+// array that readers may be going through.
 func rotate(ring *memberlist.Keyring, keys [][]byte) error {
 	for _, key := range keys {
 		if err := ring.AddKey(key); err != nil {

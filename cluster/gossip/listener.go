@@ -13,8 +13,9 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Listener is gossip's port, TCP and UDP, bound before the node knows its cluster: who asks to join says where it gossips.
-// It belongs to Open once that has returned without an error, else to its caller.
+// Listener is gossip's port, TCP and UDP, bound before the node knows its cluster: who
+// asks to join says where it gossips. It belongs to Open once that has returned without
+// an error, else to its caller.
 type Listener struct {
 	*memberlist.NetTransport
 	ip      net.IP
@@ -27,7 +28,8 @@ type Listener struct {
 
 var _ memberlist.NodeAwareTransport = (*Listener)(nil)
 
-// Listen binds host:port. The host is an address, or a name with one; empty means all interfaces. Port 0 is a free one.
+// Listen binds host:port. The host is an address, or a name with one; empty means all
+// interfaces. Port 0 is a free one.
 func Listen(bind string, logger *slog.Logger) (*Listener, error) {
 	ip, port, err := resolve(bind)
 	if err != nil {

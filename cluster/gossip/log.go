@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// quiet passes memberlist's log on: faults as warnings, one a second at most, for anyone can send garbage to the port; all
-// else for debugging. memberlist writes lines such as "[WARN] memberlist: text"; slog.NewLogLogger hands them over.
+// quiet passes memberlist's log on: faults as warnings, one a second at most, for anyone
+// can send garbage to the port; all else for debugging. memberlist writes lines such as
+// "[WARN] memberlist: text"; slog.NewLogLogger hands them over.
 type quiet struct {
 	slog.Handler // the node's
 

@@ -11,10 +11,11 @@ import (
 const maxStreams = 64
 
 // inboundStreams holds the connections that others have made to the gossip port, between
-// memberlist's transport, which accepts without bound, and memberlist. When there are too many the
-// oldest is closed: a member says what it wants at once, so the oldest are those that say nothing,
-// and new members get through while a stranger holds as many as there may be. It runs on a goroutine
-// of its own, from Listen to Shutdown; connections leave on the goroutines that close them.
+// memberlist's transport, which accepts without bound, and memberlist. When there are too
+// many the oldest is closed: a member says what it wants at once, so the oldest are those
+// that say nothing, and new members get through while a stranger holds as many as there
+// may be. It runs on a goroutine of its own, from Listen to Shutdown; connections leave
+// on the goroutines that close them.
 type inboundStreams struct {
 	out chan net.Conn
 

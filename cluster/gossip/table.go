@@ -16,7 +16,8 @@ const (
 	maxEvents = 4096
 )
 
-// table is what is known of the members. It never calls memberlist, so that memberlist's callbacks may use it.
+// table is what is known of the members. It never calls memberlist, so that memberlist's
+// callbacks may use it.
 type table struct {
 	mu     sync.Mutex
 	alive  map[uint64]cluster.Member // by node: its newest incarnation
@@ -44,7 +45,8 @@ func workerOf(m cluster.Member) mvcc.Worker {
 	return mvcc.Worker{Node: m.NodeID, Incarnation: m.Incarnation}
 }
 
-// newestOf is the highest incarnation of the node that was heard of, and whether there is room for a node that is new.
+// newestOf is the highest incarnation of the node that was heard of, and whether there is
+// room for a node that is new.
 func (t *table) newestOf(node uint64) (incarnation uint64, room bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -53,11 +53,12 @@ func (g *Gossip) refresh() {
 	}
 }
 
-// maxAsked bounds how many known nodes are asked in one round: each that hangs holds it up for seconds.
+// maxAsked bounds how many known nodes are asked in one round: each that hangs holds it
+// up for seconds.
 const maxAsked = 8
 
-// rejoin asks known nodes that are no members to take this node in, for ever: two halves of a cluster that were cut off from
-// each other find together again.
+// rejoin asks known nodes that are no members to take this node in, for ever: two halves
+// of a cluster that were cut off from each other find together again.
 func (g *Gossip) rejoin() {
 	for {
 		strangers := g.strangers()

@@ -7,8 +7,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// MaxMessage is the most bytes that one request, answer or Raft message may hold: the largest operation (design section 2)
-// with room to spare, and well below what the remoting receives in one piece.
+// MaxMessage is the most bytes that one request, answer or Raft message may hold: the
+// largest operation (design section 2) with room to spare, and well below what the
+// remoting receives in one piece.
 const MaxMessage = 24 << 20
 
 // Self is who this node is to others.
@@ -21,22 +22,27 @@ type Self struct {
 type Config struct {
 	// System runs the outboxes. nil: a system of their own, which costs some MiB.
 	System *actor.ActorSystem
-	// BatchMessages and BatchBytes close a batch; defaults, which are also the most: 1,000 and 16 MiB.
+	// BatchMessages and BatchBytes close a batch; defaults, which are also the most:
+	// 1,000 and 16 MiB.
 	BatchMessages, BatchBytes int
 	// Linger is how long a batch waits for company; 0: not at all.
 	Linger time.Duration
-	// InFlight and InFlightBytes bound the requests without an answer; defaults 16,384 and 64 MiB. Those beyond it fail.
+	// InFlight and InFlightBytes bound the requests without an answer; defaults 16,384
+	// and 64 MiB. Those beyond it fail.
 	InFlight, InFlightBytes int
-	// RaftLimit and RaftBytes bound the Raft messages that wait; defaults 16,384 and 64 MiB. Those beyond it are dropped.
+	// RaftLimit and RaftBytes bound the Raft messages that wait; defaults 16,384 and 64
+	// MiB. Those beyond it are dropped.
 	RaftLimit, RaftBytes int
-	// Incoming and IncomingBytes bound the requests that are handled for one node; defaults 16,384 and 128 MiB. Those
-	// beyond it are answered with CODE_OVERLOADED.
+	// Incoming and IncomingBytes bound the requests that are handled for one node;
+	// defaults 16,384 and 128 MiB. Those beyond it are answered with CODE_OVERLOADED.
 	Incoming, IncomingBytes int
-	// AnswerBytes bounds the answers that wait; default 128 MiB. Those beyond it are replaced by one that says nothing.
+	// AnswerBytes bounds the answers that wait; default 128 MiB. Those beyond it are
+	// replaced by one that says nothing.
 	AnswerBytes int
-	// ReadBytes bounds the answers to reads from when they are begun until they are on their way, of all other nodes together;
-	// one node may have half of it, and a quarter is for answers up to 64 KiB. Default 128 MiB, at least 64 MiB. Reads beyond
-	// it wait for a second, and are answered with CODE_OVERLOADED then.
+	// ReadBytes bounds the answers to reads from when they are begun until they are on
+	// their way, of all other nodes together; one node may have half of it, and a quarter
+	// is for answers up to 64 KiB. Default 128 MiB, at least 64 MiB. Reads beyond it wait
+	// for a second, and are answered with CODE_OVERLOADED then.
 	ReadBytes int64
 	// Timeout is how long a request without a deadline waits, at both ends; default 30 s.
 	Timeout time.Duration

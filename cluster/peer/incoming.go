@@ -132,7 +132,8 @@ func (p *Peers) refuse(h *handled, format string, args ...any) {
 	h.box.reply(r, proto.Size(r), hold{})
 }
 
-// reply sends the answer, the first time that it is called, or has the read done again when there is room for its answer.
+// reply sends the answer, the first time that it is called, or has the read done again
+// when there is room for its answer.
 func (h *handled) reply(r *wire.PeerResponse) {
 	if h.done.Load() {
 		return

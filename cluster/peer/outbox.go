@@ -13,8 +13,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// outbox is what is on its way to one node, and what is handled for it. Figures and the table of requests belong to
-// everybody, under the mutex or atomic; the actor behind pid (sender) makes batches.
+// outbox is what is on its way to one node, and what is handled for it. Figures and the
+// table of requests belong to everybody, under the mutex or atomic; the actor behind pid
+// (sender) makes batches.
 type outbox struct {
 	peers *Peers
 	node  uint64
@@ -108,8 +109,8 @@ func (b *outbox) admitRaft(m *wire.RaftMessage) bool {
 	return true
 }
 
-// reply posts an answer. One that is too large, or for which there is no room, is replaced: what was asked may have been
-// done, so that nothing is known.
+// reply posts an answer. One that is too large, or for which there is no room, is
+// replaced: what was asked may have been done, so that nothing is known.
 func (b *outbox) reply(r *wire.PeerResponse, size int, held hold) {
 	total := b.answerBytes.Add(int64(size))
 	if size > MaxMessage || total > int64(b.peers.cfg.AnswerBytes) && total > int64(size) {
@@ -123,8 +124,8 @@ func (b *outbox) reply(r *wire.PeerResponse, size int, held hold) {
 	b.post(&outgoing{answer: r, bytes: size, held: held})
 }
 
-// hear notes the incarnation of a batch from the node; false if it is older than one heard of. A new one says that those
-// before have ended.
+// hear notes the incarnation of a batch from the node; false if it is older than one
+// heard of. A new one says that those before have ended.
 func (b *outbox) hear(incarnation uint64) bool {
 	b.mu.Lock()
 	last := b.incarnation

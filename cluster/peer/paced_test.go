@@ -71,7 +71,8 @@ func paced(t *testing.T, cfg peer.Config, fn func(t *testing.T, l *slowLink, p *
 	})
 }
 
-// While the link is busy with two batches, what comes waits, and goes in the next one, Raft messages first.
+// While the link is busy with two batches, what comes waits, and goes in the next one,
+// Raft messages first.
 func TestWhatWaitsGoesTogether(t *testing.T) {
 	paced(t, peer.Config{}, func(t *testing.T, l *slowLink, p *peer.Peers) {
 		tell := func() { p.Tell(2, time.Time{}, ask(1), func(*wire.PeerResponse, error) {}) }

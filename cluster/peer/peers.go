@@ -21,8 +21,9 @@ var ErrLost = errors.New("peer: the node has gone without an answer")
 
 // Handler is what a node does with what others send it.
 type Handler interface {
-	// Request handles another node's question; reply is called once, on any goroutine. It must not block. The message is
-	// the handler's own. After the deadline the asker has gone, and an answer is as good as none.
+	// Request handles another node's question; reply is called once, on any goroutine. It
+	// must not block. The message is the handler's own. After the deadline the asker has
+	// gone, and an answer is as good as none.
 	Request(from uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse))
 	// Raft takes a Raft message; it must not block.
 	Raft(m *wire.RaftMessage)
@@ -46,8 +47,8 @@ type Peers struct {
 	closed bool
 }
 
-// New returns the other nodes as seen by self over the link, which is closed with them. handler must be ready: the first
-// message may come before New returns.
+// New returns the other nodes as seen by self over the link, which is closed with them.
+// handler must be ready: the first message may come before New returns.
 func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 	p := &Peers{link: link, self: self, handler: handler, cfg: cfg.withDefaults(), boxes: make(map[uint64]*outbox)}
 	p.room = newRoom(p.cfg.ReadBytes)
@@ -64,9 +65,10 @@ func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 	return p
 }
 
-// Call asks a node and waits for the answer, or for the end of ctx. The request may not be changed afterwards. A response
-// with Error set is an answer; an error says that there was none: it wraps txn.ErrNotSent if the request was surely not
-// sent, and txn.ErrOverloaded as well if too much is under way to the node.
+// Call asks a node and waits for the answer, or for the end of ctx. The request may not
+// be changed afterwards. A response with Error set is an answer; an error says that there
+// was none: it wraps txn.ErrNotSent if the request was surely not sent, and
+// txn.ErrOverloaded as well if too much is under way to the node.
 func (p *Peers) Call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error) {
 	type outcome struct {
 		resp *wire.PeerResponse
@@ -87,8 +89,8 @@ func (p *Peers) Call(ctx context.Context, node uint64, req *wire.PeerRequest) (*
 	}
 }
 
-// Tell is Call without a goroutine: then is called once, on any goroutine, perhaps before Tell returns, and must not
-// block. A zero deadline means Config.Timeout.
+// Tell is Call without a goroutine: then is called once, on any goroutine, perhaps before
+// Tell returns, and must not block. A zero deadline means Config.Timeout.
 func (p *Peers) Tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error)) {
 	p.tell(node, deadline, req, then)
 }
@@ -114,7 +116,8 @@ func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest, the
 	return w
 }
 
-// Raft sends a Raft message to m.ToNode. It is dropped, and counted, when too much waits for the node; Raft sends again.
+// Raft sends a Raft message to m.ToNode. It is dropped, and counted, when too much waits
+// for the node; Raft sends again.
 func (p *Peers) Raft(m *wire.RaftMessage) {
 	box, err := p.box(m.GetToNode())
 	if err != nil || !box.admitRaft(m) {
@@ -124,7 +127,8 @@ func (p *Peers) Raft(m *wire.RaftMessage) {
 	p.counts.raft.Add(1)
 }
 
-// Down fails what waits for the node's incarnation, or for earlier ones: the outcome of what was sent is unknown.
+// Down fails what waits for the node's incarnation, or for earlier ones: the outcome of
+// what was sent is unknown.
 func (p *Peers) Down(node, incarnation uint64) {
 	if box := p.known(node); box != nil {
 		box.ended(incarnation)
@@ -145,7 +149,8 @@ func (p *Peers) Close() error {
 	err := p.link.Close()
 	for _, box := range boxes {
 		box.stopped.Store(true)
-		// Waiting for the actor can only fail for want of time, and it does not wait for anything itself.
+		// Waiting for the actor can only fail for want of time, and it does not wait for
+		// anything itself.
 		err = errors.Join(err, p.system.Root.StopFuture(box.pid).Wait())
 		box.close()
 	}

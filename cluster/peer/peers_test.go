@@ -86,8 +86,8 @@ func bubble(t *testing.T, fn func(t *testing.T, n *memlink.Network, add func(pee
 
 type add = func(peer.Self, *handler, peer.Config) *peer.Peers
 
-// A thousand questions at once are each answered with their own answer. How many share a batch is the link's pace, see
-// TestWhatWaitsGoesTogether.
+// A thousand questions at once are each answered with their own answer. How many share a
+// batch is the link's pace, see TestWhatWaitsGoesTogether.
 func TestCalls(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memlink.Network, add add) {
 		a := add(self(1, 1), &handler{}, peer.Config{})
@@ -110,7 +110,8 @@ func TestCalls(t *testing.T) {
 	})
 }
 
-// A batch holds what BatchMessages and BatchBytes allow, and one message more than BatchBytes alone.
+// A batch holds what BatchMessages and BatchBytes allow, and one message more than
+// BatchBytes alone.
 func TestBatchBounds(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memlink.Network, add add) {
 		n.Filter = func(_, _ uint64, b *wire.PeerBatch) (int, time.Duration) {
@@ -197,7 +198,8 @@ func TestInFlightIsBounded(t *testing.T) {
 	})
 }
 
-// A node that handles as much as it may refuses more, and a handler that never answers gives its room back.
+// A node that handles as much as it may refuses more, and a handler that never answers
+// gives its room back.
 func TestIncomingIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memlink.Network, add add) {
 		a := add(self(1, 1), &handler{}, peer.Config{})
@@ -257,7 +259,8 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// What a node's death leaves unanswered fails at once: told by gossip, or seen by the next incarnation's first message.
+// What a node's death leaves unanswered fails at once: told by gossip, or seen by the
+// next incarnation's first message.
 func TestDeath(t *testing.T) {
 	for _, how := range []string{"told", "seen"} {
 		t.Run(how, func(t *testing.T) {

@@ -9,12 +9,14 @@ import (
 	"github.com/percolator-go/percolator/internal/heap"
 )
 
-// room is the memory for answers to other nodes' reads, of all nodes together and of each. It is taken before a read is
-// done, as much as its answer may take, and given back when the answer is on its way. Reads that there is no room for wait,
-// node by node in turn, for readPatience; then they are answered with CODE_OVERLOADED. Small answers have a part of their
-// own: who asks for little does not wait for those that ask for much.
+// room is the memory for answers to other nodes' reads, of all nodes together and of
+// each. It is taken before a read is done, as much as its answer may take, and given back
+// when the answer is on its way. Reads that there is no room for wait, node by node in
+// turn, for readPatience; then they are answered with CODE_OVERLOADED. Small answers have
+// a part of their own: who asks for little does not wait for those that ask for much.
 //
-// A node frees what it holds by receiving, or by ending: nothing here waits for what is held by a read that waits.
+// A node frees what it holds by receiving, or by ending: nothing here waits for what is
+// held by a read that waits.
 type room struct {
 	mu    sync.Mutex
 	parts [parts]roomPart
@@ -28,7 +30,8 @@ type roomPart struct {
 	line []*outbox // nodes whose reads wait; the first is next
 }
 
-// reads is what one node holds of a part, and its reads that wait for some, the oldest first. Under the mutex of the room.
+// reads is what one node holds of a part, and its reads that wait for some, the oldest
+// first. Under the mutex of the room.
 type reads struct {
 	held    int64
 	waiting []*handled
@@ -41,16 +44,19 @@ const (
 	parts
 
 	largestSmall = 64 << 10
-	// unbounded is taken at first for a read that does not say how large its answer may become: those of nodes themselves.
-	// If there is no room for an answer that takes more, the read is done again when there is.
+	// unbounded is taken at first for a read that does not say how large its answer may
+	// become: those of nodes themselves. If there is no room for an answer that takes
+	// more, the read is done again when there is.
 	unbounded = 16 << 10
-	// readPatience is for how long a read waits for room: less than an attempt of its asker's takes.
+	// readPatience is for how long a read waits for room: less than an attempt of its
+	// asker's takes.
 	readPatience = time.Second
 	// readRetry is when a read that was refused may be tried again, in milliseconds.
 	readRetry = 50
 )
 
-// newRoom returns room for so many bytes; a quarter of it is for small answers, and a node may have half of each part.
+// newRoom returns room for so many bytes; a quarter of it is for small answers, and a
+// node may have half of each part.
 func newRoom(bytes int64) *room {
 	r := &room{gauge: heap.NewGauge(bytes)}
 	for p, size := range [parts]int64{small: bytes / 4, large: bytes - bytes/4} {
@@ -129,8 +135,8 @@ func (r *room) expire(h *handled) {
 	}
 }
 
-// settle makes what is held for a read what its answer takes. false: there is no room for that, and the read, which may
-// take more than it asked room for, waits to be done again.
+// settle makes what is held for a read what its answer takes. false: there is no room for
+// that, and the read, which may take more than it asked room for, waits to be done again.
 func (r *room) settle(h *handled, bytes int64, again bool) (hold, bool) {
 	r.mu.Lock()
 	if bytes > h.held && again && !h.done.Load() {
@@ -180,7 +186,8 @@ type hold [parts]int64
 
 func (h hold) plus(other hold) hold { return hold{h[small] + other[small], h[large] + other[large]} }
 
-// serve begins the reads that there is room for, one goroutine at a time: what their answers give back is seen to here.
+// serve begins the reads that there is room for, one goroutine at a time: what their
+// answers give back is seen to here.
 func (r *room) serve() {
 	r.mu.Lock()
 	if r.busy {
@@ -197,7 +204,8 @@ func (r *room) serve() {
 	r.mu.Unlock()
 }
 
-// next takes out the next read that there is room for, holding that; nil if there is none. Called with mu held.
+// next takes out the next read that there is room for, holding that; nil if there is
+// none. Called with mu held.
 func (r *room) next() *handled {
 	for part := range r.parts {
 		p := &r.parts[part]

@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// shelf answers each read with as many bytes as its timestamp says, and counts those that it has answered.
+// shelf answers each read with as many bytes as its timestamp says, and counts those that
+// it has answered.
 type shelf struct {
 	mu   sync.Mutex
 	done map[uint64]int // reads by what they take
@@ -33,7 +34,8 @@ func (s *shelf) count(bytes uint64) int {
 	return s.done[bytes]
 }
 
-// reading is a batch of so many reads from a node; bounded: they say how large their answers may become.
+// reading is a batch of so many reads from a node; bounded: they say how large their
+// answers may become.
 func reading(from uint64, first, count int, bytes uint64, bounded bool) *wire.PeerBatch {
 	b := &wire.PeerBatch{ClusterId: "c", FromNode: from, FromIncarnation: 1, ToNode: 1}
 	for i := range count {
@@ -46,7 +48,8 @@ func reading(from uint64, first, count int, bytes uint64, bounded bool) *wire.Pe
 	return b
 }
 
-// drain lets go of batches until there is none, and returns the answers in them: without errors, and refusals.
+// drain lets go of batches until there is none, and returns the answers in them: without
+// errors, and refusals.
 func drain(t *testing.T, l *slowLink) (answers, refusals int) {
 	for l.count() > 0 {
 		for _, r := range l.release(nil).Responses {
@@ -63,8 +66,9 @@ func drain(t *testing.T, l *slowLink) (answers, refusals int) {
 	return answers, refusals
 }
 
-// Answers to other nodes' reads that the link has not sent are bounded, of one node and of all; those that there is no room
-// for are done when there is. Who asks for little is answered at once.
+// Answers to other nodes' reads that the link has not sent are bounded, of one node and
+// of all; those that there is no room for are done when there is. Who asks for little is
+// answered at once.
 func TestReadsAreBounded(t *testing.T) {
 	const size, all, nodes, each = 4 << 20, 64 << 20, 4, 40
 	for name, bounded := range map[string]bool{"of clients": true, "of nodes": false} {
@@ -104,7 +108,8 @@ func TestReadsAreBounded(t *testing.T) {
 	}
 }
 
-// A read that there is no room for in a while is refused, and may come again; the room is given back to those that come later.
+// A read that there is no room for in a while is refused, and may come again; the room is
+// given back to those that come later.
 func TestReadIsRefused(t *testing.T) {
 	const size, all = 4 << 20, 64 << 20
 	synctest.Test(t, func(t *testing.T) {

@@ -123,7 +123,8 @@ func (s *sender) put(b *wire.PeerBatch, o *outgoing, now time.Time) bool {
 	return true
 }
 
-// hand gives a batch to the link. What its answers hold is given back when it is on its way, or lost.
+// hand gives a batch to the link. What its answers hold is given back when it is on its
+// way, or lost.
 func (s *sender) hand(b *wire.PeerBatch, requests []*waiting, held hold) {
 	p := s.box.peers
 	p.counts.batches.Add(1)

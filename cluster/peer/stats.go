@@ -11,7 +11,8 @@ type Stats struct {
 	Raft       uint64 // Raft messages taken
 	// RaftDropped are Raft messages that were not taken because too much waited.
 	RaftDropped uint64
-	// Batches and Messages were handed to the link; Unsent are the batches among them that it could not send.
+	// Batches and Messages were handed to the link; Unsent are the batches among them
+	// that it could not send.
 	Batches, Messages, Unsent uint64
 	Handled                   uint64 // requests of others
 	Refused                   uint64 // requests of others that were not taken because too many were handled

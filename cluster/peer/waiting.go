@@ -41,7 +41,8 @@ func (w *waiting) message(now time.Time) *wire.PeerRequest {
 // advance moves it on from one place to the next; false if it was elsewhere.
 func (w *waiting) advance(from, to int32) bool { return w.state.CompareAndSwap(from, to) }
 
-// settle tells the caller, if nobody has. Whoever calls it has taken care of the outbox's figures, or calls box.forget.
+// settle tells the caller, if nobody has. Whoever calls it has taken care of the outbox's
+// figures, or calls box.forget.
 func (w *waiting) settle(resp *wire.PeerResponse, err error) {
 	if w.state.Swap(settled) != settled {
 		w.finish(resp, err)

@@ -21,8 +21,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// The library starts once in a process, and what crashes it ends the process: nodes are processes here, made of the test
-// binary. The test tells them what to do over a pipe, a line at a time, and reads an answer for each line.
+// The library starts once in a process, and what crashes it ends the process: nodes are
+// processes here, made of the test binary. The test tells them what to do over a pipe, a
+// line at a time, and reads an answer for each line.
 
 // patience is for what must come, sooner or later.
 const patience = 30 * time.Second
@@ -62,7 +63,8 @@ func (answers) Request(_ uint64, _ time.Time, req *wire.PeerRequest, reply func(
 
 func (answers) Raft(*wire.RaftMessage) {}
 
-// runChild is a node. Commands: know NODE ADDR; ask NODE COUNT CALLERS; large NODE BYTES; down NODE INCARNATION; stats; quit.
+// runChild is a node. Commands: know NODE ADDR; ask NODE COUNT CALLERS; large NODE BYTES;
+// down NODE INCARNATION; stats; quit.
 func runChild(text string, in io.Reader, out io.Writer) error {
 	var cfg childConfig
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
@@ -266,7 +268,8 @@ func (c *child) tell(format string, args ...any) string {
 // knows introduces nodes by number.
 func (c *child) knows(node uint64, addr string) { c.t.Helper(); c.tell("know %d %s", node, addr) }
 
-// asks expects a question to be answered. One that found no connection in time may be asked again: nobody has heard it.
+// asks expects a question to be answered. One that found no connection in time may be
+// asked again: nobody has heard it.
 func (c *child) asks(node uint64) {
 	c.t.Helper()
 	for begin := time.Now(); ; {

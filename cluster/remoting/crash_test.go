@@ -23,7 +23,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// attacker is a connection that holds a node's certificate and speaks the library's protocol as it likes.
+// attacker is a connection that holds a node's certificate and speaks the library's
+// protocol as it likes.
 type attacker struct {
 	t    *testing.T
 	conn *grpc.ClientConn
@@ -66,7 +67,8 @@ func to(t *testing.T, target string, m proto.Message) *remote.MessageBatch {
 	}
 }
 
-// sends sends messages on a stream of its own, and returns how the stream ends; nil if it has not after long.
+// sends sends messages on a stream of its own, and returns how the stream ends; nil if it
+// has not after long.
 func (a *attacker) sends(messages ...*remote.RemoteMessage) error {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -144,8 +146,8 @@ func hostile(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
 	}
 }
 
-// What is known to end a process that uses the library as it is, and what would harm a node, is refused and counted. The
-// process lives on and serves a proper node.
+// What is known to end a process that uses the library as it is, and what would harm a
+// node, is refused and counted. The process lives on and serves a proper node.
 func TestHostileNode(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)

@@ -15,8 +15,9 @@ import (
 // errTooMany closes connections beyond the bound.
 var errTooMany = errors.New("remoting: too many connections")
 
-// serverCredentials shake hands with nodes alone, and bound how many connections there are: the library opens its listener
-// itself, so that this is the first place that sees them.
+// serverCredentials shake hands with nodes alone, and bound how many connections there
+// are: the library opens its listener itself, so that this is the first place that sees
+// them.
 type serverCredentials struct {
 	credentials.TransportCredentials
 	limit  int64

@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// maxDepth is how many batches may wait for the receiving actor before no more are read from the network. Each stream may
-// add one message of maxEnvelopes.
+// maxDepth is how many batches may wait for the receiving actor before no more are read
+// from the network. Each stream may add one message of maxEnvelopes.
 const maxDepth = 8
 
 // depth counts the batches in the receiving actor's mailbox.

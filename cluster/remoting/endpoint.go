@@ -16,14 +16,16 @@ import (
 
 // Times of connections.
 const (
-	// connectTimeout is how long an attempt may take until the other side has answered; what waits for it fails then.
+	// connectTimeout is how long an attempt may take until the other side has answered;
+	// what waits for it fails then.
 	connectTimeout = time.Second
 	// Pauses between attempts: none is made, and sending fails at once.
 	pauseAfterLoss = 20 * time.Millisecond
 	maxPause       = time.Second
 )
 
-// endpoint is one connection to one node, or the attempt at it. The library knows it by a name that is never used again.
+// endpoint is one connection to one node, or the attempt at it. The library knows it by a
+// name that is never used again.
 type endpoint struct {
 	link       *Link
 	node       uint64
@@ -48,7 +50,8 @@ type outgoing struct {
 
 var _ remote.RootSerializable = (*outgoing)(nil)
 
-// Serialize implements remote.RootSerializable: the library's writer calls it when it is about to send the batch.
+// Serialize implements remote.RootSerializable: the library's writer calls it when it is
+// about to send the batch.
 func (o *outgoing) Serialize() (remote.RootSerialized, error) {
 	if !o.endpoint.connected.Load() {
 		o.fail(ErrUnreachable)
@@ -74,7 +77,8 @@ func (o *outgoing) fail(cause error) {
 // serialized is a batch as the library wants it on its way out.
 type serialized struct{ *wire.PeerBatch }
 
-// Deserialize implements remote.RootSerialized. It is for the way in, where batches come as they are.
+// Deserialize implements remote.RootSerialized. It is for the way in, where batches come
+// as they are.
 func (serialized) Deserialize() (remote.RootSerializable, error) {
 	return nil, ErrUnreachable
 }
@@ -96,7 +100,8 @@ func (e *endpoint) remove(o *outgoing) {
 	delete(e.waiting, o)
 }
 
-// endpoint is the one to a node at an address: the present one, or a new one. An error says that it is too early for that.
+// endpoint is the one to a node at an address: the present one, or a new one. An error
+// says that it is too early for that.
 func (l *Link) endpoint(node uint64, addr string) (*endpoint, error) {
 	l.mu.Lock()
 	if l.closed {

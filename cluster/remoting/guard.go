@@ -28,7 +28,8 @@ const (
 	maxStreams   = 16       // of one connection; this release uses one
 )
 
-// guard stands between the network and the library. It refuses all that the library would not survive or should not do.
+// guard stands between the network and the library. It refuses all that the library would
+// not survive or should not do.
 type guard struct {
 	counts   *counts
 	depth    *depth
@@ -58,9 +59,10 @@ func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	if info.FullMethod != remote.Remoting_Receive_FullMethodName {
 		return g.refuse(s.Context(), codes.PermissionDenied, "call of %s", info.FullMethod)
 	}
-	// The library registers an actor's name before its mailbox can be sent to: a batch in that moment would panic with the
-	// mailbox marked as running, and nothing would ever be taken from it again. And a batch that comes before anybody takes
-	// it would be lost although its sender has been told that it is on its way.
+	// The library registers an actor's name before its mailbox can be sent to: a batch in
+	// that moment would panic with the mailbox marked as running, and nothing would ever
+	// be taken from it again. And a batch that comes before anybody takes it would be
+	// lost although its sender has been told that it is on its way.
 	select {
 	case <-g.receives:
 	case <-s.Context().Done(): // the sender waits for connectTimeout, and tries again
@@ -88,7 +90,8 @@ func (g *guard) refuse(ctx context.Context, code codes.Code, format string, args
 	return status.Error(code, "remoting: refused: "+text)
 }
 
-// guardedStream checks what the library is about to receive. It is used by the stream's goroutine only, but for SendMsg.
+// guardedStream checks what the library is about to receive. It is used by the stream's
+// goroutine only, but for SendMsg.
 type guardedStream struct {
 	grpc.ServerStream
 	guard   *guard
@@ -151,8 +154,8 @@ func checkConnect(r *remote.ConnectRequest, again bool) string {
 // batchType is the only type of message.
 var batchType = string((*wire.PeerBatch)(nil).ProtoReflect().Descriptor().FullName())
 
-// checkBatch holds a batch against what this release sends: one type, one target, no sender, no header. Everything that the
-// library looks up by an index is in range then.
+// checkBatch holds a batch against what this release sends: one type, one target, no
+// sender, no header. Everything that the library looks up by an index is in range then.
 func checkBatch(b *remote.MessageBatch) string {
 	if n := len(b.GetEnvelopes()); n > maxEnvelopes {
 		return fmt.Sprintf("%d envelopes", n)
@@ -194,8 +197,9 @@ func checkBatch(b *remote.MessageBatch) string {
 	return ""
 }
 
-// fields counts the fields of a message in its own text; -1 if that is no message. A few bytes can stand for a message that
-// takes a hundred in memory: many of them are refused before the library takes the text apart.
+// fields counts the fields of a message in its own text; -1 if that is no message. A few
+// bytes can stand for a message that takes a hundred in memory: many of them are refused
+// before the library takes the text apart.
 func fields(text []byte) int {
 	n := 0
 	for ; len(text) > 0 && n <= maxFields; n++ {

@@ -20,8 +20,8 @@ type contextStream struct {
 
 func (s contextStream) Context() context.Context { return s.ctx }
 
-// A panic below the guard ends the stream that it happened on, and no other. A stream that has come too early ends with its
-// sender's patience.
+// A panic below the guard ends the stream that it happened on, and no other. A stream
+// that has come too early ends with its sender's patience.
 func TestGuardedStreams(t *testing.T) {
 	receives := make(chan struct{})
 	g := &guard{counts: &counts{}, depth: newDepth(), receives: receives, logger: slog.New(slog.DiscardHandler)}

@@ -34,9 +34,11 @@ type Config struct {
 	Listen string
 	// Files are the node's certificates; nil: plain text without authentication.
 	Files *certs.Files
-	// Resolve tells where a node is reached, host:port, as far as that is known now. It is asked often, and must not block.
+	// Resolve tells where a node is reached, host:port, as far as that is known now. It
+	// is asked often, and must not block.
 	Resolve func(node uint64) (addr string, ok bool)
-	// MaxConnections bounds the connections that others open; default 1024. Those beyond it are closed.
+	// MaxConnections bounds the connections that others open; default 1024. Those beyond
+	// it are closed.
 	MaxConnections int
 	Logger         *slog.Logger
 }
@@ -74,8 +76,8 @@ type target struct {
 // receiver is the name of the one actor that others may send to.
 const receiver = "peers"
 
-// Open listens for other nodes, whose streams begin once Receive has been called. Connections to them are made when
-// there is something to send.
+// Open listens for other nodes, whose streams begin once Receive has been called.
+// Connections to them are made when there is something to send.
 func Open(cfg Config) (*Link, error) {
 	if cfg.MaxConnections <= 0 {
 		cfg.MaxConnections = 1024
@@ -191,7 +193,8 @@ func (l *Link) SendThen(node uint64, b *wire.PeerBatch, then func(error)) error 
 	return nil
 }
 
-// Down implements peer.Link: the connection is given up, unless a newer incarnation has been heard of.
+// Down implements peer.Link: the connection is given up, unless a newer incarnation has
+// been heard of.
 func (l *Link) Down(node, incarnation uint64) {
 	l.mu.Lock()
 	var e *endpoint
@@ -221,7 +224,8 @@ func (l *Link) Close() error {
 	for _, e := range live {
 		l.retire(e)
 	}
-	// The library's graceful way waits up to ten seconds for others to let go. Its writers are children of the supervisor.
+	// The library's graceful way waits up to ten seconds for others to let go. Its
+	// writers are children of the supervisor.
 	root := l.system.Root
 	supervisor := root.StopFuture(l.system.NewLocalPID("EndpointSupervisor")).Wait()
 	l.remote.Shutdown(false)

@@ -30,7 +30,8 @@ func pair(t *testing.T, dir string) (a, b *child) {
 	return a, b
 }
 
-// Two nodes ask each other, in plain text and with certificates, messages of every size that is allowed.
+// Two nodes ask each other, in plain text and with certificates, messages of every size
+// that is allowed.
 func TestTwoNodes(t *testing.T) {
 	for name, dir := range map[string]string{"plain": "", "certificates": certstest.Folder(t, "elsewhere")} {
 		t.Run(name, func(t *testing.T) {
@@ -65,9 +66,10 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-// A node that is killed and comes back, elsewhere or at its address, is asked again within a second; what was asked in
-// between fails at once or soon, and not after the two seconds that the library sleeps. On a machine that has other things to
-// do, one of some times must show it.
+// A node that is killed and comes back, elsewhere or at its address, is asked again
+// within a second; what was asked in between fails at once or soon, and not after the two
+// seconds that the library sleeps. On a machine that has other things to do, one of some
+// times must show it.
 func TestReconnect(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
@@ -103,8 +105,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// What is sent to a node that listens and does not take batches yet is said to be not sent, and never lost; the node is
-// asked as soon as it takes them.
+// What is sent to a node that listens and does not take batches yet is said to be not
+// sent, and never lost; the node is asked as soon as it takes them.
 func TestNothingIsLostToAStart(t *testing.T) {
 	a := start(t, childConfig{Node: 1, Incarnation: 1})
 	b := start(t, childConfig{Node: 2, Incarnation: 1, Late: true})
@@ -122,7 +124,8 @@ func TestNothingIsLostToAStart(t *testing.T) {
 	b.asks(1)
 }
 
-// What waits for a node that has been stopped fails when gossip declares it dead, and it is asked again when it goes on.
+// What waits for a node that has been stopped fails when gossip declares it dead, and it
+// is asked again when it goes on.
 func TestDownOfASilentNode(t *testing.T) {
 	a, b := pair(t, certstest.Folder(t, "elsewhere"))
 	a.asks(2)

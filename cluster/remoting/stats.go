@@ -5,10 +5,11 @@ import "sync/atomic"
 // Stats counts since Open.
 type Stats struct {
 	Sent, Received uint64 // batches
-	// Connected, Lost and Failed are connections to other nodes: made, ended, and attempts that came to nothing.
+	// Connected, Lost and Failed are connections to other nodes: made, ended, and
+	// attempts that came to nothing.
 	Connected, Lost, Failed uint64
-	// Refused are messages and calls that are not allowed, Handshakes connections without a node's certificate or beyond
-	// the bound.
+	// Refused are messages and calls that are not allowed, Handshakes connections without
+	// a node's certificate or beyond the bound.
 	Refused, Handshakes uint64
 	Panics              uint64 // of the library or the receiver, survived
 }

@@ -18,15 +18,17 @@ import (
 
 // Sizes and times of gRPC.
 const (
-	// maxReceive bounds one gRPC message: one batch of at most 16 MiB, or one larger message of at most peer.MaxMessage.
+	// maxReceive bounds one gRPC message: one batch of at most 16 MiB, or one larger
+	// message of at most peer.MaxMessage.
 	maxReceive       = 64 << 20
 	streamWindow     = 4 << 20
 	connectionWindow = 8 << 20
-	// keepaliveTime is the least that gRPC allows a client. Gossip is faster to notice a silent node.
+	// keepaliveTime is the least that gRPC allows a client. Gossip is faster to notice a
+	// silent node.
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 3 * time.Second
-	// settle is how long a stream that has failed seems to live: the library publishes "connected" beside reading from it,
-	// and the end is to come after that.
+	// settle is how long a stream that has failed seems to live: the library publishes
+	// "connected" beside reading from it, and the end is to come after that.
 	settle = 20 * time.Millisecond
 )
 
@@ -66,8 +68,9 @@ func (l *Link) dial(ctx context.Context, name string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", e.addr)
 }
 
-// connect opens an endpoint's stream, as soon as the node answers within connectTimeout. To the library it never fails: it
-// would sleep for two seconds. It is given a stream that ends instead.
+// connect opens an endpoint's stream, as soon as the node answers within connectTimeout.
+// To the library it never fails: it would sleep for two seconds. It is given a stream
+// that ends instead.
 func (l *Link) connect(_ context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	e := l.named(cc.Target())
 	if e == nil {

@@ -17,8 +17,8 @@ import (
 //
 //	abandon {prewritten|committed} TABLE COLUMN PRIMARY SECONDARY
 //
-// It leaves both rows' cells locked for an hour, or the secondary's only, after the primary's commit, and prints the
-// transaction's start timestamp.
+// It leaves both rows' cells locked for an hour, or the secondary's only, after the
+// primary's commit, and prints the transaction's start timestamp.
 func abandon() {
 	if err := leaveLocks(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)

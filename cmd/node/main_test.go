@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"percolator": main, "observed": observed, "abandon": abandon})
 }
 
-// observed is a program with observers of its own, as a user would write it: a copy of one column, a bell that the copy
-// rings, and one that always fails.
+// observed is a program with observers of its own, as a user would write it: a copy of
+// one column, a bell that the copy rings, and one that always fails.
 func observed() {
 	column := func(name string) percolator.Column { return percolator.Column{Table: "t", Name: name} }
 	node.Main(func(r *percolator.Registry) {
@@ -49,8 +49,8 @@ func observed() {
 	})
 }
 
-// TestTranscripts runs the transcripts in testdata/script against the real command, each in a directory of its own.
-// Beside testscript's commands they have
+// TestTranscripts runs the transcripts in testdata/script against the real command, each
+// in a directory of its own. Beside testscript's commands they have
 //
 //	code N percolator ARGS…   runs it; the exit code must be N
 //	up FILE                   waits until the node that writes this --ready-file serves; sets PERCOLATOR_ADDR and $HTTP

@@ -23,8 +23,8 @@ const (
 	eventEvery  = 20 * time.Millisecond
 )
 
-// openCluster starts the processes and connects to them as any client does. There is no full-text index: it would belong
-// to one of them.
+// openCluster starts the processes and connects to them as any client does. There is no
+// full-text index: it would belong to one of them.
 func (a *app) openCluster(ctx context.Context) (err error) {
 	// Next to the node of a run without --nodes, and kept like it.
 	n, err := newNodes(filepath.Clean(a.dir)+".cluster", a.nodes, a.add, !a.exit)
@@ -66,8 +66,9 @@ type event struct {
 // afterLoad is what 1 above the whole load means, as time.
 const afterLoad = 10 * time.Second
 
-// events are chosen by the seed: so many kills of any node that began the cluster, among the load and the time after it,
-// and the additions, during the load. A single kill happens early in the load, for those who watch.
+// events are chosen by the seed: so many kills of any node that began the cluster, among
+// the load and the time after it, and the additions, during the load. A single kill
+// happens early in the load, for those who watch.
 func (o options) events() (all []event) {
 	rng := rand.New(rand.NewPCG(o.seed, 7))
 	for range o.kills {
@@ -200,8 +201,8 @@ func (t *trouble) String() string {
 	return "meanwhile: " + strings.Join(t.lines, "; ") + "\n"
 }
 
-// patiently repeats a step that may be begun again, as a client does that has some patience with its cluster. It counts
-// how often it had to.
+// patiently repeats a step that may be begun again, as a client does that has some
+// patience with its cluster. It counts how often it had to.
 func (a *app) patiently(ctx context.Context, step func() error) error {
 	for tries := 1; ; tries++ {
 		err := step()

@@ -15,7 +15,8 @@ type cost struct {
 	initial uint64        // runs of rank in the first crawl; 0 in the first crawl itself
 }
 
-// cpu is the processor time that this process has used so far, user and system; 0 if the system does not say.
+// cpu is the processor time that this process has used so far, user and system; 0 if the
+// system does not say.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

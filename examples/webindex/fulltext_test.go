@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// A full-text index that was lost, or is to be made anew, is filled from the repository; one of another repository is not
-// taken for ours.
+// A full-text index that was lost, or is to be made anew, is filled from the repository;
+// one of another repository is not taken for ours.
 func TestFullTextIndexAnew(t *testing.T) {
 	o := options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true, quiet: true, limit: 100}
 	for _, step := range []struct {
@@ -34,7 +34,8 @@ func TestFullTextIndexAnew(t *testing.T) {
 	}
 }
 
-// What comes again, as after a kill between the index's batch and the acknowledgment, or comes late, changes nothing.
+// What comes again, as after a kill between the index's batch and the acknowledgment, or
+// comes late, changes nothing.
 func TestExportRepeated(t *testing.T) {
 	a := opened(t, options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, limit: 100})
 	if err := a.crawl(t.Context(), a.pages); err != nil {

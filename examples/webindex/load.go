@@ -11,8 +11,9 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// loader loads one tree of pages (§2.4's loader transactions). It may be stopped at any moment and started again: what
-// is loaded already, by content hash, is not written again and so wakes no observer.
+// loader loads one tree of pages (§2.4's loader transactions). It may be stopped at any
+// moment and started again: what is loaded already, by content hash, is not written again
+// and so wakes no observer.
 type loader struct {
 	*app
 	dir  string
@@ -39,8 +40,9 @@ func (l *loader) done() float64 {
 	return min(float64(l.loaded.Load()+l.unchanged.Load())/float64(size), 1)
 }
 
-// load brings the database to what the tree holds: new and changed pages are written, pages that are gone are removed.
-// It returns when all of it is committed; observers go on after that.
+// load brings the database to what the tree holds: new and changed pages are written,
+// pages that are gone are removed. It returns when all of it is committed; observers go
+// on after that.
 func (l *loader) load(ctx context.Context) (err error) {
 	files, skipped, err := page.Tree(l.dir)
 	if err != nil {
@@ -86,7 +88,8 @@ func (l *loader) load(ctx context.Context) (err error) {
 	return nil
 }
 
-// have reads which pages are loaded, by URL with their content hashes; about 200 bytes of memory each.
+// have reads which pages are loaded, by URL with their content hashes; about 200 bytes of
+// memory each.
 func (l *loader) have(ctx context.Context) (map[string]string, error) {
 	snapshot, err := l.db.Snapshot(ctx)
 	if err != nil {

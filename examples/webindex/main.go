@@ -1,5 +1,6 @@
-// Webindex keeps an index of web pages up to date by observers (§2.4, §3.1): it starts a node that links them, loads a
-// tree of HTML pages, and prints what came of it. Then it stays up until it is interrupted.
+// Webindex keeps an index of web pages up to date by observers (§2.4, §3.1): it starts a
+// node that links them, loads a tree of HTML pages, and prints what came of it. Then it
+// stays up until it is interrupted.
 //
 //	go run ./examples/webindex                          the default corpus on a throw-away node
 //	go run ./examples/webindex --exit --verify          the same, compared with a batch program's result
@@ -7,12 +8,13 @@
 //	go run ./examples/webindex --nodes 3 --kills 1 --add 1  on a cluster of three processes of its own; during the load
 //	                                                    one of them is killed and comes back, and a fourth joins
 //
-// Meanwhile the canonical pages are exported to a full-text index, beside the node's directory, and --search serves a
-// page that searches it; not with --nodes.
+// Meanwhile the canonical pages are exported to a full-text index, beside the node's
+// directory, and --search serves a page that searches it; not with --nodes.
 //
-// Below --pages, every top directory is a host. A node directory (--dir) may be used again: only what changed is loaded.
-// Packages: corpus makes and edits pages, page parses them, schema names the tables, index has the observers, export
-// keeps the full-text index, search serves it, batch and the command verify compute the index independently.
+// Below --pages, every top directory is a host. A node directory (--dir) may be used
+// again: only what changed is loaded. Packages: corpus makes and edits pages, page parses
+// them, schema names the tables, index has the observers, export keeps the full-text
+// index, search serves it, batch and the command verify compute the index independently.
 package main
 
 import (
@@ -137,8 +139,9 @@ func start(o options) int {
 // gcPercent is how much the heap may grow before it is collected, as a share of what is in use.
 const gcPercent = 50
 
-// limitGarbage has garbage collected at gcPercent, unless GOGC in the environment says otherwise. Most of the heap are the
-// arenas in which Badger builds its tables: large, without pointers, cheap to collect around, and doubled by Go's default.
+// limitGarbage has garbage collected at gcPercent, unless GOGC in the environment says
+// otherwise. Most of the heap are the arenas in which Badger builds its tables: large,
+// without pointers, cheap to collect around, and doubled by Go's default.
 func limitGarbage() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

@@ -34,7 +34,8 @@ const (
 	drainTimeout = 40 * time.Second
 )
 
-// child is a node with the index's observers, if this process was started to be one; it does not return then.
+// child is a node with the index's observers, if this process was started to be one; it
+// does not return then.
 func child() {
 	args, ok := os.LookupEnv(childArgs)
 	if !ok {
@@ -45,7 +46,8 @@ func child() {
 	node.Main(index.Register)
 }
 
-// nodes are the processes of a cluster on this machine. Its methods belong to one goroutine at a time, runs to any.
+// nodes are the processes of a cluster on this machine. Its methods belong to one
+// goroutine at a time, runs to any.
 type nodes struct {
 	dir   string
 	first int // that begin the cluster together
@@ -61,7 +63,8 @@ type process struct {
 	err   error         // how; after ended
 }
 
-// newNodes chooses addresses for so many nodes that begin a cluster and for those that are added later. It starts nothing.
+// newNodes chooses addresses for so many nodes that begin a cluster and for those that
+// are added later. It starts nothing.
 func newNodes(dir string, first, added int, documented bool) (*nodes, error) {
 	ports, err := choosePorts(first+added, documented)
 	if err != nil {
@@ -76,7 +79,8 @@ func newNodes(dir string, first, added int, documented bool) (*nodes, error) {
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// choosePorts finds the first port of each node: the documented ones, or a run of others if one of those is taken.
+// choosePorts finds the first port of each node: the documented ones, or a run of others
+// if one of those is taken.
 func choosePorts(count int, documented bool) ([]int, error) {
 	choose := func(base, step int) ([]int, error) {
 		var ports []int
@@ -93,7 +97,8 @@ func choosePorts(count int, documented bool) ([]int, error) {
 			return ports, nil
 		}
 	}
-	// Below the range that systems hand out by themselves; begun at different places by processes that run side by side.
+	// Below the range that systems hand out by themselves; begun at different places by
+	// processes that run side by side.
 	var err error
 	for base := 20000 + os.Getpid()%300*40; base < 32700; base += count * portsEach {
 		var ports []int
@@ -239,7 +244,8 @@ func (p *process) running() bool {
 	}
 }
 
-// stop ends all nodes, together: by SIGTERM, and who does not end in time by force, which is an error.
+// stop ends all nodes, together: by SIGTERM, and who does not end in time by force, which
+// is an error.
 func (n *nodes) stop() error {
 	deadline := time.NewTimer(drainTimeout)
 	defer deadline.Stop()
@@ -267,7 +273,8 @@ func (n *nodes) stop() error {
 	return errors.Join(errs...)
 }
 
-// runs sums up the observers' counters of the nodes that answer: a node that was killed has begun to count anew.
+// runs sums up the observers' counters of the nodes that answer: a node that was killed
+// has begun to count anew.
 func (n *nodes) runs(ctx context.Context) []observerRuns {
 	var sum []observerRuns
 	at := map[string]int{}

@@ -13,8 +13,9 @@ import (
 // plainEvery is how often a line is printed where there is no terminal to draw a bar on.
 const plainEvery = 2 * time.Second
 
-// progress shows how far a known amount of work has come, with its rate and the time left: as a bar on a terminal, as
-// plain lines elsewhere. Its methods may be used concurrently.
+// progress shows how far a known amount of work has come, with its rate and the time
+// left: as a bar on a terminal, as plain lines elsewhere. Its methods may be used
+// concurrently.
 type progress struct {
 	name  string
 	total int
@@ -29,7 +30,8 @@ type progress struct {
 	last time.Time
 }
 
-// newProgress begins now. quiet shows nothing; plain shows lines in any case, among those of others.
+// newProgress begins now. quiet shows nothing; plain shows lines in any case, among those
+// of others.
 func newProgress(name string, total int, quiet, plain bool) *progress {
 	now := time.Now()
 	p := &progress{name: name, total: total, quiet: quiet, began: now, last: now}

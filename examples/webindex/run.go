@@ -22,8 +22,8 @@ import (
 const (
 	closeTimeout = 20 * time.Second
 	showDiffs    = 20
-	// workers is how many observers run at once. They mostly wait, for timestamps, locks and syncs that are shared with
-	// whoever else waits (§2.5).
+	// workers is how many observers run at once. They mostly wait, for timestamps, locks
+	// and syncs that are shared with whoever else waits (§2.5).
 	workers = 64
 	// exporting is how many more there are for runs that wait for the full-text index.
 	exporting = 64
@@ -110,7 +110,8 @@ func (o options) edited() string { return filepath.Clean(o.dir) + ".edited" }
 // fullText is where the full-text index is.
 func (o options) fullText() string { return filepath.Clean(o.dir) + ".search" }
 
-// open starts the node with the observers linked in and makes sure of the tables; then the export and the search page.
+// open starts the node with the observers linked in and makes sure of the tables; then
+// the export and the search page.
 func (a *app) open(ctx context.Context, logger *slog.Logger) error {
 	a.export = export.New()
 	cfg := node.DefaultConfig()
@@ -183,8 +184,8 @@ func (a *app) createTables(ctx context.Context) error {
 	return nil
 }
 
-// close stops everything, also if ctx has ended: first the search page, which reads the rest; the export last, which
-// the node's observers wait for.
+// close stops everything, also if ctx has ended: first the search page, which reads the
+// rest; the export last, which the node's observers wait for.
 func (a *app) close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
@@ -261,8 +262,8 @@ func (a *app) exported() export.Stats {
 	return a.export.Stats()
 }
 
-// fill loads the tree and waits until it is indexed, whatever happens to the cluster meanwhile. It returns how long the
-// load took.
+// fill loads the tree and waits until it is indexed, whatever happens to the cluster
+// meanwhile. It returns how long the load took.
 func (a *app) fill(ctx context.Context, l *loader) (*trouble, time.Duration, error) {
 	began := time.Now()
 	t := a.begin(ctx, l)

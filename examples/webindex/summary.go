@@ -61,7 +61,8 @@ func since(before, after []observerRuns) []observerRuns {
 	return out
 }
 
-// settle waits until no notification is left to run, and shows meanwhile that something is going on.
+// settle waits until no notification is left to run, and shows meanwhile that something
+// is going on.
 func (a *app) settle(ctx context.Context) error {
 	began := time.Now()
 	idle := make(chan error, 1)
@@ -154,7 +155,8 @@ func (d *dated) take(c percolator.Cell, heads map[string]bool) {
 	}
 }
 
-// add counts one page. It is indexed when it is filed under its content and, if its links changed, they hang.
+// add counts one page. It is indexed when it is filed under its content and, if its links
+// changed, they hang.
 func (s *summary) add(heads map[string]bool, row string, d dated, from percolator.Timestamp) {
 	if !d.content {
 		return

@@ -9,7 +9,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/search"
 )
 
-// statusAge is how old what the search page says about the index may be: asking costs a walk over the tablets.
+// statusAge is how old what the search page says about the index may be: asking costs a
+// walk over the tablets.
 const statusAge = time.Second
 
 // waiting remembers what is waiting to be indexed.

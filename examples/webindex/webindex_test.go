@@ -16,7 +16,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// samples are parts of the corpus that all tests share: rendering one takes longer than most of them. No test changes one.
+// samples are parts of the corpus that all tests share: rendering one takes longer than
+// most of them. No test changes one.
 var samples = struct {
 	sync.Mutex
 	dir  string
@@ -73,8 +74,8 @@ func opened(t *testing.T, o options) *app {
 	return a
 }
 
-// The whole example on a part of its corpus: load, verify, edit, verify; then all of it again in the same directory, and
-// again with fewer pages.
+// The whole example on a part of its corpus: load, verify, edit, verify; then all of it
+// again in the same directory, and again with fewer pages.
 func TestWebindex(t *testing.T) {
 	o := options{
 		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true, quiet: true, edit: 0.05, seed: 1,
@@ -191,7 +192,8 @@ func TestVerifyFinds(t *testing.T) {
 	}
 }
 
-// An edit of some pages costs little of what ranking all of them did: what changes less than a digit stops (§1).
+// An edit of some pages costs little of what ranking all of them did: what changes less
+// than a digit stops (§1).
 func TestEditRanksLittle(t *testing.T) {
 	a := opened(t, options{
 		pages: sample(t, 20), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, verify: true, edit: 0.01, seed: 1,
@@ -219,8 +221,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// Pages that all meet in one place, a cluster of duplicates and a page that everybody links to, do not make each other
-// run again and again (§2.4).
+// Pages that all meet in one place, a cluster of duplicates and a page that everybody
+// links to, do not make each other run again and again (§2.4).
 func TestHotSpots(t *testing.T) {
 	const n = 300
 	dir := t.TempDir()
@@ -249,14 +251,16 @@ func TestHotSpots(t *testing.T) {
 			t.Errorf("%s: %d conflicts, %d commits", o.name, o.conflicts, o.commits)
 		}
 		t.Logf("%s: %d", o.name, o.commits)
-		// Each page has its share of rank worked out once; what the hot spots add to that is little.
+		// Each page has its share of rank worked out once; what the hot spots add to that
+		// is little.
 		if o.name == "elect" && o.commits > n || o.name == "rank" && o.commits > 2*n {
 			t.Errorf("%s ran %d times for a few hot spots: its notifications do not collapse", o.name, o.commits)
 		}
 	}
 }
 
-// TestLimitGarbage: the command has garbage collected sooner than Go does by default, unless it is told otherwise.
+// TestLimitGarbage: the command has garbage collected sooner than Go does by default,
+// unless it is told otherwise.
 func TestLimitGarbage(t *testing.T) {
 	const asked = 123
 	before := debug.SetGCPercent(asked)

@@ -75,7 +75,8 @@ func tell(t *testing.T, p *Port[int, int], n int) chan Result[int] {
 	return answers
 }
 
-// TestCoalescing: what waits while the actor is busy is its next batch, and every call is answered once.
+// TestCoalescing: what waits while the actor is busy is its next batch, and every call is
+// answered once.
 func TestCoalescing(t *testing.T) {
 	gate := make(chan struct{})
 	_, p := start(t, BatchConfig{}, gate)

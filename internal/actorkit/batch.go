@@ -37,12 +37,13 @@ func (c BatchConfig) WithDefaults() BatchConfig {
 	return c
 }
 
-// Flush is the marker that an actor sends to itself when the first message of a batch arrives: what was in the mailbox
-// ahead of it forms the batch.
+// Flush is the marker that an actor sends to itself when the first message of a batch
+// arrives: what was in the mailbox ahead of it forms the batch.
 type Flush struct{ batcher any }
 
-// Batcher coalesces an actor's mailbox by the flush marker. It belongs to its actor and is used only inside Receive.
-// The actor's Receive calls Add for each message and, on *Flush, Due and then Take.
+// Batcher coalesces an actor's mailbox by the flush marker. It belongs to its actor and
+// is used only inside Receive. The actor's Receive calls Add for each message and, on
+// *Flush, Due and then Take.
 type Batcher[T any] struct {
 	cfg    BatchConfig
 	items  []T
@@ -63,8 +64,8 @@ func NewBatcher[T any](cfg BatchConfig) *Batcher[T] {
 	return b
 }
 
-// Add appends the item, which holds about size bytes, and makes sure that a marker is under way. It reports whether
-// the batch is full; the actor then takes it at once.
+// Add appends the item, which holds about size bytes, and makes sure that a marker is
+// under way. It reports whether the batch is full; the actor then takes it at once.
 func (b *Batcher[T]) Add(c actor.Context, item T, size int) (full bool) {
 	b.items = append(b.items, item)
 	b.bytes += size
@@ -72,11 +73,13 @@ func (b *Batcher[T]) Add(c actor.Context, item T, size int) (full bool) {
 	return len(b.items) >= b.cfg.MaxMessages || b.bytes >= b.cfg.MaxBytes
 }
 
-// Gather is to be called before the Add of the first item of a batch that is worth sharing: goroutines that can run at once
-// run first, and what they send is in the mailbox ahead of the marker. Go runs whoever is woken by a message right after its
-// sender, and so the first of a crowd would be served alone, the others after it, one by one. Nothing is waited for when
-// nobody else can run. It is given up for a while where nobody joins: besides goroutines that only compute, a turn of
-// theirs is all that is gained.
+// Gather is to be called before the Add of the first item of a batch that is worth
+// sharing: goroutines that can run at once run first, and what they send is in the
+// mailbox ahead of the marker. Go runs whoever is woken by a message right after its
+// sender, and so the first of a crowd would be served alone, the others after it, one by
+// one. Nothing is waited for when nobody else can run. It is given up for a while where
+// nobody joins: besides goroutines that only compute, a turn of theirs is all that is
+// gained.
 func (b *Batcher[T]) Gather() {
 	if len(b.items) > 0 || b.marked || b.gathering {
 		return
@@ -136,11 +139,12 @@ func (b *Batcher[T]) Take() []T {
 	return items
 }
 
-// maxSpare is the most items that a slice may have room for to be kept: a burst must not hold memory for ever.
+// maxSpare is the most items that a slice may have room for to be kept: a burst must not
+// hold memory for ever.
 const maxSpare = 4096
 
-// GiveBack returns a slice that Take has given, for a later batch: small batches then need no allocation. The caller may
-// not use it any more.
+// GiveBack returns a slice that Take has given, for a later batch: small batches then
+// need no allocation. The caller may not use it any more.
 func (b *Batcher[T]) GiveBack(items []T) {
 	clear(items)
 	if cap(items) <= maxSpare {

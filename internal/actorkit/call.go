@@ -10,8 +10,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// Errors of Ask and Tell. With ErrOverloaded and ErrStopped from Tell the request was surely not handled;
-// ErrStopped from Ask means the actor ended before it answered: the outcome is unknown.
+// Errors of Ask and Tell. With ErrOverloaded and ErrStopped from Tell the request was
+// surely not handled; ErrStopped from Ask means the actor ended before it answered: the
+// outcome is unknown.
 var (
 	ErrOverloaded = errors.New("actorkit: queue limit reached")
 	ErrStopped    = errors.New("actorkit: actor stopped")
@@ -23,13 +24,16 @@ type Result[A any] struct {
 	Err   error
 }
 
-// Call is a request in its in-process envelope. The request message is shared by pointer and must not be changed
-// after it has been sent. The actor answers exactly once by Reply; further answers are dropped.
+// Call is a request in its in-process envelope. The request message is shared by pointer
+// and must not be changed after it has been sent. The actor answers exactly once by
+// Reply; further answers are dropped.
 type Call[Q, A any] struct {
 	Req Q
-	// Deadline is when the caller stops waiting; zero if it never does. The actor may drop work past it.
+	// Deadline is when the caller stops waiting; zero if it never does. The actor may
+	// drop work past it.
 	Deadline time.Time
-	// Bypass: not counted against the queue limit (commits, rollbacks: a full actor must be able to finish).
+	// Bypass: not counted against the queue limit (commits, rollbacks: a full actor must
+	// be able to finish).
 	Bypass bool
 	// Note is the actor's own, for what it has found out about the call. Senders leave it 0.
 	Note uint64
@@ -65,8 +69,9 @@ func (c *Call[Q, A]) finish(r Result[A]) {
 // Dead answers a call that reached nobody.
 func (c *Call[Q, A]) Dead() { c.Fail(ErrStopped) }
 
-// Port is how others reach an actor that takes Call[Q, A]: it bounds admission (QueueLimit), so the actor's mailbox
-// is bounded although protoactor's is not. A Port may be used by any number of goroutines.
+// Port is how others reach an actor that takes Call[Q, A]: it bounds admission
+// (QueueLimit), so the actor's mailbox is bounded although protoactor's is not. A Port
+// may be used by any number of goroutines.
 type Port[Q, A any] struct {
 	system  *actor.ActorSystem
 	pid     *actor.PID
@@ -79,8 +84,8 @@ type Port[Q, A any] struct {
 	bytes    atomic.Int64
 }
 
-// BoundBytes makes the port also bound the memory that admitted requests hold, by their size in bytes. Call it before
-// the port is used.
+// BoundBytes makes the port also bound the memory that admitted requests hold, by their
+// size in bytes. Call it before the port is used.
 func (p *Port[Q, A]) BoundBytes(limit int, size func(Q) int) {
 	p.size, p.maxBytes = size, int64(limit)
 }
@@ -99,14 +104,16 @@ func (p *Port[Q, A]) PID() *actor.PID { return p.pid }
 // Queued is how many calls are admitted and not yet answered.
 func (p *Port[Q, A]) Queued() int { return int(p.queued.Load()) }
 
-// Tell sends the request; then is called exactly once with the answer, on the answering goroutine, and must not block.
-// If Tell returns an error, then is not called and nothing was sent.
+// Tell sends the request; then is called exactly once with the answer, on the answering
+// goroutine, and must not block. If Tell returns an error, then is not called and nothing
+// was sent.
 func (p *Port[Q, A]) Tell(req Q, deadline time.Time, bypass bool, then func(Result[A])) error {
 	c := &Call[Q, A]{Req: req, Deadline: deadline, Bypass: bypass, then: then}
 	return p.send(c)
 }
 
-// Ask sends the request and waits for the answer or the end of ctx. After ctx has ended the outcome is unknown.
+// Ask sends the request and waits for the answer or the end of ctx. After ctx has ended
+// the outcome is unknown.
 func (p *Port[Q, A]) Ask(ctx context.Context, req Q, bypass bool) (A, error) {
 	answer, _ := p.answers.Get().(chan Result[A])
 	if answer == nil {

@@ -6,11 +6,13 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// Dispatcher runs the turns of actors on goroutines that it keeps. The library's own begins a new goroutine each time a
-// mailbox was empty, with a small stack, and an actor whose turns are deep grows it every time.
+// Dispatcher runs the turns of actors on goroutines that it keeps. The library's own
+// begins a new goroutine each time a mailbox was empty, with a small stack, and an actor
+// whose turns are deep grows it every time.
 //
-// A kept goroutine is handed the next mailbox that wakes up, the one that was idle last first: its stack is in the
-// processor's cache. When all are at work, another is begun: no mailbox ever waits for another's turn.
+// A kept goroutine is handed the next mailbox that wakes up, the one that was idle last
+// first: its stack is in the processor's cache. When all are at work, another is begun:
+// no mailbox ever waits for another's turn.
 type Dispatcher struct {
 	keep int
 	done sync.WaitGroup
@@ -28,7 +30,8 @@ type turner struct{ next chan func() }
 // NewDispatcher returns a Dispatcher that keeps up to so many idle goroutines. Close ends them.
 func NewDispatcher(keep int) *Dispatcher { return &Dispatcher{keep: keep} }
 
-// turnsBeforeYield is how many messages an actor handles before it lets other goroutines run; as the library's own.
+// turnsBeforeYield is how many messages an actor handles before it lets other goroutines
+// run; as the library's own.
 const turnsBeforeYield = 300
 
 // Throughput implements actor.Dispatcher.
@@ -71,8 +74,8 @@ func (d *Dispatcher) rest(t *turner) bool {
 	return true
 }
 
-// Close ends the goroutines that are kept, and waits for those at work. Call it after the actors have stopped; turns that
-// are scheduled later run on goroutines of their own.
+// Close ends the goroutines that are kept, and waits for those at work. Call it after the
+// actors have stopped; turns that are scheduled later run on goroutines of their own.
 func (d *Dispatcher) Close() {
 	d.mu.Lock()
 	d.closed = true

@@ -10,7 +10,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// TestDispatcherKeeps: what is scheduled runs, no turn waits for another's, and goroutines are kept up to the bound.
+// TestDispatcherKeeps: what is scheduled runs, no turn waits for another's, and
+// goroutines are kept up to the bound.
 func TestDispatcherKeeps(t *testing.T) {
 	const keep = 3
 	d := NewDispatcher(keep)
@@ -49,7 +50,8 @@ func idle(d *Dispatcher) int {
 	return len(d.idle)
 }
 
-// TestDispatcherRunsActors: an actor handles its messages one by one, in order, also when it is woken again and again.
+// TestDispatcherRunsActors: an actor handles its messages one by one, in order, also when
+// it is woken again and again.
 func TestDispatcherRunsActors(t *testing.T) {
 	d := NewDispatcher(2)
 	system := NewSystem(slog.New(slog.DiscardHandler))

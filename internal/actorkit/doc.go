@@ -1,6 +1,7 @@
-// Package actorkit is what the actors share: requests with a reply channel, bounded admission, and mailbox coalescing
-// (design section 5): the first message of a batch makes the actor send itself a marker, and all that was in the mailbox
-// ahead of the marker is handled as one batch.
+// Package actorkit is what the actors share: requests with a reply channel, bounded
+// admission, and mailbox coalescing (design section 5): the first message of a batch
+// makes the actor send itself a marker, and all that was in the mailbox ahead of the
+// marker is handled as one batch.
 //
 // Invariants:
 //  1. A call is answered at most once; a call that reaches a stopped actor is answered with ErrStopped.

@@ -2,8 +2,8 @@ package actorkit
 
 import "testing"
 
-// TestGatherIsGivenUp: where nobody joins, batches are left open ever more rarely, yet now and then; as soon as somebody does
-// join, every one is.
+// TestGatherIsGivenUp: where nobody joins, batches are left open ever more rarely, yet
+// now and then; as soon as somebody does join, every one is.
 func TestGatherIsGivenUp(t *testing.T) {
 	b := NewBatcher[int](BatchConfig{})
 	open := func(batches, items int) (left int) {

@@ -8,18 +8,20 @@ type Leftover interface {
 	Dead()
 }
 
-// Mailbox is the mailbox of actors that take calls. What is left in it when its actor has stopped is answered with
-// ErrStopped; protoactor drops it without a word.
+// Mailbox is the mailbox of actors that take calls. What is left in it when its actor has
+// stopped is answered with ErrStopped; protoactor drops it without a word.
 func Mailbox() actor.PropsOption {
 	return actor.WithMailbox(func() actor.Mailbox { return actor.Unbounded(&leftovers{})() })
 }
 
-// leftovers watches one mailbox. All its methods but MessagePosted run on the goroutine that empties the mailbox.
+// leftovers watches one mailbox. All its methods but MessagePosted run on the goroutine
+// that empties the mailbox.
 type leftovers struct{ stopped bool }
 
 var _ actor.MailboxMiddleware = (*leftovers)(nil)
 
-// MessageReceived comes after the actor has handled the message, or, once it has stopped, after it was dropped.
+// MessageReceived comes after the actor has handled the message, or, once it has stopped,
+// after it was dropped.
 func (l *leftovers) MessageReceived(message any) {
 	switch m := message.(type) {
 	case *actor.Stop:

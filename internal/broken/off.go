@@ -2,8 +2,8 @@
 
 package broken
 
-// Each constant says what goes wrong where it is true; the sections are those of the design. In on.go
-// the same names, in the same order, are variables.
+// Each constant says what goes wrong where it is true; the sections are those of the
+// design. In on.go the same names, in the same order, are variables.
 const (
 	// CollectAboveSafepoint: collection deletes what is above the safepoint as well (section
 	// 4, invariant 11).

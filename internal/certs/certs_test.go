@@ -40,8 +40,8 @@ func open(t *testing.T, s certs.Source) *certs.Files {
 	return f
 }
 
-// shake shakes hands over a pipe; it returns what each side says of it. The client is asked after it has read a byte: in
-// TLS 1.3 it learns only then that it was refused.
+// shake shakes hands over a pipe; it returns what each side says of it. The client is
+// asked after it has read a byte: in TLS 1.3 it learns only then that it was refused.
 func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -271,7 +271,8 @@ func TestReload(t *testing.T) {
 	if second == first {
 		t.Error("the new certificate was not used")
 	}
-	// A new authority: first both are trusted, then everybody is given a certificate of the new one.
+	// A new authority: first both are trusted, then everybody is given a certificate of
+	// the new one.
 	next := folder(t)
 	write(t, dir, certs.CACert, read(t, dir, certs.CACert)+read(t, next, certs.CACert))
 	certs.Forget(server)

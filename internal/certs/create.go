@@ -28,7 +28,8 @@ const (
 	GossipKeys = "gossip.keys"
 )
 
-// How long certificates are sound if Request.Lifetime is 0. An authority is replaced rarely: every node and client has it.
+// How long certificates are sound if Request.Lifetime is 0. An authority is replaced
+// rarely: every node and client has it.
 const (
 	CALifetime   = 10 * 365 * 24 * time.Hour
 	LeafLifetime = 365 * 24 * time.Hour
@@ -153,7 +154,8 @@ func addHosts(template *x509.Certificate, hosts []string) error {
 	return nil
 }
 
-// isDNSName reports whether clients could find the name in a certificate. Underscores are not for hosts, but in use.
+// isDNSName reports whether clients could find the name in a certificate. Underscores are
+// not for hosts, but in use.
 func isDNSName(name string) bool {
 	if len(name) > 253 {
 		return false

@@ -40,8 +40,8 @@ func (l *logged) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// TestExpiryIsLogged: from a month before its end a certificate is warned of daily, when it has ended that is an error, and a
-// new one ends that, unless it ends soon as well.
+// TestExpiryIsLogged: from a month before its end a certificate is warned of daily, when
+// it has ended that is an error, and a new one ends that, unless it ends soon as well.
 func TestExpiryIsLogged(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// checkEvery is how often files are looked at for changes, at most, and only while there are handshakes.
+// checkEvery is how often files are looked at for changes, at most, and only while there
+// are handshakes.
 const checkEvery = time.Second
 
-// Files are one identity's files as they are now: each handshake uses what was on disk a second ago, or the last that was
-// sound. All methods may be used concurrently.
+// Files are one identity's files as they are now: each handshake uses what was on disk a
+// second ago, or the last that was sound. All methods may be used concurrently.
 type Files struct {
 	source Source
 	logger *slog.Logger
@@ -33,7 +34,8 @@ type stamp struct {
 	size     int64
 }
 
-// Open loads the files. Wrong, missing or expired ones are an error that says which, and what to do.
+// Open loads the files. Wrong, missing or expired ones are an error that says which, and
+// what to do.
 func Open(source Source, logger *slog.Logger) (*Files, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -48,7 +50,8 @@ func Open(source Source, logger *slog.Logger) (*Files, error) {
 	return f, nil
 }
 
-// Server is the configuration of a listener that serves holders of one of the roles, and nobody else.
+// Server is the configuration of a listener that serves holders of one of the roles, and
+// nobody else.
 func (f *Files) Server(accept ...Role) *tls.Config {
 	base := f.base()
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -65,21 +68,22 @@ func (f *Files) Server(accept ...Role) *tls.Config {
 	return base
 }
 
-// Client is the configuration of the next connection to a server that is known by a name, which its certificate has to
-// hold. Ask for each connection anew: the authority in it is that of now.
+// Client is the configuration of the next connection to a server that is known by a name,
+// which its certificate has to hold. Ask for each connection anew: the authority in it is
+// that of now.
 func (f *Files) Client() *tls.Config {
 	cfg := f.base()
 	cfg.RootCAs, cfg.GetClientCertificate = f.now().roots, f.ownCertificate
 	return cfg
 }
 
-// Peer is the configuration of connections to nodes, under whatever address they are reached: a node's certificate of the
-// authority is what counts.
+// Peer is the configuration of connections to nodes, under whatever address they are
+// reached: a node's certificate of the authority is what counts.
 func (f *Files) Peer() *tls.Config {
 	cfg := f.base()
 	cfg.GetClientCertificate = f.ownCertificate
-	// The library would check against a name, and an authority that was fixed now. VerifyConnection does the rest of what
-	// it would do.
+	// The library would check against a name, and an authority that was fixed now.
+	// VerifyConnection does the rest of what it would do.
 	cfg.InsecureSkipVerify = true
 	cfg.VerifyConnection = func(state tls.ConnectionState) error {
 		if len(state.PeerCertificates) == 0 {
@@ -115,7 +119,8 @@ func (f *Files) Names() []string {
 	return nil
 }
 
-// base has no session tickets: a session that is resumed would outlive the certificate that began it.
+// base has no session tickets: a session that is resumed would outlive the certificate
+// that began it.
 func (f *Files) base() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
 }

@@ -40,7 +40,8 @@ func ReadGossipKeys(dir string) ([][]byte, error) {
 	return keys, nil
 }
 
-// Step is one of the three steps that replace the gossip key. After each, gossip.keys goes to every node before the next.
+// Step is one of the three steps that replace the gossip key. After each, gossip.keys
+// goes to every node before the next.
 type Step string
 
 // The steps, in order.
@@ -50,14 +51,16 @@ const (
 	DropOld Step = "drop" // only the one that encrypts stays
 )
 
-// notUsed stands before a key that was added and has not been used. Whoever reads the keys takes it for a comment.
+// notUsed stands before a key that was added and has not been used. Whoever reads the
+// keys takes it for a comment.
 const notUsed = "# added, not used yet"
 
 // ErrNotUsed: the newest key would be dropped, which was added and has never encrypted.
 var ErrNotUsed = fmt.Errorf("%w: the key that was added last is not used yet, and would be dropped", ErrFiles)
 
-// RotateGossipKey carries out a step on dir's gossip.keys, and returns how many keys there are then. The key that encrypts
-// stays in every step. force drops a key that was added and is not used yet. Errors: ErrFiles, ErrNotUsed.
+// RotateGossipKey carries out a step on dir's gossip.keys, and returns how many keys
+// there are then. The key that encrypts stays in every step. force drops a key that was
+// added and is not used yet. Errors: ErrFiles, ErrNotUsed.
 func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 	keys, err := ReadGossipKeys(dir)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Source names the files of one identity. Cert and Key may be empty together: a client that shows no certificate.
+// Source names the files of one identity. Cert and Key may be empty together: a client
+// that shows no certificate.
 type Source struct {
 	CA, Cert, Key string
 	Role          Role // which the certificate must have; empty: any

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Info describes one certificate in a folder, or its gossip keys, which have neither hosts nor an end.
+// Info describes one certificate in a folder, or its gossip keys, which have neither
+// hosts nor an end.
 type Info struct {
 	File                string    `json:"file"`
 	Role                string    `json:"role"` // "authority", "node", "client", "gossip", or empty
@@ -24,7 +25,8 @@ type Info struct {
 	Warning string `json:"warning,omitempty"`
 }
 
-// Show describes the certificates in a folder, and its gossip keys, without which a node does not start.
+// Show describes the certificates in a folder, and its gossip keys, without which a node
+// does not start.
 func Show(dir string, now time.Time) ([]Info, error) {
 	var all []Info
 	authorities, err := readCerts(filepath.Join(dir, CACert))
@@ -49,8 +51,8 @@ func Show(dir string, now time.Time) ([]Info, error) {
 	return append(all, describeKeys(dir)...), nil
 }
 
-// describeKeys describes the gossip keys, or says that they are missing where there is a node's certificate. A client's folder
-// has none.
+// describeKeys describes the gossip keys, or says that they are missing where there is a
+// node's certificate. A client's folder has none.
 func describeKeys(dir string) []Info {
 	i := Info{File: GossipKeys, Role: "gossip"}
 	switch keys, err := ReadGossipKeys(dir); {

@@ -22,7 +22,8 @@ type file struct {
 	mode os.FileMode
 }
 
-// write puts the files into Dir, each whole or not at all. Without Force nothing is written if one of them is there.
+// write puts the files into Dir, each whole or not at all. Without Force nothing is
+// written if one of them is there.
 func (r Request) write(files []file, notAfter time.Time) (Created, error) {
 	if err := os.MkdirAll(r.Dir, dirMode); err != nil {
 		return Created{}, fmt.Errorf("certs: %w", err)

@@ -41,13 +41,15 @@ type App struct {
 	Stderr  io.Writer
 	// terminal decides whether a stream is a terminal; nil: those that are character devices.
 	terminal func(stream any) bool
-	// Signals delivers SIGINT and SIGTERM: the first drains a node, a later one forces. nil: none come.
+	// Signals delivers SIGINT and SIGTERM: the first drains a node, a later one forces.
+	// nil: none come.
 	Signals <-chan os.Signal
 }
 
 // RunningNode is the part of a node that the command line uses.
 type RunningNode interface {
-	// Addr is the address that serves remote clients, HTTPAddr the HTTP one, empty if there is none.
+	// Addr is the address that serves remote clients, HTTPAddr the HTTP one, empty if
+	// there is none.
 	Addr() string
 	HTTPAddr() string
 	// Drain finishes what is under way, as far as ctx allows.
@@ -151,7 +153,8 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 	return root
 }
 
-// refuseTopics has help refuse commands that do not exist. Cobra shows the help of the last one on the way that does.
+// refuseTopics has help refuse commands that do not exist. Cobra shows the help of the
+// last one on the way that does.
 func (r *run) refuseTopics(root *cobra.Command) {
 	show := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -193,7 +196,8 @@ func (r *run) enter(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// isCompletion: what a shell runs behind the user's back takes no settings of ours, and must not fail over them.
+// isCompletion: what a shell runs behind the user's back takes no settings of ours, and
+// must not fail over them.
 func isCompletion(cmd *cobra.Command) bool {
 	return cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd
 }

@@ -132,7 +132,8 @@ func TestRowsRoundTrip(t *testing.T) {
 	b.must(ExitDone, `{"row":"mix","columns":{"text":"1"}}`, "export", "t", "--column", "text")
 }
 
-// null deletes, other columns stay, and of two lines of one row the later one counts, also across batches.
+// null deletes, other columns stay, and of two lines of one row the later one counts,
+// also across batches.
 func TestLoadChangesWhatItNames(t *testing.T) {
 	b := newBulk(t)
 	b.stdin = `{"row":"r","columns":{"a":"1","b":"2","c":"3"}}` + "\n"
@@ -288,7 +289,8 @@ func TestProgressOfSomethingElse(t *testing.T) {
 	}
 }
 
-// An export that a fault ends goes on at the same snapshot: what was written meanwhile is not in it.
+// An export that a fault ends goes on at the same snapshot: what was written meanwhile is
+// not in it.
 func TestExportGoesOn(t *testing.T) {
 	b := newBulk(t)
 	text := lines(3000)

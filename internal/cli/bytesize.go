@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// byteSize is a flag for a number of bytes. It takes 100663296 and 96MiB alike: settings of many megabytes are easily
-// wrong by a digit when they are written out.
+// byteSize is a flag for a number of bytes. It takes 100663296 and 96MiB alike: settings
+// of many megabytes are easily wrong by a digit when they are written out.
 type byteSize uint64
 
 var _ pflag.Value = (*byteSize)(nil)

@@ -29,8 +29,8 @@ func TestByteSize(t *testing.T) {
 	}
 }
 
-// TestUpkeepSettings: what the node does to its data by itself can be told on the command line, in the environment and in
-// the file; faults name the flag.
+// TestUpkeepSettings: what the node does to its data by itself can be told on the command
+// line, in the environment and in the file; faults name the flag.
 func TestUpkeepSettings(t *testing.T) {
 	file := writeFile(t, "split-load: 1000\nno-splits: true\nsplit:\n  max-tablets: 7\nno-collection: true\n")
 	code, cfg, stderr := startApp(t, &fakeNode{}, []string{"PERCOLATOR_COLLECTION_INTERVAL=3s", "PERCOLATOR_SPLIT_SIZE=1GiB", "PERCOLATOR_CONFIG=" + file},

@@ -31,7 +31,8 @@ type inputFlags struct {
 	hex    bool
 }
 
-// register adds the flags; every command with a ROW has them, so that what one prints another reads.
+// register adds the flags; every command with a ROW has them, so that what one prints
+// another reads.
 func (f *inputFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.escape, "escape", escapeText, "how ROW, COLUMN and VALUE are written: "+strings.Join(escapes, ", "))
 	flags.BoolVar(&f.hex, "hex", false, "short for --escape hex")
@@ -94,7 +95,8 @@ func unescape(how, arg string) (string, error) {
 	return "", fmt.Errorf("--escape %s: known are %s", how, strings.Join(escapes, ", "))
 }
 
-// unquote reads a Go string literal with or without its quotes. Without them a bare quote stands for itself.
+// unquote reads a Go string literal with or without its quotes. Without them a bare quote
+// stands for itself.
 func unquote(arg string) (string, error) {
 	if len(arg) >= 2 && arg[0] == '"' && arg[len(arg)-1] == '"' {
 		return strconv.Unquote(arg)
@@ -120,8 +122,8 @@ func unquote(arg string) (string, error) {
 	return string(text), nil
 }
 
-// printable writes bytes for a table: as they are where that is unmistakable, else as a Go string literal, which
-// --escape go reads back.
+// printable writes bytes for a table: as they are where that is unmistakable, else as a
+// Go string literal, which --escape go reads back.
 func printable(s string) string {
 	if s == "" {
 		return `""`
@@ -149,5 +151,6 @@ func shortened(s string, most int) string {
 	return fmt.Sprintf("%s… (%d bytes)", printable(s[:cut]), len(s))
 }
 
-// jsonBytes is a byte string in JSON: text where it is UTF-8, else {"base64": "…"}, as in package percolator.
+// jsonBytes is a byte string in JSON: text where it is UTF-8, else {"base64": "…"}, as in
+// package percolator.
 type jsonBytes = pbjson.Bytes

@@ -26,7 +26,8 @@ func (r *run) withInput(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// getCommand prints a single value bare, so that a shell can use it; everything else goes into a table.
+// getCommand prints a single value bare, so that a shell can use it; everything else goes
+// into a table.
 func (r *run) getCommand() *cobra.Command {
 	var at string
 	cmd := &cobra.Command{
@@ -117,7 +118,8 @@ func (r *run) get(ctx context.Context, s *percolator.Snapshot, table, row string
 	return nil
 }
 
-// readRow reads the named columns in one message, or scans all of the row: one row never spans two tablets.
+// readRow reads the named columns in one message, or scans all of the row: one row never
+// spans two tablets.
 func readRow(ctx context.Context, s *percolator.Snapshot, table, row string, columns []string) ([]percolator.Cell, error) {
 	if len(columns) > 0 {
 		keys := make([]percolator.CellKey, len(columns))
@@ -161,7 +163,8 @@ func (r *run) cells(cells []percolator.Cell, full bool) error {
 	return g.write(r.Stdout)
 }
 
-// setCommand writes blindly: it reads nothing, so it conflicts only with writers of the same cells at the same time.
+// setCommand writes blindly: it reads nothing, so it conflicts only with writers of the
+// same cells at the same time.
 func (r *run) setCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "set TABLE ROW COLUMN VALUE [COLUMN VALUE...]",
@@ -198,8 +201,9 @@ type columnValue struct {
 	value  []byte
 }
 
-// writes pairs up the arguments. Limits are not checked here: the client and the tablet do, with typed errors. A column that
-// is given twice is refused: one of its values would be lost.
+// writes pairs up the arguments. Limits are not checked here: the client and the tablet
+// do, with typed errors. A column that is given twice is refused: one of its values would
+// be lost.
 func (r *run) writes(cmd *cobra.Command, args []string) ([]columnValue, error) {
 	var writes []columnValue
 	given := map[string]bool{}
@@ -228,7 +232,8 @@ func (r *run) writes(cmd *cobra.Command, args []string) ([]columnValue, error) {
 	return writes, nil
 }
 
-// deleteCommand wants columns by name; --all is spelled out, since a forgotten column must not empty a row.
+// deleteCommand wants columns by name; --all is spelled out, since a forgotten column
+// must not empty a row.
 func (r *run) deleteCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{

@@ -136,8 +136,8 @@ func (r *run) certShow() *cobra.Command {
 	return r.withOutput(cmd)
 }
 
-// certificates prints a table, or an object a line. A file that can't be used fails the command, so that a script
-// can watch over them.
+// certificates prints a table, or an object a line. A file that can't be used fails the
+// command, so that a script can watch over them.
 func (r *run) certificates(infos []certs.Info) error {
 	var g grid
 	var bad []string

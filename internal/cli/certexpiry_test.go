@@ -8,7 +8,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestExpiryIsShown: cert show marks a certificate that ends soon, and status says what a node says of its own.
+// TestExpiryIsShown: cert show marks a certificate that ends soon, and status says what a
+// node says of its own.
 func TestExpiryIsShown(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range [][]string{

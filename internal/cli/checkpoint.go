@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 )
 
-// A command that takes long keeps what it has reached in a small JSON file beside the data, so that it can go on after
-// any kind of end. The file is replaced as a whole: whoever reads it reads one state or the next, never half of one.
+// A command that takes long keeps what it has reached in a small JSON file beside the
+// data, so that it can go on after any kind of end. The file is replaced as a whole:
+// whoever reads it reads one state or the next, never half of one.
 
-// checkpointBytes bounds a progress file that is read: ours are a few hundred bytes, and rows up to 4 KiB.
+// checkpointBytes bounds a progress file that is read: ours are a few hundred bytes, and
+// rows up to 4 KiB.
 const checkpointBytes = 1 << 20
 
 // saveCheckpoint writes the state durably. What it claims must be durable before.
@@ -21,8 +23,8 @@ func saveCheckpoint(name string, state any) error {
 	if err != nil {
 		return err
 	}
-	// Sync, rename, sync of the directory: after a power loss there is the old state or the new one, and never a name
-	// without its bytes.
+	// Sync, rename, sync of the directory: after a power loss there is the old state or
+	// the new one, and never a name without its bytes.
 	next := name + ".next"
 	if err := writeDurably(next, append(text, '\n')); err != nil {
 		return fmt.Errorf("progress file: %w", err)

@@ -63,7 +63,8 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 	}
 }
 
-// TestWrongDoor: who has found something else than a node's address for clients, or not what it wants, is told what to change.
+// TestWrongDoor: who has found something else than a node's address for clients, or not
+// what it wants, is told what to change.
 func TestWrongDoor(t *testing.T) {
 	r := newRun(&App{Name: "percolator"})
 	for text, want := range map[string]string{
@@ -267,7 +268,8 @@ func TestOutput(t *testing.T) {
 	})
 }
 
-// somethingOf is one lock, one intent and two notifications, in the tablet that begins with the table.
+// somethingOf is one lock, one intent and two notifications, in the tablet that begins
+// with the table.
 func somethingOf(req *pb.WalkRequest) *pb.WalkResponse {
 	page := &pb.WalkResponse{Done: true}
 	if len(req.FromRow) > 0 {

@@ -67,8 +67,9 @@ func (r *run) talk(cmd *cobra.Command, fn func(ctx context.Context, s *session) 
 	return r.cutShort(ctx, s.during(ctx, fn))
 }
 
-// talkLong is talk for what may take hours: --timeout bounds the connecting only, and whatever fn bounds by itself.
-// Nothing hangs for that: an operation that nobody serves fails by itself (txn.Config.OperationTimeout).
+// talkLong is talk for what may take hours: --timeout bounds the connecting only, and
+// whatever fn bounds by itself. Nothing hangs for that: an operation that nobody serves
+// fails by itself (txn.Config.OperationTimeout).
 func (r *run) talkLong(cmd *cobra.Command, fn func(ctx context.Context, s *session) error) error {
 	ctx, end := r.interruptible(cmd.Context())
 	defer end()
@@ -96,7 +97,8 @@ func (r *run) connect(ctx context.Context, cmd *cobra.Command) (*session, error)
 	return &session{transport: transport, client: client, db: percolator.NewDB(client)}, nil
 }
 
-// during runs the function and closes the connection; an error of the function goes before one of closing.
+// during runs the function and closes the connection; an error of the function goes
+// before one of closing.
 func (s *session) during(ctx context.Context, fn func(ctx context.Context, s *session) error) error {
 	err := fn(ctx, s)
 	if closing := s.client.Close(); err == nil {
@@ -105,11 +107,12 @@ func (s *session) during(ctx context.Context, fn func(ctx context.Context, s *se
 	return err
 }
 
-// now is the oracle's time. Ages and expiries are told by it: this machine's clock has no say in them.
+// now is the oracle's time. Ages and expiries are told by it: this machine's clock has no
+// say in them.
 func (s *session) now(ctx context.Context) (mvcc.Timestamp, error) { return s.client.Timestamp(ctx) }
 
-// interruptible returns a context that the first signal ends, so that a command may put its things in order. end lets
-// go of the signals.
+// interruptible returns a context that the first signal ends, so that a command may put
+// its things in order. end lets go of the signals.
 func (r *run) interruptible(parent context.Context) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	if r.Signals == nil {
@@ -134,7 +137,8 @@ func (r *run) interruptible(parent context.Context) (ctx context.Context, end fu
 	}
 }
 
-// cutShort says what ended the context before the command was through: a signal, or --timeout, which names the addresses.
+// cutShort says what ended the context before the command was through: a signal, or
+// --timeout, which names the addresses.
 func (r *run) cutShort(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case err == nil || ctx.Err() == nil || errors.Is(err, cause):
@@ -147,7 +151,8 @@ func (r *run) cutShort(ctx context.Context, err error) error {
 	return err
 }
 
-// clientConfig decides between certificates and plain text. Plain text needs no flag on loopback addresses.
+// clientConfig decides between certificates and plain text. Plain text needs no flag on
+// loopback addresses.
 func (r *run) clientConfig(cmd *cobra.Command) (rpc.ClientConfig, error) {
 	c := r.client
 	cfg := rpc.ClientConfig{Insecure: c.insecure, CertFile: c.cert, KeyFile: c.key, CAFile: c.ca}
@@ -175,7 +180,8 @@ func (r *run) clientConfig(cmd *cobra.Command) (rpc.ClientConfig, error) {
 	return cfg, nil
 }
 
-// folderConfig uses a client's files in a folder; where there is no client's certificate, a node's, which may do more.
+// folderConfig uses a client's files in a folder; where there is no client's certificate,
+// a node's, which may do more.
 func folderConfig(dir string) rpc.ClientConfig {
 	s := certs.ClientSource(dir)
 	if node := certs.NodeSource(dir); !exists(s.Cert) && exists(node.Cert) {

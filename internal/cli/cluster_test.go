@@ -9,7 +9,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestPolicyArguments: values are written as flags are, and what cannot be is refused before a node is asked.
+// TestPolicyArguments: values are written as flags are, and what cannot be is refused
+// before a node is asked.
 func TestPolicyArguments(t *testing.T) {
 	set, err := parsePolicy([]string{"history=90m", "replicas=5", "split-size=256MiB", "no-splits=true"})
 	want := &pb.Policy{HistoryMs: proto.Uint64(5_400_000), Replicas: proto.Uint64(5), SplitBytes: proto.Uint64(256 << 20), NoSplits: proto.Bool(true)}

@@ -20,7 +20,8 @@ const completionTimeout = 500 * time.Millisecond
 // shells are those that completions can be written for.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
-// completionCommand prints a script. The script asks this program for everything, so it need not be renewed with it.
+// completionCommand prints a script. The script asks this program for everything, so it
+// need not be renewed with it.
 func (r *run) completionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "completion {" + strings.Join(shells, "|") + "}",
@@ -75,8 +76,9 @@ func completionScript(cmd *cobra.Command, shell string) (string, error) {
 	return script.String(), err
 }
 
-// completeArguments tells cobra how the arguments and flags of all commands are completed. The arguments' names in the
-// usage lines decide, so a new command needs nothing here.
+// completeArguments tells cobra how the arguments and flags of all commands are
+// completed. The arguments' names in the usage lines decide, so a new command needs
+// nothing here.
 func (r *run) completeArguments(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		r.completeArguments(sub)
@@ -102,8 +104,8 @@ func (r *run) completeArguments(cmd *cobra.Command) {
 	})
 }
 
-// proposals are what an argument of that name can be: everything, the shell picks what fits what was typed. A failure
-// proposes nothing: there is no place to report it.
+// proposals are what an argument of that name can be: everything, the shell picks what
+// fits what was typed. A failure proposes nothing: there is no place to report it.
 func (r *run) proposals(cmd *cobra.Command, argument string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var found []string
 	var err error
@@ -123,9 +125,11 @@ func (r *run) proposals(cmd *cobra.Command, argument string) ([]cobra.Completion
 	return slices.DeleteFunc(found, func(name string) bool { return shellQuote(name) != name }), cobra.ShellCompDirectiveNoFileComp
 }
 
-// ask puts a question to the node that the flags, the environment or the configuration file name, in a bounded time.
+// ask puts a question to the node that the flags, the environment or the configuration
+// file name, in a bounded time.
 func (r *run) ask(cmd *cobra.Command, question func(context.Context, txn.Transport) ([]string, error)) ([]string, error) {
-	// Everything of an ordinary command but its complaints: flags, environment, file, certificates, loopback only.
+	// Everything of an ordinary command but its complaints: flags, environment, file,
+	// certificates, loopback only.
 	ctx := cmd.Context()
 	if ctx == nil {
 		ctx = context.Background() // a completion: nothing has executed this command

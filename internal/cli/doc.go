@@ -1,5 +1,5 @@
-// Package cli is the command line: of the percolator binary and, through node.Main, of every program that links
-// observers of its own (§2.4).
+// Package cli is the command line: of the percolator binary and, through node.Main, of
+// every program that links observers of its own (§2.4).
 //
 // Invariants:
 //  1. A command ends with 0 (done), 1 (failed), 2 (wrong usage) or 3 (nobody could serve it), and an error says what
@@ -17,25 +17,32 @@
 //
 // # Structure
 //
-// App is what a program injects, and Run executes one command line over it. A command is a method of run, which holds
-// the flags that commands share: one process executes one command, so they need not be apart. settings.go fills in what
-// the command line left out, client.go connects, errors.go turns an error into a text and an exit code; a file for each
-// noun has the commands about it. load.go and loadrun.go read a file and keep several transactions under way; export.go
-// and exportfile.go write one from one snapshot; rowjson.go is the form of a row in both. why.go gathers, whyverdict.go
+// App is what a program injects, and Run executes one command line over it. A command is
+// a method of run, which holds the flags that commands share: one process executes one
+// command, so they need not be apart. settings.go fills in what the command line left
+// out, client.go connects, errors.go turns an error into a text and an exit code; a file
+// for each noun has the commands about it. load.go and loadrun.go read a file and keep
+// several transactions under way; export.go and exportfile.go write one from one
+// snapshot; rowjson.go is the form of a row in both. why.go gathers, whyverdict.go
 // judges, whytext.go prints.
 //
-// The package knows nothing of actors or storage. What starts a node is injected (App.Start), since package node
-// imports this one. Client commands speak the public gRPC API like any other remote client, and need no node in the
-// process. A listing pages through the tablets; what it shows is not one snapshot, and a split on the way may show an
-// entry twice.
+// The package knows nothing of actors or storage. What starts a node is injected
+// (App.Start), since package node imports this one. Client commands speak the public gRPC
+// API like any other remote client, and need no node in the process. A listing pages
+// through the tablets; what it shows is not one snapshot, and a split on the way may show
+// an entry twice.
 //
 // # Output
 //
-// Tables are for people and may change. Every command knows -o json: one object a line for what was asked for, also where
-// there can be only one; export to standard output is JSON lines either way. Fields are added, not renamed. Timestamps are numbers, bytes are text where they are UTF-8 and {"base64": "…"} where not.
+// Tables are for people and may change. Every command knows -o json: one object a line
+// for what was asked for, also where there can be only one; export to standard output is
+// JSON lines either way. Fields are added, not renamed. Timestamps are numbers, bytes are
+// text where they are UTF-8 and {"base64": "…"} where not.
 //
 // # A crash
 //
-// A client command that dies leaves at most transactions of its own behind, whose locks expire and are resolved by
-// whoever meets them, a progress file beside the data, and for a minute the lease that keeps an export's snapshot. A node that dies is package node's business; its ready file stays behind.
+// A client command that dies leaves at most transactions of its own behind, whose locks
+// expire and are resolved by whoever meets them, a progress file beside the data, and for
+// a minute the lease that keeps an export's snapshot. A node that dies is package node's
+// business; its ready file stays behind.
 package cli

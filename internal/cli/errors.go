@@ -91,7 +91,8 @@ func (r *run) complain(cmd *cobra.Command, err error) {
 		}
 		return
 	}
-	// The library's prefix says what the command's name in front says already, at every level of wrapping.
+	// The library's prefix says what the command's name in front says already, at every
+	// level of wrapping.
 	text := strings.ReplaceAll(err.Error(), "percolator: ", "")
 	// Several errors in one have a line each. They are set in: none of them can pass for advice.
 	_, _ = fmt.Fprintf(r.Stderr, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(text, "\n", "\n      "))
@@ -126,7 +127,8 @@ func configFaults(err error) []*config.Fault {
 	return faults
 }
 
-// classify chooses the exit code of a failure, and what to do next where that is the same for all commands.
+// classify chooses the exit code of a failure, and what to do next where that is the same
+// for all commands.
 func (r *run) classify(err error) (code int, hint string) {
 	switch {
 	case errors.Is(err, errInterrupted):

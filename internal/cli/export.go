@@ -18,8 +18,8 @@ import (
 // standardStream is how FILE names standard input or output.
 const standardStream = "-"
 
-// How an export keeps its snapshot readable: a lease that it renews, short enough not to pin history for long after a
-// process that is gone, long enough to start it again.
+// How an export keeps its snapshot readable: a lease that it renews, short enough not to
+// pin history for long after a process that is gone, long enough to start it again.
 const (
 	exportLease = time.Minute
 	exportRenew = exportLease / 3
@@ -31,7 +31,8 @@ const (
 type bulkFlags struct {
 	restart bool
 	quiet   bool
-	// checkpoint is the time between two syncs of data and progress: what is done once more after a crash, at most.
+	// checkpoint is the time between two syncs of data and progress: what is done once
+	// more after a crash, at most.
 	checkpoint time.Duration
 }
 
@@ -208,11 +209,13 @@ func (e *export) write(ctx context.Context, s *session, snapshot *percolator.Sna
 	defer func() { _ = snapshot.Close() }()
 	e.state.TS = uint64(snapshot.Timestamp())
 	e.meter = e.r.newMeter("export", e.tally(), e.bulk.quiet)
-	// Before the first row, and before it is known whether the snapshot is still there: a lease that comes too late says so.
+	// Before the first row, and before it is known whether the snapshot is still there: a
+	// lease that comes too late says so.
 	if err := e.lease(ctx, s, exportLease); err != nil {
 		return err
 	}
-	// Given back also after a failure: the next run takes it anew. After a kill it lapses by itself.
+	// Given back also after a failure: the next run takes it anew. After a kill it lapses
+	// by itself.
 	defer func() { _ = e.lease(context.WithoutCancel(ctx), s, 0) }()
 	// From here on FILE.progress names the snapshot, also if not a single row follows.
 	if err := e.save(); err != nil {
@@ -254,7 +257,8 @@ func (e *export) scan(ctx context.Context, s *session, snapshot *percolator.Snap
 	}
 }
 
-// scanOnce writes row after row: a row never spans two tablets, and its cells come one after the other.
+// scanOnce writes row after row: a row never spans two tablets, and its cells come one
+// after the other.
 func (e *export) scanOnce(ctx context.Context, s *session, snapshot *percolator.Snapshot) error {
 	rows := e.rows
 	if e.state.Row != nil { // the next row there can be
@@ -318,10 +322,12 @@ func (e *export) save() error {
 	return err
 }
 
-// lease keeps the snapshot readable, also over the death of this process for as long as the lease lasts; 0 gives it
-// back. A cluster that keeps no leases keeps no less history for that.
+// lease keeps the snapshot readable, also over the death of this process for as long as
+// the lease lasts; 0 gives it back. A cluster that keeps no leases keeps no less history
+// for that.
 func (e *export) lease(ctx context.Context, s *session, ttl time.Duration) error {
-	// Also if it fails: the next try is due as late, so that a cluster without leases is not asked for every row.
+	// Also if it fails: the next try is due as late, so that a cluster without leases is
+	// not asked for every row.
 	e.leased = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, e.r.timeout)
 	defer cancel()

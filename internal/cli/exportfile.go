@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// exportState is what FILE.progress holds: what was asked for, and how far FILE.part has come durably.
+// exportState is what FILE.progress holds: what was asked for, and how far FILE.part has
+// come durably.
 type exportState struct {
 	Version int         `json:"version"`
 	Cluster string      `json:"cluster"`
@@ -35,8 +36,9 @@ func (s *exportState) begunAs(want *exportState) bool {
 
 // exportFile is FILE on its way to be there.
 //
-// The order of its steps makes a crash between any two of them harmless: data before the state that counts it, the state
-// "done" before the rename, and the state goes last. Whoever finds "done" only has to finish.
+// The order of its steps makes a crash between any two of them harmless: data before the
+// state that counts it, the state "done" before the rename, and the state goes last.
+// Whoever finds "done" only has to finish.
 type exportFile struct {
 	name, partName, progressName string
 	part                         *os.File
@@ -54,7 +56,8 @@ func openExport(name string, want exportState, restart, overwrite bool) (*export
 			return nil, state, err
 		}
 	}
-	// Two halves of different tables, ranges or clusters would make a file that looks whole and is not.
+	// Two halves of different tables, ranges or clusters would make a file that looks
+	// whole and is not.
 	if there && !state.begunAs(&want) {
 		return nil, state, &hintError{
 			err:  fmt.Errorf("%s is of another export (table %s): this one differs in its cluster, table, range or columns", f.progressName, printable(state.Table)),
@@ -129,7 +132,8 @@ func (f *exportFile) save(state exportState) error {
 
 // finish turns FILE.part into FILE.
 func (f *exportFile) finish() error {
-	// "Done" first: a crash between rename and removal must not make the next run begin anew over a FILE that is whole.
+	// "Done" first: a crash between rename and removal must not make the next run begin
+	// anew over a FILE that is whole.
 	if !f.state.Done {
 		f.state.Done = true
 		if err := saveCheckpoint(f.progressName, f.state); err != nil {

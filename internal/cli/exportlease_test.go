@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// leased is a process that grants leases, and writes down those that exports ask for. (On a slow machine the client asks for
-// one of its own, for the snapshot that it has open.)
+// leased is a process that grants leases, and writes down those that exports ask for. (On
+// a slow machine the client asks for one of its own, for the snapshot that it has open.)
 type leased struct {
 	*txntest.Process
 	mu    sync.Mutex

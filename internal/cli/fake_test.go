@@ -19,7 +19,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// fakeCluster is a Transport whose answers are laid down beforehand. What a test does not set is empty.
+// fakeCluster is a Transport whose answers are laid down beforehand. What a test does not
+// set is empty.
 type fakeCluster struct {
 	txn.Transport // nil: a method that no command should call panics
 	tables        []*pb.Table
@@ -253,8 +254,8 @@ func (n *fakeNode) Drain(ctx context.Context) error {
 }
 func (n *fakeNode) Close(context.Context) error { n.closed = true; return nil }
 
-// startApp runs `start` with the arguments until it has stopped. Once the node is up it gets a signal for each
-// function in before, after that function has returned.
+// startApp runs `start` with the arguments until it has stopped. Once the node is up it
+// gets a signal for each function in before, after that function has returned.
 func startApp(t *testing.T, node *fakeNode, environ []string, before []func(), args ...string) (code int, cfg config.Config, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer

@@ -45,7 +45,8 @@ It reads what is stored, past locks and without resolving them, and so changes n
 	return r.withInput(r.withClient(cmd))
 }
 
-// history asks the row's tablet, and meta for the observers whose notify and ack columns belong to the picture.
+// history asks the row's tablet, and meta for the observers whose notify and ack columns
+// belong to the picture.
 func (r *run) history(ctx context.Context, s *session, table string, view *historyView) error {
 	names, err := loadNames(ctx, s)
 	if err != nil {
@@ -93,7 +94,8 @@ func (r *run) rowsThatExist(table string) string {
 	return r.suggest("scan", "--limit 10", operand{"TABLE", table}) + " shows rows that exist; --escape go or --hex writes any bytes"
 }
 
-// bounded reports whether a tablet may have more of the row than it has answered, whatever --limit is.
+// bounded reports whether a tablet may have more of the row than it has answered,
+// whatever --limit is.
 func bounded(entries []*pb.HistoryEntry) bool {
 	groups, bytes := map[uint32]int{}, 0
 	for _, e := range entries {

@@ -22,7 +22,8 @@ import (
 //	I column start primaryRow.primaryColumn
 //	A observer commit start                          acknowledgment (AL: locked by the transaction start)
 //
-// Columns are Go string literals' contents. `go test ./internal/cli -run TestHistory -rewrite` writes the results anew.
+// Columns are Go string literals' contents. `go test ./internal/cli -run TestHistory
+// -rewrite` writes the results anew.
 func TestHistory(t *testing.T) {
 	datadriven.RunTest(t, "testdata/history", func(t *testing.T, d *datadriven.TestData) string {
 		args := []string{"history"}

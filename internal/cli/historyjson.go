@@ -5,7 +5,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// historyJSON is one entry of a row's history in JSON. Fields that its group does not have are left out.
+// historyJSON is one entry of a row's history in JSON. Fields that its group does not
+// have are left out.
 type historyJSON struct {
 	Column   jsonBytes   `json:"column"`
 	Class    string      `json:"class"` // "data" or "ack"; of an ack, Column is the observer's name
@@ -37,7 +38,8 @@ type workerJSON struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
-// groupNames are the paper's names of the locality groups (Figure 5), and ours for those that it has not.
+// groupNames are the paper's names of the locality groups (Figure 5), and ours for those
+// that it has not.
 var groupNames = map[mvcc.Group]string{
 	mvcc.GroupWrite: "write", mvcc.GroupHistory: "write", mvcc.GroupData: "data", mvcc.GroupLock: "lock",
 	mvcc.GroupRollback: "rollback", mvcc.GroupNotify: "notify", mvcc.GroupIntent: "intent", mvcc.GroupRaw: "raw",
@@ -81,7 +83,8 @@ func inlineValue(kind pb.Kind, long bool, value []byte) *jsonBytes {
 	return &v
 }
 
-// historyObject converts an entry. Each group has fields of its own; what it lacks stays zero and is left out.
+// historyObject converts an entry. Each group has fields of its own; what it lacks stays
+// zero and is left out.
 func historyObject(e *pb.HistoryEntry, names *names) historyJSON {
 	group := mvcc.Group(e.Group)
 	out := historyJSON{
@@ -113,7 +116,8 @@ func historyObject(e *pb.HistoryEntry, names *names) historyJSON {
 	return out
 }
 
-// entryTS is the timestamp at which Figure 4 shows the entry. Groups with one entry a cell carry it inside.
+// entryTS is the timestamp at which Figure 4 shows the entry. Groups with one entry a
+// cell carry it inside.
 func entryTS(e *pb.HistoryEntry) uint64 {
 	switch mvcc.Group(e.Group) {
 	case mvcc.GroupWrite, mvcc.GroupHistory:

@@ -38,7 +38,8 @@ func (v *historyView) lockText(cell *pb.Cell, l *pb.Lock) string {
 	return text
 }
 
-// address writes row.column of a cell, with the table in front if it is another than that of the cell it is seen from.
+// address writes row.column of a cell, with the table in front if it is another than that
+// of the cell it is seen from.
 func (v *historyView) address(from, c *pb.Cell) string {
 	column := printable(string(c.GetColumn()))
 	if mvcc.Class(c.GetClass()) == mvcc.ClassAck {
@@ -57,7 +58,8 @@ func sameCell(a, b *pb.Cell) bool {
 		bytes.Equal(a.GetRow(), b.GetRow()) && bytes.Equal(a.GetColumn(), b.GetColumn())
 }
 
-// notifyText says what state a notification is in. Its error is too long for a cell and goes into the notes.
+// notifyText says what state a notification is in. Its error is too long for a cell and
+// goes into the notes.
 func notifyText(n *pb.Notify) string {
 	text := "changed"
 	if n.GetReplay() {
@@ -72,7 +74,8 @@ func notifyText(n *pb.Notify) string {
 	return text
 }
 
-// writeNotes adds below a block what its cells have no room for: who holds a lock and until when, and why runs failed.
+// writeNotes adds below a block what its cells have no room for: who holds a lock and
+// until when, and why runs failed.
 func (v *historyView) writeNotes(w io.Writer, b *block) error {
 	for _, e := range v.entries {
 		if !v.belongs(b, e) {

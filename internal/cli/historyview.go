@@ -26,7 +26,8 @@ type historyView struct {
 // block is what one Percolator column holds: the paper's columns beside each other.
 type block struct {
 	column string
-	// orphan: acknowledgments of an observer that the catalogue does not know. Column is the observer's name.
+	// orphan: acknowledgments of an observer that the catalogue does not know. Column is
+	// the observer's name.
 	orphan bool
 	lines  map[uint64]*historyLine
 	acks   []string // observers, sorted
@@ -64,8 +65,9 @@ func (v *historyView) write(w io.Writer) error {
 	return nil
 }
 
-// writeBlock prints one column. The paper's three columns repeat the timestamp in every cell, also where they hold
-// nothing; notify and ack columns, which the figure does not have, show only what is there.
+// writeBlock prints one column. The paper's three columns repeat the timestamp in every
+// cell, also where they hold nothing; notify and ack columns, which the figure does not
+// have, show only what is there.
 func (v *historyView) writeBlock(w io.Writer, b *block) error {
 	var g grid
 	c := printable(b.column)
@@ -117,7 +119,8 @@ func stamped(ts uint64, text string) string {
 	return strings.TrimRight(fmt.Sprintf("%d: %s", ts, text), " ")
 }
 
-// stampedIf leaves a cell blank that holds nothing: notify and ack columns are not in the figure, and sparse.
+// stampedIf leaves a cell blank that holds nothing: notify and ack columns are not in the
+// figure, and sparse.
 func stampedIf(ts uint64, text string) string {
 	if text == "" {
 		return ""
@@ -125,7 +128,8 @@ func stampedIf(ts uint64, text string) string {
 	return stamped(ts, text)
 }
 
-// blocks sorts the entries into columns, by name; acknowledgments go to the column that their observer observes.
+// blocks sorts the entries into columns, by name; acknowledgments go to the column that
+// their observer observes.
 func (v *historyView) blocks() []*block {
 	byColumn := map[string]*block{}
 	orphans := map[string]*block{}
@@ -199,8 +203,9 @@ func (v *historyView) place(b *block, e *pb.HistoryEntry) {
 	}
 }
 
-// placeAck puts an entry of observer o's acknowledgment on its lines. Its write record says all: committed at its
-// timestamp by the run that started at start_ts, which is the value too (§2.4).
+// placeAck puts an entry of observer o's acknowledgment on its lines. Its write record
+// says all: committed at its timestamp by the run that started at start_ts, which is the
+// value too (§2.4).
 func (v *historyView) placeAck(b *block, o string, e *pb.HistoryEntry) {
 	if !slices.Contains(b.acks, o) {
 		b.acks = append(b.acks, o)

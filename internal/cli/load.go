@@ -14,7 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Bounds of a transaction of load: rows, and bytes of them. A larger one is no faster, and meets more conflicts.
+// Bounds of a transaction of load: rows, and bytes of them. A larger one is no faster,
+// and meets more conflicts.
 const (
 	loadBatchRows  = 64
 	loadBatchBytes = 512 << 10
@@ -31,7 +32,8 @@ type loadFlags struct {
 	dryRun  bool
 }
 
-// loadCommand writes what a file says, and nothing else: rows and columns that the file does not name stay as they are.
+// loadCommand writes what a file says, and nothing else: rows and columns that the file
+// does not name stay as they are.
 func (r *run) loadCommand() *cobra.Command {
 	f := &loadFlags{}
 	cmd := &cobra.Command{
@@ -136,8 +138,8 @@ type lineReader struct {
 	text   []byte
 }
 
-// next reads a line, without its newline; the bytes are valid until the next call. io.EOF after the last one. A line
-// that is too long is passed over and reported as bad.
+// next reads a line, without its newline; the bytes are valid until the next call. io.EOF
+// after the last one. A line that is too long is passed over and reported as bad.
 func (l *lineReader) next() ([]byte, error) {
 	l.text = l.text[:0]
 	size := 0
@@ -190,7 +192,8 @@ func newRowReader(from io.Reader, maxLine int) *rowReader {
 	}
 }
 
-// next reads a row. Errors that wrap errBadLine are of the line just read, and reading may go on; io.EOF is the end.
+// next reads a row. Errors that wrap errBadLine are of the line just read, and reading
+// may go on; io.EOF is the end.
 func (r *rowReader) next() (*rowCells, error) {
 	for {
 		text, err := r.lines.next()
@@ -219,7 +222,8 @@ func (r *run) checkLoad(cmd *cobra.Command, input *loadInput, f *loadFlags) erro
 		if err = firstError(ctx.Err(), err); err != nil && !errors.Is(err, errBadLine) {
 			return r.cutShort(ctx, err)
 		}
-		// All of them are counted, the first few named: a file that is wrong throughout must not scroll by for minutes.
+		// All of them are counted, the first few named: a file that is wrong throughout
+		// must not scroll by for minutes.
 		t.Bytes = rows.lines.offset
 		if err == nil {
 			t.Rows++
@@ -268,7 +272,8 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// permanent reports errors that writing the same row again can't mend: the row is bad, for this repository.
+// permanent reports errors that writing the same row again can't mend: the row is bad,
+// for this repository.
 func permanent(err error) bool {
 	return errors.Is(err, percolator.ErrTooLarge) || errors.Is(err, percolator.ErrInvalid) || errors.Is(err, percolator.ErrNotifyOnly)
 }

@@ -39,8 +39,9 @@ type loadBatch struct {
 	done   bool
 }
 
-// loading is one run of load. The reader puts batches into a queue; workers of a Loader commit them in any order; what
-// is committed from the front on without a gap is the progress.
+// loading is one run of load. The reader puts batches into a queue; workers of a Loader
+// commit them in any order; what is committed from the front on without a gap is the
+// progress.
 type loading struct {
 	r     *run
 	fail  context.CancelCauseFunc // ends everything, with the first failure
@@ -60,7 +61,8 @@ type loading struct {
 	saving  bool
 }
 
-// maxBatches bounds the batches that are not in the front: one slow transaction holds up the reader in the end.
+// maxBatches bounds the batches that are not in the front: one slow transaction holds up
+// the reader in the end.
 const maxBatches = 4096
 
 // load runs the load to its end, or to what stops it; then the progress file says where to go on.
@@ -121,7 +123,8 @@ func (l *loading) begin(ctx context.Context, s *session) error {
 	if old.Version != 1 || old.Cluster != l.state.Cluster || old.TableID != l.state.TableID {
 		return wrong(fmt.Sprintf("is of a load into another table (%s) or cluster", printable(old.Table)))
 	}
-	// Lines that were counted must still be those lines: an offset into another file would leave out what nobody loaded.
+	// Lines that were counted must still be those lines: an offset into another file
+	// would leave out what nobody loaded.
 	digest, err := fileDigest(l.input.file, old.Offset)
 	if err != nil || digest != old.Digest {
 		return wrong("is of another file: what it counts as loaded has changed")
@@ -138,7 +141,8 @@ func (l *loading) begin(ctx context.Context, s *session) error {
 func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
 	rows := newRowReader(l.input.from, l.flags.maxLine)
 	rows.lines.offset, rows.lines.line = l.state.Offset, l.state.Line
-	// A batch that stays empty still has a place: behind the one before it, never at the file's beginning.
+	// A batch that stays empty still has a place: behind the one before it, never at the
+	// file's beginning.
 	fresh := func() *loadBatch { return &loadBatch{offset: rows.lines.offset, line: rows.lines.line} }
 	b := fresh()
 	for {
@@ -169,7 +173,8 @@ func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
 	}
 }
 
-// passOver counts a bad line and names it. It returns the error that ends the load if there are too many.
+// passOver counts a bad line and names it. It returns the error that ends the load if
+// there are too many.
 func (l *loading) passOver(line int64, why error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,8 +190,8 @@ func (l *loading) passOver(line int64, why error) error {
 	return nil
 }
 
-// submit queues a batch once nothing under way touches its rows: workers commit in any order, and of two lines of one
-// row the later one counts.
+// submit queues a batch once nothing under way touches its rows: workers commit in any
+// order, and of two lines of one row the later one counts.
 func (l *loading) submit(ctx context.Context, loader *percolator.Loader, b *loadBatch) error {
 	l.mu.Lock()
 	for ctx.Err() == nil && (len(l.batches) >= maxBatches || l.collides(b)) {
@@ -196,7 +201,8 @@ func (l *loading) submit(ctx context.Context, loader *percolator.Loader, b *load
 		l.mu.Unlock()
 		return err
 	}
-	// In the order of the file, before it is queued: the front must not pass a batch that it does not know of.
+	// In the order of the file, before it is queued: the front must not pass a batch that
+	// it does not know of.
 	l.batches = append(l.batches, b)
 	for _, row := range b.rows {
 		l.busy[row.row]++
@@ -234,7 +240,8 @@ func (l *loading) ended(ctx context.Context, b *loadBatch, err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, percolator.ErrCommitUnknown):
-		// The same values once more: the earlier attempt is settled by whoever meets its locks, before this one writes.
+		// The same values once more: the earlier attempt is settled by whoever meets its
+		// locks, before this one writes.
 		err = l.db.Transact(ctx, b.buffer(l.name), percolator.Name("load"))
 	case permanent(err):
 		err = l.oneByOne(ctx, b)
@@ -359,8 +366,8 @@ func (l *loading) tally() tally {
 
 func (l *loading) progressName() string { return l.input.name + ".progress" }
 
-// fileDigest tells whether a file is still the one whose first offset bytes were loaded: it takes the first and the last
-// 64 KiB of them. A file that has only grown is the same.
+// fileDigest tells whether a file is still the one whose first offset bytes were loaded:
+// it takes the first and the last 64 KiB of them. A file that has only grown is the same.
 func fileDigest(f *os.File, offset int64) (string, error) {
 	const part = 64 << 10
 	h := sha256.New()

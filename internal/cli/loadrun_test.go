@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// The first batch fails after later ones have committed: the progress file counts none of them, for who goes on after
-// them would leave the first one out.
+// The first batch fails after later ones have committed: the progress file counts none of
+// them, for who goes on after them would leave the first one out.
 func TestProgressHasNoGaps(t *testing.T) {
 	b := newBulk(t)
 	b.cluster.AddTable("u")
@@ -52,7 +52,8 @@ func TestProgressHasNoGaps(t *testing.T) {
 	b.must(ExitDone, "400 rows loaded", "load", "u", "@in")
 }
 
-// A batch whose outcome stays unknown is written once more. (In a bubble: finding out takes seconds.)
+// A batch whose outcome stays unknown is written once more. (In a bubble: finding out
+// takes seconds.)
 func TestLoadAfterAnUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBulk(t)

@@ -19,12 +19,13 @@ import (
 // resolveFlags are the flags of lock resolve.
 type resolveFlags struct {
 	all, force, yes bool
-	// olderThan is by the oracle's time, from the start timestamp. It keeps --all from asking after every transaction that
-	// just happens to be under way.
+	// olderThan is by the oracle's time, from the start timestamp. It keeps --all from
+	// asking after every transaction that just happens to be under way.
 	olderThan time.Duration
 }
 
-// lockResolve does by hand what every reader that meets a lock does: nothing but --force can break a transaction by it.
+// lockResolve does by hand what every reader that meets a lock does: nothing but --force
+// can break a transaction by it.
 func (r *run) lockResolve() *cobra.Command {
 	f := &resolveFlags{}
 	cmd := &cobra.Command{
@@ -71,7 +72,8 @@ work again; nothing is torn, since it is the primary that decides either way. It
 // resolvedJSON is what became of one lock.
 type resolvedJSON struct {
 	lockJSON
-	// Outcome is committed or rolled_back (resolved), alive (left), or gone: somebody else was faster.
+	// Outcome is committed or rolled_back (resolved), alive (left), or gone: somebody
+	// else was faster.
 	Outcome  string `json:"outcome"`
 	CommitTS uint64 `json:"commit_ts,omitempty"`
 	Forced   bool   `json:"forced,omitempty"`
@@ -90,7 +92,8 @@ type resolver struct {
 	resolved, alive, young int
 }
 
-// resolve finds the locks and settles them one after the other; locks of one transaction ask its primary once.
+// resolve finds the locks and settles them one after the other; locks of one transaction
+// ask its primary once.
 func (r *run) resolve(ctx context.Context, s *session, f *resolveFlags, args, target []string) error {
 	names, err := loadNames(ctx, s)
 	if err != nil {
@@ -166,7 +169,8 @@ func (v *resolver) row(ctx context.Context, catalogue *pb.Catalogue, name string
 	return nil
 }
 
-// rawColumn is a column's name as it is given on the command line; an acknowledgment column is called ack_O.
+// rawColumn is a column's name as it is given on the command line; an acknowledgment
+// column is called ack_O.
 func rawColumn(c *pb.Cell) string {
 	if mvcc.Class(c.GetClass()) == mvcc.ClassAck {
 		return "ack_" + string(c.GetColumn())
@@ -178,8 +182,9 @@ func rawColumn(c *pb.Cell) string {
 func (v *resolver) one(ctx context.Context, e *pb.WalkEntry) error {
 	out := resolvedJSON{lockJSON: newLockJSON(e, v.names)}
 	l := lockInfo(e)
-	// The library's own way (invariants 3 and 6 of design section 4): ask the primary, by the oracle's time, then carry
-	// its decision here. It never guesses, so it is safe whatever else happens to the transaction meanwhile.
+	// The library's own way (invariants 3 and 6 of design section 4): ask the primary, by
+	// the oracle's time, then carry its decision here. It never guesses, so it is safe
+	// whatever else happens to the transaction meanwhile.
 	done, err := v.s.client.ResolveLock(ctx, l)
 	if err == nil && !done && v.flags.force {
 		// Decide first, then settle this lock by that decision, as if it had always been so.
@@ -201,7 +206,8 @@ func (v *resolver) one(ctx context.Context, e *pb.WalkEntry) error {
 	case out.Left:
 		out.Outcome, out.CommitTS = "committed", uint64(commitTS)
 	case done:
-		// Decided tells what the client has just learned; nothing, if the memory was emptied in between.
+		// Decided tells what the client has just learned; nothing, if the memory was
+		// emptied in between.
 		out.Outcome, out.CommitTS = "rolled_back", uint64(commitTS)
 		if commitTS != 0 {
 			out.Outcome = "committed"
@@ -223,7 +229,8 @@ func (v *resolver) one(ctx context.Context, e *pb.WalkEntry) error {
 // force has a live transaction decided against, at its primary: the one place where that is safe.
 func (v *resolver) force(ctx context.Context, l mvcc.LockInfo) error {
 	at := wire.Position{Table: l.Lock.Primary.Table, Row: l.Lock.Primary.Row}
-	// Rolling back a secondary alone would tear the transaction if its primary commits (invariant 3): only the primary.
+	// Rolling back a secondary alone would tear the transaction if its primary commits
+	// (invariant 3): only the primary.
 	rollback := &pb.RollbackRequest{StartTs: uint64(l.Lock.StartTS), Cells: []*pb.Cell{wire.CellPB(l.Lock.Primary)}}
 	answer, _, err := v.s.client.Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: rollback}})
 	if err != nil {
@@ -231,7 +238,8 @@ func (v *resolver) force(ctx context.Context, l mvcc.LockInfo) error {
 	}
 	switch status := answer.GetMutation().GetStatus(); status {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED, pb.Status_STATUS_LOCKED, pb.Status_STATUS_UNKNOWN:
-		// Committed: it was faster, and is rolled forward. Locked, unknown: not to be decided now; it stays alive.
+		// Committed: it was faster, and is rolled forward. Locked, unknown: not to be
+		// decided now; it stays alive.
 		return nil
 	default:
 		return fmt.Errorf("%w: rollback answered %v", errNoAnswer, status)

@@ -17,7 +17,8 @@ func (r *run) lockCommand() *cobra.Command {
 	return group("lock", "List and resolve locks", r.example("lock ls", "lock resolve --all"), r.lockList(), r.lockResolve())
 }
 
-// lockList shows locks past their expiry too: nobody has met them yet, or nobody could resolve them.
+// lockList shows locks past their expiry too: nobody has met them yet, or nobody could
+// resolve them.
 func (r *run) lockList() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
@@ -54,7 +55,8 @@ type lockPrinter struct {
 	left  int
 }
 
-// locks walks the lock group of each table, and the intent group of each weak column, where intents can be.
+// locks walks the lock group of each table, and the intent group of each weak column,
+// where intents can be.
 func (r *run) locks(ctx context.Context, s *session, args []string, limit int) error {
 	names, err := loadNames(ctx, s)
 	if err != nil {
@@ -80,7 +82,8 @@ func (r *run) locks(ctx context.Context, s *session, args []string, limit int) e
 	return p.finish()
 }
 
-// all prints one group of one table; more is false once the limit is reached, and everything is printed then.
+// all prints one group of one table; more is false once the limit is reached, and
+// everything is printed then.
 func (p *lockPrinter) all(ctx context.Context, s *session, group mvcc.Group, table mvcc.TableID, column string) (more bool, err error) {
 	for e, err := range s.client.WalkColumn(ctx, group, table, column) {
 		if err != nil {

@@ -13,8 +13,9 @@ const (
 	meterLog      = 10 * time.Second
 )
 
-// meter shows the progress of what takes long, on standard error. It may be used concurrently. It draws when it is
-// told of progress: what stands still shows that by standing still.
+// meter shows the progress of what takes long, on standard error. It may be used
+// concurrently. It draws when it is told of progress: what stands still shows that by
+// standing still.
 type meter struct {
 	mu       sync.Mutex
 	w        io.Writer
@@ -28,7 +29,8 @@ type meter struct {
 	width    int       // of the line on the terminal
 }
 
-// tally is how far something has come. Total is in bytes if bytes are known, else in rows; 0: not known.
+// tally is how far something has come. Total is in bytes if bytes are known, else in
+// rows; 0: not known.
 type tally struct {
 	Rows, Bytes, Skipped, Total int64
 }
@@ -36,7 +38,8 @@ type tally struct {
 // newMeter begins to measure, from what an earlier run had reached.
 func (r *run) newMeter(name string, base tally, quiet bool) *meter {
 	m := &meter{w: r.App.Stderr, name: oneLine(name), quiet: quiet, every: meterLog, base: base, start: time.Now()}
-	// A file or a pipe gets few lines, each of its own: it is read later, by somebody who looks for what went wrong.
+	// A file or a pipe gets few lines, each of its own: it is read later, by somebody who
+	// looks for what went wrong.
 	if r.atTerminal(r.App.Stderr) {
 		m.terminal, m.every = true, meterTerminal
 	}

@@ -36,7 +36,8 @@ func loadNames(ctx context.Context, s *session) (*names, error) {
 	return n, nil
 }
 
-// namesIfKnown is loadNames for what can be shown with numbers for names while meta does not answer; nil then.
+// namesIfKnown is loadNames for what can be shown with numbers for names while meta does
+// not answer; nil then.
 func (r *run) namesIfKnown(ctx context.Context, s *session) (*names, error) {
 	asking, cancel := context.WithTimeout(ctx, nodesPatience)
 	defer cancel()

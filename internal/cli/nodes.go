@@ -17,7 +17,8 @@ func (r *run) nodeCommand() *cobra.Command {
 		r.nodeForget())
 }
 
-// nodeList shows the node table, which meta keeps, beside what the answering node has heard of each by gossip.
+// nodeList shows the node table, which meta keeps, beside what the answering node has
+// heard of each by gossip.
 func (r *run) nodeList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",

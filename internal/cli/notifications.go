@@ -29,7 +29,8 @@ type notifyFlags struct {
 	observer string
 }
 
-// notifyList shows the notify group: what a scanner would find, and what it passes over because it is parked.
+// notifyList shows the notify group: what a scanner would find, and what it passes over
+// because it is parked.
 func (r *run) notifyList() *cobra.Command {
 	f := &notifyFlags{}
 	cmd := &cobra.Command{
@@ -64,7 +65,8 @@ type notifyJSON struct {
 	Error    string    `json:"error,omitempty"`
 }
 
-// notifications walks the notify group column by column, as it is stored: the observed column comes first in its keys.
+// notifications walks the notify group column by column, as it is stored: the observed
+// column comes first in its keys.
 func (r *run) notifications(ctx context.Context, s *session, args []string, f *notifyFlags) error {
 	names, err := loadNames(ctx, s)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// notifyReplay makes an observer run once more for rows that are named, whatever it has acknowledged for them.
+// notifyReplay makes an observer run once more for rows that are named, whatever it has
+// acknowledged for them.
 func (r *run) notifyReplay() *cobra.Command {
 	var allParked bool
 	cmd := &cobra.Command{
@@ -45,7 +46,8 @@ func (r *run) replayNotifications(ctx context.Context, s *session, observer stri
 	if err != nil {
 		return err
 	}
-	// A name that is unknown, or on its way out, is found here and not by a tablet: the tablet knows columns only.
+	// A name that is unknown, or on its way out, is found here and not by a tablet: the
+	// tablet knows columns only.
 	o := findObserver(catalogue, observer)
 	switch {
 	case o == nil:
@@ -71,8 +73,8 @@ func (r *run) replayNotifications(ctx context.Context, s *session, observer stri
 	return r.print("%d rows will be run again by %s", marked, printable(observer))
 }
 
-// replayRow marks one row. A strong observer runs for changes of a cell: where there was never one, the name is more
-// likely wrong than meant.
+// replayRow marks one row. A strong observer runs for changes of a cell: where there was
+// never one, the name is more likely wrong than meant.
 func (r *run) replayRow(ctx context.Context, s *session, o *pb.ObserverInfo, row string) error {
 	cell := mvcc.Cell{Table: mvcc.TableID(o.Table), Row: row, Column: string(o.Column)}
 	if !o.Weak {

@@ -52,7 +52,8 @@ registered it with. To stop it altogether, pause it.`,
 		Example: r.example("observer limit count 2", "observer limit count 0"),
 		Args:    argsBetween(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// No limit of zero runs: zero means "as registered" in the protocol, and pausing is its own command.
+			// No limit of zero runs: zero means "as registered" in the protocol, and
+			// pausing is its own command.
 			n, err := strconv.ParseUint(args[1], 10, 32)
 			if err != nil {
 				return usagef(cmd, "N is a number from 0 on, not %q", args[1])
@@ -95,7 +96,8 @@ observer's name instead.`,
 // control asks meta for a change and confirms it once all honour it.
 func (r *run) control(cmd *cobra.Command, req *pb.ControlObserverRequest, text string) error {
 	return r.talk(cmd, func(ctx context.Context, s *session) error {
-		// It answers when every tablet and the node's dispatcher honour the change: what is printed is so.
+		// It answers when every tablet and the node's dispatcher honour the change: what
+		// is printed is so.
 		info, err := s.transport.ControlObserver(ctx, req)
 		if err != nil {
 			return r.aboutObserver(ctx, s, req.Name, err)
@@ -112,7 +114,8 @@ func (r *run) control(cmd *cobra.Command, req *pb.ControlObserverRequest, text s
 	})
 }
 
-// aboutObserver adds what to do to a refusal: most often the name is wrong, and the catalogue knows.
+// aboutObserver adds what to do to a refusal: most often the name is wrong, and the
+// catalogue knows.
 func (r *run) aboutObserver(ctx context.Context, s *session, name string, err error) error {
 	catalogue, asking := s.transport.Catalogue(ctx)
 	if asking != nil {

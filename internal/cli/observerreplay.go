@@ -27,7 +27,8 @@ type replayFlags struct {
 	wait, status, cancel, quiet bool
 }
 
-// observerReplay starts a back-fill, or looks at it. The node goes on with it by itself; --wait only watches.
+// observerReplay starts a back-fill, or looks at it. The node goes on with it by itself;
+// --wait only watches.
 func (r *run) observerReplay() *cobra.Command {
 	f := &replayFlags{}
 	cmd := &cobra.Command{
@@ -96,7 +97,8 @@ func newBackfillJSON(b *pb.Backfill) *backfillJSON {
 
 // replay starts, reads or cancels.
 func (r *run) replay(ctx context.Context, s *session, name string, f *replayFlags) error {
-	// Starting is idempotent: one that runs goes on. So a --wait that was interrupted is simply given again.
+	// Starting is idempotent: one that runs goes on. So a --wait that was interrupted is
+	// simply given again.
 	action := pb.BackfillRequest_ACTION_START
 	switch {
 	case f.status:
@@ -134,7 +136,8 @@ func (r *run) backfill(ctx context.Context, s *session, name string, action pb.B
 	return newBackfillJSON(b), nil
 }
 
-// await watches a back-fill to its end. One that waits because of an error goes on by itself, or is cancelled.
+// await watches a back-fill to its end. One that waits because of an error goes on by
+// itself, or is cancelled.
 func (r *run) await(ctx context.Context, s *session, b *backfillJSON, f *replayFlags) (*backfillJSON, error) {
 	m := r.newMeter("replay of "+printable(b.Observer), tally{Rows: int64(b.Rows)}, f.quiet)
 	for b.State == backfillRunning {

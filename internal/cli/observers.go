@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// States of an observer; the first that holds. Paused comes before unlinked: starting a program does not help while the
-// observer is paused.
+// States of an observer; the first that holds. Paused comes before unlinked: starting a
+// program does not help while the observer is paused.
 const (
 	stateRetiring = "retiring" // its notifications are being removed
 	statePaused   = "paused"
@@ -51,7 +51,8 @@ States: running; paused (` + "`observer resume`" + `); unlinked, if no process t
 	return r.withClient(cmd)
 }
 
-// observerJSON is an observer in JSON. From runs on the figures are those of all nodes that run it, added up.
+// observerJSON is an observer in JSON. From runs on the figures are those of all nodes
+// that run it, added up.
 type observerJSON struct {
 	Name        string    `json:"name"`
 	Table       string    `json:"table"`
@@ -144,7 +145,8 @@ func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
 	for _, r := range n.GetRows() {
 		o.Rows = append(o.Rows, observerRowJSON{jsonBytes(r.Row), r.RunningMs, r.Overdue, r.Retries, r.Runs})
 	}
-	// What the node enforces goes before what was asked for: it may know better than the catalogue that was read.
+	// What the node enforces goes before what was asked for: it may know better than the
+	// catalogue that was read.
 	o.Nodes, o.Silent = s.GetNodes(), s.GetSilent()
 	if n.GetLimit() != 0 {
 		o.Limit = n.GetLimit()

@@ -13,7 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestWithoutMeta: what a node knows by itself is shown, with its age and what is missing, while meta has no quorum.
+// TestWithoutMeta: what a node knows by itself is shown, with its age and what is
+// missing, while meta has no quorum.
 func TestWithoutMeta(t *testing.T) {
 	for _, tc := range []struct {
 		args   []string
@@ -50,7 +51,8 @@ func TestWithoutMeta(t *testing.T) {
 	}
 }
 
-// TestAdviceOfRefusals: who has reached a node is not told to start one, and a full disk is called that.
+// TestAdviceOfRefusals: who has reached a node is not told to start one, and a full disk
+// is called that.
 func TestAdviceOfRefusals(t *testing.T) {
 	full := &txn.ServerError{Code: pb.Error_CODE_DISK_FULL, Message: "the disk is full"}
 	for _, tc := range []struct {

@@ -8,8 +8,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// lockedCluster has two locks and an intent of one transaction, and a primary that answers status checks so; a rollback
-// of the primary makes the next answer "rolled back".
+// lockedCluster has two locks and an intent of one transaction, and a primary that
+// answers status checks so; a rollback of the primary makes the next answer "rolled
+// back".
 func lockedCluster(status pb.Status, commitTS uint64) *fakeCluster {
 	cluster := bankCluster()
 	cluster.walked = func(req *pb.WalkRequest) *pb.WalkResponse {
@@ -94,7 +95,8 @@ func TestLockResolve(t *testing.T) {
 	}
 }
 
-// A parked notification is marked at a fresh timestamp with the flag of a replay; what is not parked is left alone.
+// A parked notification is marked at a fresh timestamp with the flag of a replay; what is
+// not parked is left alone.
 func TestNotifyReplay(t *testing.T) {
 	cluster := bankCluster()
 	cluster.walked = somethingOf

@@ -18,8 +18,9 @@ import (
 //
 //	{"row":"bob","columns":{"balance":"10","photo":{"base64":"/9j/"}}}
 //
-// Rows and values are text where they are UTF-8 and {"base64": "…"} where not. A JSON key can't be marked so: columns
-// whose names are not UTF-8 stand in "base64_columns", their names in base64. A value of null deletes the cell.
+// Rows and values are text where they are UTF-8 and {"base64": "…"} where not. A JSON key
+// can't be marked so: columns whose names are not UTF-8 stand in "base64_columns", their
+// names in base64. A value of null deletes the cell.
 
 // errBadLine is wrapped by every fault of a line itself, whatever the repository holds.
 var errBadLine = errors.New("bad line")
@@ -58,8 +59,9 @@ func (r *rowCells) buffer(tx *percolator.Tx, table string) {
 	}
 }
 
-// strictBytes is a byte string of a line. Unlike jsonBytes it accepts nothing that it would have to guess at: a typing
-// error in a file of millions of lines must not become an empty value.
+// strictBytes is a byte string of a line. Unlike jsonBytes it accepts nothing that it
+// would have to guess at: a typing error in a file of millions of lines must not become
+// an empty value.
 type strictBytes []byte
 
 // UnmarshalJSON accepts a string and {"base64": "…"}.
@@ -84,8 +86,9 @@ func (b *strictBytes) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// parseRow reads a line. Its errors wrap errBadLine and say what is wrong; what limits allow is checked with the default
-// limits of the repository, so that most faults are found before anything is sent.
+// parseRow reads a line. Its errors wrap errBadLine and say what is wrong; what limits
+// allow is checked with the default limits of the repository, so that most faults are
+// found before anything is sent.
 func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 	var parsed struct {
 		Row     *strictBytes            `json:"row"`
@@ -98,7 +101,8 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 	if err := checkNames(line); err != nil {
 		return nil, fmt.Errorf("%w: %w", errBadLine, err)
 	}
-	// A field that is not known is a typing error, or of a later version: either way its data would be lost in silence.
+	// A field that is not known is a typing error, or of a later version: either way its
+	// data would be lost in silence.
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&parsed); err != nil {
@@ -176,7 +180,8 @@ func newRowWriter() *rowWriter {
 	return w
 }
 
-// append writes the cells of one row, in the order given, as one line. The result is valid until the next call.
+// append writes the cells of one row, in the order given, as one line. The result is
+// valid until the next call.
 func (w *rowWriter) append(cells []percolator.Cell) ([]byte, error) {
 	w.line.Reset()
 	w.line.WriteString(`{"row":`)

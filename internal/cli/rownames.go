@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// checkNames refuses what encoding/json would take without a word: a name that comes twice in an object, of which it keeps
-// the last, and a name of ours in other letters ("Row"). Either is a mistake in the file, and data would be lost in silence.
-// Other faults are left to the decoder that comes after it.
+// checkNames refuses what encoding/json would take without a word: a name that comes
+// twice in an object, of which it keeps the last, and a name of ours in other letters
+// ("Row"). Either is a mistake in the file, and data would be lost in silence. Other
+// faults are left to the decoder that comes after it.
 func checkNames(line []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	first, err := decoder.Token()
@@ -55,7 +56,8 @@ func checkNames(line []byte) error {
 	return nil
 }
 
-// known reports whether the name may stand at the depth: names of columns, at the second, are anybody's.
+// known reports whether the name may stand at the depth: names of columns, at the second,
+// are anybody's.
 func known(depth int, name string) bool {
 	switch depth {
 	case 1:

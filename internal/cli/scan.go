@@ -61,7 +61,8 @@ func (r *run) scanCommand() *cobra.Command {
 	return r.withInput(r.withClient(cmd))
 }
 
-// rowRange narrows the table's rows by what was given; the bounds are written as rows are (--escape).
+// rowRange narrows the table's rows by what was given; the bounds are written as rows are
+// (--escape).
 func (r *run) rowRange(table string, f *scanFlags) (percolator.RowRange, error) {
 	rows := percolator.Rows(table)
 	if f.limit > 0 {

@@ -16,8 +16,9 @@ import (
 // envPrefix begins the name of every setting in the environment.
 const envPrefix = "PERCOLATOR_"
 
-// fill sets the command's flags that the command line left out, from the environment and the file (invariant 2).
-// One file and one environment serve all commands: a setting of another command is known, and passed over.
+// fill sets the command's flags that the command line left out, from the environment and
+// the file (invariant 2). One file and one environment serve all commands: a setting of
+// another command is known, and passed over.
 func (r *run) fill(cmd *cobra.Command) error {
 	known := map[string]bool{}
 	collectFlags(cmd.Root(), known)
@@ -72,7 +73,8 @@ func (r *run) environment() map[string]string {
 	return env
 }
 
-// loadFile adds the file's settings. Nested keys are joined: batch: {tablet: {linger: 1ms}} is batch-tablet-linger.
+// loadFile adds the file's settings. Nested keys are joined: batch: {tablet: {linger:
+// 1ms}} is batch-tablet-linger.
 func loadFile(into *koanf.Koanf, name string, known map[string]bool) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -108,7 +110,8 @@ func loadEnvironment(into *koanf.Koanf, env map[string]string, known map[string]
 	return nil
 }
 
-// flatten joins nested keys by dashes and writes values as a command line would. Below "labels" keys are data.
+// flatten joins nested keys by dashes and writes values as a command line would. Below
+// "labels" keys are data.
 func flatten(prefix string, from map[string]any, into map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(from)) {
 		name := key

@@ -131,12 +131,12 @@ func failure(node RunningNode) <-chan error {
 	return nil
 }
 
-// sameSignal: signals that come so soon after the first are the first, for timeout(1) and the like send one to the process
-// and again to its process group.
+// sameSignal: signals that come so soon after the first are the first, for timeout(1) and
+// the like send one to the process and again to its process group.
 const sameSignal = 50 * time.Millisecond
 
-// watch cancels on the first signal and closes the channel it returns on the second. Its goroutine ends with the
-// process, or with Signals.
+// watch cancels on the first signal and closes the channel it returns on the second. Its
+// goroutine ends with the process, or with Signals.
 func (r *run) watch(cancel context.CancelFunc) <-chan struct{} {
 	forced := make(chan struct{})
 	if r.Signals == nil {

@@ -50,8 +50,8 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&n.ready, "ready-file", "", "write the addresses there as JSON once the node serves; removed when it stops")
 }
 
-// registerUpkeep adds what the node does to its data by itself. A default of 0 is not repeated here: it belongs to the
-// actor, and some depend on other settings.
+// registerUpkeep adds what the node does to its data by itself. A default of 0 is not
+// repeated here: it belongs to the actor, and some depend on other settings.
 func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 	h, s, p := &n.cfg.Collection, &n.cfg.Splits, &n.cfg.Placement
 	flags.DurationVar(&h.Interval, "collection-interval", h.Interval, "pause between collections of old versions; 0: a tenth of --history, at most 10s")

@@ -12,7 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// nodesPatience is how long a status waits for the list of nodes, which the node has to ask meta for.
+// nodesPatience is how long a status waits for the list of nodes, which the node has to
+// ask meta for.
 const nodesPatience = 3 * time.Second
 
 // statusCommand asks the node at --addr for itself.
@@ -31,7 +32,8 @@ func (r *run) statusCommand() *cobra.Command {
 				if r.output == outputJSON {
 					return r.message(status) // as /api/v1/status shows it
 				}
-				// Meta may have no leader: what the node knows of itself is all the more wanted then.
+				// Meta may have no leader: what the node knows of itself is all the more
+				// wanted then.
 				asking, cancel := context.WithTimeout(ctx, nodesPatience)
 				defer cancel()
 				nodes, err := s.transport.Nodes(asking, &pb.NodesRequest{})
@@ -166,7 +168,8 @@ func tabletsText(tablets []*pb.StatusResponse) string {
 	return text
 }
 
-// keptHistory says how far back one can read, and what keeps history from going; "all" as long as nothing was given up.
+// keptHistory says how far back one can read, and what keeps history from going; "all" as
+// long as nothing was given up.
 func keptHistory(s *pb.NodeStatusResponse) string {
 	h := s.GetHistory()
 	text := "all is kept"

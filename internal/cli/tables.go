@@ -72,7 +72,8 @@ terminal it may be left out: the command then asks for the table's name once mor
 	return r.withClient(cmd)
 }
 
-// tableList shows the split keys that tables were created with, not where tablets begin now: that is `tablet ls`.
+// tableList shows the split keys that tables were created with, not where tablets begin
+// now: that is `tablet ls`.
 func (r *run) tableList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",

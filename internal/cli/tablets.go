@@ -60,7 +60,8 @@ replica, a dash where it has none.`,
 	return r.withClient(cmd)
 }
 
-// tabletJSON is a tablet in JSON. Here is what the answering node's own replica says; nil without one.
+// tabletJSON is a tablet in JSON. Here is what the answering node's own replica says; nil
+// without one.
 type tabletJSON struct {
 	ID     uint64       `json:"id"`
 	Epoch  uint64       `json:"epoch"`

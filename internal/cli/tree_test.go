@@ -90,7 +90,8 @@ func TestExamplesParse(t *testing.T) {
 	}
 }
 
-// exampleWords takes our own command out of an example line, which may have a pipe or a redirection around it.
+// exampleWords takes our own command out of an example line, which may have a pipe or a
+// redirection around it.
 func exampleWords(line string) []string {
 	_, rest, found := strings.Cut(line, "percolator ")
 	if !found {

@@ -10,7 +10,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// verifyCommand compares the replicas of all tablets, one tablet after the other, so that little is read at once.
+// verifyCommand compares the replicas of all tablets, one tablet after the other, so that
+// little is read at once.
 func (r *run) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",

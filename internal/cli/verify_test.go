@@ -9,7 +9,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// VerifyTablet implements txn.Transport: every tablet's one replica, unless the test says otherwise.
+// VerifyTablet implements txn.Transport: every tablet's one replica, unless the test says
+// otherwise.
 func (f *fakeCluster) VerifyTablet(_ context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	if f.fail != nil {
 		return nil, f.fail
@@ -24,7 +25,8 @@ func checksum(node, sum uint64) *pb.ReplicaChecksum {
 	return &pb.ReplicaChecksum{NodeId: node, Result: &pb.ChecksumResponse{Id: 5, Done: true, Checksum: sum, Index: 40, Entries: 12}}
 }
 
-// A difference, and a replica without a result, end with exit code 1, and all tablets are compared all the same.
+// A difference, and a replica without a result, end with exit code 1, and all tablets are
+// compared all the same.
 func TestVerify(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -29,7 +29,8 @@ type limitFlag struct {
 
 var _ pflag.Value = limitFlag{}
 
-// addLimit adds --limit: 1000 unless it says otherwise, for a table of millions of rows would scroll by for minutes.
+// addLimit adds --limit: 1000 unless it says otherwise, for a table of millions of rows
+// would scroll by for minutes.
 func addLimit(cmd *cobra.Command, value *int, least int, usage string) {
 	*value = 1000
 	cmd.Flags().Var(limitFlag{value, least}, "limit", usage)

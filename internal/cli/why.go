@@ -12,8 +12,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// whyCommand answers the commonest question about observers. It reads what is stored and what the answering node knows,
-// and changes nothing: a lock that has expired is told of and left.
+// whyCommand answers the commonest question about observers. It reads what is stored and
+// what the answering node knows, and changes nothing: a lock that has expired is told of
+// and left.
 func (r *run) whyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why TABLE ROW OBSERVER",
@@ -81,8 +82,9 @@ const (
 	fateRolledBack = "rolled_back"
 )
 
-// gatherFacts reads catalogue, row and queues. The row is one view of its tablet; the rest is read before it, so that
-// what the row shows is not explained by a state that came later.
+// gatherFacts reads catalogue, row and queues. The row is one view of its tablet; the
+// rest is read before it, so that what the row shows is not explained by a state that
+// came later.
 func gatherFacts(ctx context.Context, s *session, table, row, observer string) (*facts, error) {
 	names, err := loadNames(ctx, s)
 	if err != nil {
@@ -103,8 +105,8 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 			found, f.info, f.stats = o, o.Info, o.Status
 		}
 	}
-	// One message reads change, acknowledgment, notification and locks: a row never spans two tablets, so they are of one
-	// moment and can be weighed against each other.
+	// One message reads change, acknowledgment, notification and locks: a row never spans
+	// two tablets, so they are of one moment and can be weighed against each other.
 	ack := mvcc.Cell{Table: id, Row: row, Class: mvcc.ClassAck, Column: observer}
 	cells := []mvcc.Cell{ack}
 	if f.info != nil && f.info.TableName == table {
@@ -131,7 +133,8 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 	return f, f.read(ctx, s, entries)
 }
 
-// read takes out of the row's history what concerns the observer, and asks after the transactions in the way.
+// read takes out of the row's history what concerns the observer, and asks after the
+// transactions in the way.
 func (f *facts) read(ctx context.Context, s *session, entries []*pb.HistoryEntry) error {
 	f.cell = &pb.Cell{Table: f.info.Table, Row: []byte(f.row), Column: f.info.Column}
 	ack := &pb.Cell{Table: f.info.Table, Row: []byte(f.row), Class: uint32(mvcc.ClassAck), Column: []byte(f.info.Name)}
@@ -162,15 +165,16 @@ func (f *facts) read(ctx context.Context, s *session, entries []*pb.HistoryEntry
 	return nil
 }
 
-// fate finds out what has become of a transaction, from its primary's row, without deciding anything (a status check
-// would roll an expired one back).
+// fate finds out what has become of a transaction, from its primary's row, without
+// deciding anything (a status check would roll an expired one back).
 func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 	primary, start := o.lock.Lock.Primary, uint64(o.lock.Lock.StartTS)
 	entries, err := rowHistory(ctx, s, primary.Table, primary.Row, 0, primary)
 	if err != nil {
 		return err
 	}
-	// Where nothing is found the primary's prewrite may still come, until the lock's own time is over.
+	// Where nothing is found the primary's prewrite may still come, until the lock's own
+	// time is over.
 	o.until = o.lock.Lock.Expiry
 	at := wire.CellPB(primary)
 	for _, e := range entries {
@@ -196,8 +200,9 @@ func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 	return nil
 }
 
-// rowHistory reads what a row holds, or some cells of it, as it is stored; limit 0 is the tablet's own. A row may hold more
-// than one answer: a conclusion from what is not there has to ask for the cell.
+// rowHistory reads what a row holds, or some cells of it, as it is stored; limit 0 is the
+// tablet's own. A row may hold more than one answer: a conclusion from what is not there
+// has to ask for the cell.
 func rowHistory(ctx context.Context, s *session, table mvcc.TableID, row string, limit int, only ...mvcc.Cell) ([]*pb.HistoryEntry, error) {
 	request := &pb.HistoryRequest{Table: uint32(table), Row: []byte(row), Limit: uint32(max(limit, 0)), Cells: wire.CellsPB(only)}
 	answer, _, err := s.client.Send(ctx, wire.Position{Table: table, Row: row}, &pb.TabletRequest{Op: &pb.TabletRequest_History{History: request}})
@@ -224,7 +229,8 @@ func newestWrite(entries []*pb.HistoryEntry, cell *pb.Cell) *pb.Write {
 func (f *facts) changedAt() mvcc.Timestamp    { return mvcc.Timestamp(f.change.GetCommitTs()) }
 func (f *facts) acknowledged() mvcc.Timestamp { return mvcc.Timestamp(f.ack.GetStartTs()) }
 
-// due reports whether the observer has to run, as the framework decides it (§2.4); weak ones by the notification alone.
+// due reports whether the observer has to run, as the framework decides it (§2.4); weak
+// ones by the notification alone.
 func (f *facts) due() bool {
 	if f.info.Weak {
 		return f.notify != nil

@@ -12,9 +12,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// TestWhy has every verdict. Entries are written as for TestHistory; one that begins with "@row " is another row's, where
-// a primary is. Arguments: observer=, table=; state of the observer: absent, retired, paused, unlinked, running=, stuck=, limit=.
-// The oracle is at one second, so an expiry below 262144000 is over.
+// TestWhy has every verdict. Entries are written as for TestHistory; one that begins with
+// "@row " is another row's, where a primary is. Arguments: observer=, table=; state of
+// the observer: absent, retired, paused, unlinked, running=, stuck=, limit=. The oracle
+// is at one second, so an expiry below 262144000 is over.
 func TestWhy(t *testing.T) {
 	seen := map[string]bool{}
 	datadriven.RunTest(t, "testdata/why", func(t *testing.T, d *datadriven.TestData) string {

@@ -8,8 +8,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file concludes from what the nodes tell of the row's runs: one that goes on for long, runs that come to
-// nothing, and runs without end. It tells of remarkable rows only, so nothing follows from its silence.
+// This file concludes from what the nodes tell of the row's runs: one that goes on for
+// long, runs that come to nothing, and runs without end. It tells of remarkable rows
+// only, so nothing follows from its silence.
 
 // onNode is what the nodes tell of the row; nil: nothing.
 func (f *facts) onNode() *pb.ObserverRow {

@@ -7,7 +7,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// verdict is the answer of why: a word for programs, a sentence for people, and what to do, if there is something.
+// verdict is the answer of why: a word for programs, a sentence for people, and what to
+// do, if there is something.
 type verdict struct {
 	code     string // one of the verdicts below; programs may rely on it
 	sentence string // times in it are by the oracle's clock
@@ -47,8 +48,9 @@ func verdictList() string {
 	}, ", ")
 }
 
-// judge comes to a verdict. The order is that of what has to be mended first: a run that is parked stays so when the
-// observer is resumed, and one that is paused does not run when a lock goes.
+// judge comes to a verdict. The order is that of what has to be mended first: a run that
+// is parked stays so when the observer is resumed, and one that is paused does not run
+// when a lock goes.
 func judge(f *facts) verdict {
 	switch {
 	case f.info == nil:
@@ -132,8 +134,9 @@ func (f *facts) waiting() verdict {
 	return verdict{whyWaiting, sentence, "ask again in a moment; scanners find it within seconds"}
 }
 
-// inTheWay is the lock that a run would have to wait for or settle, a live one first; nil if there is none. The run's
-// own lock on its acknowledgment counts too: while it is there the run is not through.
+// inTheWay is the lock that a run would have to wait for or settle, a live one first; nil
+// if there is none. The run's own lock on its acknowledgment counts too: while it is
+// there the run is not through.
 func (f *facts) inTheWay() *obstacle {
 	var found *obstacle
 	for i := range f.blocks {
@@ -171,12 +174,14 @@ func (f *facts) weak() verdict {
 
 // unnoticed: the cell has changed since the last run, but nothing says that somebody has to run.
 func (f *facts) unnoticed() verdict {
-	// A run that commits writes acknowledgment and effects together; its lock explains what would else look forgotten.
+	// A run that commits writes acknowledgment and effects together; its lock explains
+	// what would else look forgotten.
 	if lock := f.inTheWay(); lock != nil && lock.onAck {
 		return verdict{whyLocked, fmt.Sprintf("Its run is committing, or was left half done (transaction %d, %s).", lock.lock.Lock.StartTS, fateText(lock, f)),
 			"ask again in a moment; `lock resolve TABLE ROW` settles what was left"}
 	}
-	// A new observer sees changes from its registration on (design section 7): earlier ones have left no notification.
+	// A new observer sees changes from its registration on (design section 7): earlier
+	// ones have left no notification.
 	if f.ack == nil {
 		return verdict{whyBefore, fmt.Sprintf("The cell was last written at %s, before the observer was registered: an observer sees changes from its registration on.",
 			f.when(f.changedAt())), "`notify replay OBSERVER ROW` runs it for this row, `observer replay OBSERVER` for all"}

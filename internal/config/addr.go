@@ -24,14 +24,16 @@ func (c *Config) HTTPAddr() string {
 	return addr
 }
 
-// PeerAddr is where other nodes reach this one: Peer with AutoPort worked out; empty means that there are none.
+// PeerAddr is where other nodes reach this one: Peer with AutoPort worked out; empty
+// means that there are none.
 func (c *Config) PeerAddr() string { return c.besideListen(c.Peer, peerOffset) }
 
-// GossipAddr is where this node gossips: Gossip with AutoPort worked out; empty means that it does not.
+// GossipAddr is where this node gossips: Gossip with AutoPort worked out; empty means
+// that it does not.
 func (c *Config) GossipAddr() string { return c.besideListen(c.Gossip, gossipOffset) }
 
-// besideListen works out an automatic address: Listen's host, so many ports up; a free port if Listen's is 0; none if
-// there is no Listen.
+// besideListen works out an automatic address: Listen's host, so many ports up; a free
+// port if Listen's is 0; none if there is no Listen.
 func (c *Config) besideListen(addr string, offset int) string {
 	if addr != AutoPort {
 		return addr
@@ -67,9 +69,10 @@ func withPort(addr string) string {
 	return net.JoinHostPort(strings.Trim(addr, "[]"), DefaultPort)
 }
 
-// AdvertisedAddr is what others are told of a listener that has bound an address: Advertise for Listen, Advertise's host
-// with the listener's own port for the others; without Advertise what was bound. An address of all interfaces becomes the
-// first one of this machine that is not for itself alone, and fails if there is none.
+// AdvertisedAddr is what others are told of a listener that has bound an address:
+// Advertise for Listen, Advertise's host with the listener's own port for the others;
+// without Advertise what was bound. An address of all interfaces becomes the first one of
+// this machine that is not for itself alone, and fails if there is none.
 func (c *Config) AdvertisedAddr(bound string, listen bool) (string, error) {
 	if listen && c.Advertise != "" {
 		return c.Advertise, nil
@@ -108,8 +111,8 @@ func ownAddress() (net.IP, error) {
 	return nil, fmt.Errorf("config: this machine has no address that others reach; name one (--advertise)")
 }
 
-// IsLoopback reports whether the host of host:port is surely this machine only. Of names only localhost is taken for
-// one; an empty host means all interfaces.
+// IsLoopback reports whether the host of host:port is surely this machine only. Of names
+// only localhost is taken for one; an empty host means all interfaces.
 func IsLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

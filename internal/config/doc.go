@@ -1,5 +1,6 @@
-// Package config is everything that one node can be told: a plain struct, its defaults, and a check that reports all
-// faults at once. Package node aliases Config; the command line fills it from flags, environment and file.
+// Package config is everything that one node can be told: a plain struct, its defaults,
+// and a check that reports all faults at once. Package node aliases Config; the command
+// line fills it from flags, environment and file.
 //
 // Invariants:
 //  1. Validate looks at the values alone: no file, no network, no clock. What it accepts node.Open can at least try.

@@ -102,7 +102,8 @@ func (c *Config) checkPlace(k *checker) {
 	}
 }
 
-// checkLogDir looks at the log's directory: it is no part of the other, whose files are the store's.
+// checkLogDir looks at the log's directory: it is no part of the other, whose files are
+// the store's.
 func (c *Config) checkLogDir(k *checker) {
 	if c.LogDir == "" {
 		return
@@ -243,7 +244,8 @@ func (*Config) own(addr string) string {
 	return addr
 }
 
-// Bounds of Snapshots.Rate, in bytes a second: a slower one would take longer for a piece than its receiver waits.
+// Bounds of Snapshots.Rate, in bytes a second: a slower one would take longer for a piece
+// than its receiver waits.
 const (
 	minSnapshotRate = 64 << 10
 	maxSnapshotRate = 1 << 40

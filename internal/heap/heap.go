@@ -30,7 +30,8 @@ type crowds struct {
 	since   time.Time
 }
 
-// Crowd reports that much memory is taken by clients; the function, which is called once, that this is over.
+// Crowd reports that much memory is taken by clients; the function, which is called once,
+// that this is over.
 func Crowd() (over func()) {
 	bound.mu.Lock()
 	defer bound.mu.Unlock()

@@ -134,7 +134,8 @@ func TestPageEscapes(t *testing.T) {
 	}
 }
 
-// TestPageShowsTheCluster: how each observer stands, what waits for it, tables by name, history and disk.
+// TestPageShowsTheCluster: how each observer stands, what waits for it, tables by name,
+// history and disk.
 func TestPageShowsTheCluster(t *testing.T) {
 	status := sample()
 	status.History = &pb.HistoryStatus{Bound: 1 << 30, Collected: 1234567, BlockedBy: "<u>reader</u> holds history"}

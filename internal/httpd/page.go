@@ -50,8 +50,8 @@ type view struct {
 	tables map[uint32]string
 }
 
-// Place is where a tablet begins or ends, as the command line writes it: a table that is dropped, or still to be made, has a
-// number only.
+// Place is where a tablet begins or ends, as the command line writes it: a table that is
+// dropped, or still to be made, has a number only.
 func (v view) Place(table uint32, row []byte) string {
 	name, ok := v.tables[table]
 	switch {

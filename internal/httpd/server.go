@@ -47,8 +47,9 @@ type Server struct {
 	served   chan error
 }
 
-// maxConnections bounds connections at once: whoever opens thousands must not leave the store without file descriptors, for
-// then the process ends. Those beyond it wait to be accepted; idle and slow ones are closed by the server's timeouts.
+// maxConnections bounds connections at once: whoever opens thousands must not leave the
+// store without file descriptors, for then the process ends. Those beyond it wait to be
+// accepted; idle and slow ones are closed by the server's timeouts.
 const maxConnections = 256
 
 // Open binds the address and serves.

@@ -21,7 +21,8 @@ func TestCorrectIsNeverAccused(t *testing.T) {
 	}
 }
 
-// TestEveryBugIsCaught: each seeded bug is found in all but a few histories; those few are short of it.
+// TestEveryBugIsCaught: each seeded bug is found in all but a few histories; those few
+// are short of it.
 func TestEveryBugIsCaught(t *testing.T) {
 	n := seeds(t, 50)
 	for _, b := range registerBugs {
@@ -145,14 +146,15 @@ var (
 	oracleBugs   = []bug{wentBack, sameTwice, overlap}
 )
 
-// step is an operation of a toy under way: it takes effect at one moment between its call and its return.
+// step is an operation of a toy under way: it takes effect at one moment between its call
+// and its return.
 type step struct {
 	op          Op
 	effect, end int64
 }
 
-// runRegisters has up to five operations at a time on three registers, on a clock of its own. At the bug's turn, one in
-// five, the register does what the bug says.
+// runRegisters has up to five operations at a time on three registers, on a clock of its
+// own. At the bug's turn, one in five, the register does what the bug says.
 func runRegisters(seed uint64, b bug, n int) (out []Op) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	values, old := map[string]int64{}, map[string]int64{}

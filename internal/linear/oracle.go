@@ -9,8 +9,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Stamp is one answer of the oracle: the timestamps First to First+Count-1. A request without an answer is left out: its
-// timestamps are nobody's.
+// Stamp is one answer of the oracle: the timestamps First to First+Count-1. A request
+// without an answer is left out: its timestamps are nobody's.
 type Stamp struct {
 	Client       int // for reports
 	First        uint64
@@ -35,9 +35,10 @@ var oracle = porcupine.Model{
 // maxDecided is the most answers that Porcupine is asked about: its memory grows with their square.
 const maxDecided = 2000
 
-// Oracle checks that timestamps strictly increase in real-time order, and that none was given out twice. The error is as
-// that of Registers. With more than maxDecided answers only the sort is asked, which is exact as well: the order of the
-// timestamps is the only one that can be.
+// Oracle checks that timestamps strictly increase in real-time order, and that none was
+// given out twice. The error is as that of Registers. With more than maxDecided answers
+// only the sort is asked, which is exact as well: the order of the timestamps is the only
+// one that can be.
 func Oracle(history []Stamp, patience time.Duration) error {
 	err := sorted(history)
 	if len(history) > maxDecided {
@@ -56,7 +57,8 @@ func Oracle(history []Stamp, patience time.Duration) error {
 	return nil
 }
 
-// sorted puts the answers in the order of their timestamps, and checks that none began after a later one had ended.
+// sorted puts the answers in the order of their timestamps, and checks that none began
+// after a later one had ended.
 func sorted(history []Stamp) error {
 	order := slices.Clone(history)
 	slices.SortFunc(order, func(a, b Stamp) int { return cmp.Compare(a.First, b.First) })

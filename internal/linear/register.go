@@ -27,11 +27,11 @@ type Op struct {
 	Kind   Kind
 	Found  int64
 	Value  int64
-	// Call and Return are times of the one clock that all clients of the history share, in any unit: before the first
-	// message, after the last answer.
+	// Call and Return are times of the one clock that all clients of the history share,
+	// in any unit: before the first message, after the last answer.
 	Call, Return int64
-	// Unknown: the client was not told whether the change was made. What it found, it found. Reads have no unknown outcome:
-	// those that failed are left out.
+	// Unknown: the client was not told whether the change was made. What it found, it
+	// found. Reads have no unknown outcome: those that failed are left out.
 	Unknown bool
 }
 
@@ -51,7 +51,8 @@ func (o Op) String() string {
 }
 
 var (
-	// ErrNotLinearizable: no order of the operations that keeps to their times explains what they returned.
+	// ErrNotLinearizable: no order of the operations that keeps to their times explains
+	// what they returned.
 	ErrNotLinearizable = errors.New("linear: not linearizable")
 	// ErrUndecided: the patience ended first.
 	ErrUndecided = errors.New("linear: not decided in time")
@@ -74,8 +75,9 @@ var register = porcupine.Model{
 	},
 }
 
-// Registers checks a history of any number of registers, each for itself. The error wraps ErrNotLinearizable,
-// ErrUndecided or ErrMalformed; the first register that is wrong is named. patience is for each register.
+// Registers checks a history of any number of registers, each for itself. The error wraps
+// ErrNotLinearizable, ErrUndecided or ErrMalformed; the first register that is wrong is
+// named. patience is for each register.
 func Registers(history []Op, patience time.Duration) error {
 	byKey := map[string][]Op{}
 	var keys []string
@@ -97,8 +99,8 @@ func Registers(history []Op, patience time.Duration) error {
 	return nil
 }
 
-// counting returns the operations that count, and checks that the history is one. What an operation found was there,
-// whatever became of its own change.
+// counting returns the operations that count, and checks that the history is one. What an
+// operation found was there, whatever became of its own change.
 func counting(ops []Op) ([]porcupine.Operation, error) {
 	found, writers := map[int64]bool{}, map[int64]Op{}
 	for _, op := range ops {

@@ -6,6 +6,7 @@
 //     for what is not its: the pages of mapped files that are being written, the kernel's buffers, and
 //     what the heap grows by while it is being collected.
 //
-// Called by: node. What the store makes of the bound is package store's to say; only a program that is
-// a node, and nothing else, has its heap held (node.Main). Nothing is kept; a crash leaves nothing.
+// Called by: node. What the store makes of the bound is package store's to say; only a
+// program that is a node, and nothing else, has its heap held (node.Main). Nothing is
+// kept; a crash leaves nothing.
 package memory

@@ -91,7 +91,8 @@ func (m *MemView) Intents() []LockInfo {
 // RawCells iterates the raw cells with rows in span.
 func (m *MemView) RawCells(s Span) iter.Seq2[Cell, []byte] { return m.raw.in(s, false) }
 
-// Row returns everything that one row holds, by column, group and descending timestamp: what the debugger shows.
+// Row returns everything that one row holds, by column, group and descending timestamp:
+// what the debugger shows.
 func (m *MemView) Row(t TableID, row string) []HistoryEntry {
 	list := m.entries()
 	list = slices.DeleteFunc(list, func(e HistoryEntry) bool { return e.Cell.Table != t || e.Cell.Row != row })

@@ -6,15 +6,17 @@ import (
 	"github.com/percolator-go/percolator/internal/broken"
 )
 
-// Collection of history has two halves (invariant 11). A Survey goes through a tablet and finds what is, or will be, garbage;
-// it may look at state that is no longer the newest, and take its time. CollectCells decides about a list of garbage on the
-// newest state, effects in flight included, like any other operation.
+// Collection of history has two halves (invariant 11). A Survey goes through a tablet and
+// finds what is, or will be, garbage; it may look at state that is no longer the newest,
+// and take its time. CollectCells decides about a list of garbage on the newest state,
+// effects in flight included, like any other operation.
 
 // CollectView is what CollectCells reads.
 type CollectView interface {
 	View
-	// HistoryOf iterates H of the cells, which are in descending order: of each the records with commit_ts ≥ TS, the oldest
-	// first, up to and including the first above upTo. Deletions in flight are left out; so may be records in flight.
+	// HistoryOf iterates H of the cells, which are in descending order: of each the
+	// records with commit_ts ≥ TS, the oldest first, up to and including the first above
+	// upTo. Deletions in flight are left out; so may be records in flight.
 	HistoryOf(cells []CellAt, upTo Timestamp) iter.Seq2[CellWrite, error]
 	Observers
 }
@@ -23,29 +25,33 @@ type CollectView interface {
 type Observers interface {
 	// Acks names the observers that have, or had before they were retired, acks beside the column.
 	Acks(t TableID, column string) []string
-	// AckOf is the inverse: the column whose acks the observer writes; ok is false for an unknown observer.
+	// AckOf is the inverse: the column whose acks the observer writes; ok is false for an
+	// unknown observer.
 	AckOf(t TableID, observer string) (column string, ok bool)
 	// Dropped reports whether the table was dropped at or below the safepoint.
 	Dropped(t TableID) bool
 }
 
-// CellAt addresses an entry of a group that holds a cell several times, by timestamp; in other groups TS is 0.
+// CellAt addresses an entry of a group that holds a cell several times, by timestamp; in
+// other groups TS is 0.
 type CellAt struct {
 	Cell Cell
 	TS   Timestamp
 }
 
-// Garbage is something that may be deleted once the safepoint has reached From, if nothing is in the way by then.
+// Garbage is something that may be deleted once the safepoint has reached From, if
+// nothing is in the way by then.
 type Garbage struct {
-	// Group is H for write records of the cell, its newest record and long values included; R for a rollback record; N or
-	// M for an entry of a dropped table.
+	// Group is H for write records of the cell, its newest record and long values
+	// included; R for a rollback record; N or M for an entry of a dropped table.
 	Group Group
 	Cell  Cell
 	TS    Timestamp // H: all records with a lower commit_ts are gone already; R: the start timestamp
 	From  Timestamp
 }
 
-// CollectLimits bounds one step. A step ends with the entry with which it reaches one of them, or a few later.
+// CollectLimits bounds one step. A step ends with the entry with which it reaches one of
+// them, or a few later.
 type CollectLimits struct {
 	Entries int // deletions
 	Bytes   int // of their keys
@@ -55,7 +61,8 @@ type CollectLimits struct {
 // CollectStep is the result of one step of collection.
 type CollectStep struct {
 	Mutations []Mutation // deletions only
-	// Kept is what was looked at and is garbage, but not yet, as far as the step's limits let it be seen.
+	// Kept is what was looked at and is garbage, but not yet, as far as the step's limits
+	// let it be seen.
 	Kept []Garbage
 	// Looked is how many entries the step has looked at: what it cost.
 	Looked int
@@ -94,8 +101,8 @@ func (s *collecting) drop(g Group, c Cell, ts Timestamp) {
 // keyOverhead is what a key has besides row and column, about.
 const keyOverhead = 24
 
-// dropRecord deletes a write record together with the value that it names. A value is never deleted by its own key: that of
-// a lock, or of the newest record, may be as old.
+// dropRecord deletes a write record together with the value that it names. A value is
+// never deleted by its own key: that of a lock, or of the newest record, may be as old.
 func (s *collecting) dropRecord(g Group, c Cell, ts Timestamp, w *Write) {
 	s.drop(g, c, ts)
 	if w.Long {
@@ -106,7 +113,8 @@ func (s *collecting) dropRecord(g Group, c Cell, ts Timestamp, w *Write) {
 	}
 }
 
-// keepRecord notes a record that stays. It becomes garbage at from; 0 means that nothing is known to make it garbage.
+// keepRecord notes a record that stays. It becomes garbage at from; 0 means that nothing
+// is known to make it garbage.
 func (s *collecting) keepRecord(c Cell, w *Write, from Timestamp) {
 	if broken.DataByKey && w.Long && w.StartTS <= s.safepoint {
 		s.drop(GroupData, c, w.StartTS)
@@ -116,9 +124,10 @@ func (s *collecting) keepRecord(c Cell, w *Write, from Timestamp) {
 	}
 }
 
-// older deletes from H what is followed by a record at or below the safepoint: a read at the safepoint, or above it, sees
-// that one or a later one. The entries come as History gives them. It returns where a later step must go on: behind the
-// last cell that is done with, or nil if all of them are.
+// older deletes from H what is followed by a record at or below the safepoint: a read at
+// the safepoint, or above it, sees that one or a later one. The entries come as History
+// gives them. It returns where a later step must go on: behind the last cell that is done
+// with, or nil if all of them are.
 func (s *collecting) older(entries iter.Seq2[CellWrite, error]) (below *Cell, err error) {
 	var prev CellWrite // the record before, about which the one after it decides
 	have := false
@@ -152,8 +161,9 @@ func (s *collecting) older(entries iter.Seq2[CellWrite, error]) (below *Cell, er
 	return nil, s.lastOlder(&prev)
 }
 
-// resumeAt is where to go on after a step that ended inside a cell: with it if there may be more to delete, else behind it, for
-// what is newer than a record that stays does so too.
+// resumeAt is where to go on after a step that ended inside a cell: with it if there may
+// be more to delete, else behind it, for what is newer than a record that stays does so
+// too.
 func resumeAt(c Cell, more bool) *Cell {
 	if more {
 		c.Column += "\x00" // the next address there is: below it is the cell itself
@@ -161,7 +171,8 @@ func resumeAt(c Cell, more bool) *Cell {
 	return &c
 }
 
-// decide deletes the record if the one after it, at next, is at or below the safepoint, else keeps it.
+// decide deletes the record if the one after it, at next, is at or below the safepoint,
+// else keeps it.
 func (s *collecting) decide(cw *CellWrite, next Timestamp) (deleted bool) {
 	// In a dropped table nobody reads, the newest at or below the safepoint goes as well.
 	if next <= s.safepoint || (cw.Write.CommitTS <= s.safepoint && s.view.Dropped(cw.Cell.Table)) {
@@ -172,8 +183,8 @@ func (s *collecting) decide(cw *CellWrite, next Timestamp) (deleted bool) {
 	return false
 }
 
-// lastOlder decides about the last entry of a cell that HistoryOf gives. If it is above the safepoint there may be others above
-// it; else the one after it is in W.
+// lastOlder decides about the last entry of a cell that HistoryOf gives. If it is above
+// the safepoint there may be others above it; else the one after it is in W.
 func (s *collecting) lastOlder(cw *CellWrite) error {
 	if cw.Write.CommitTS > s.safepoint {
 		s.keepRecord(cw.Cell, &cw.Write, cw.Write.CommitTS+1)
@@ -187,9 +198,10 @@ func (s *collecting) lastOlder(cw *CellWrite) error {
 	return nil
 }
 
-// newest deletes a cell's newest record if it is a delete that nobody can miss (invariant 11): at or below the safepoint,
-// nothing older left in H that it hides, no lock that will be committed on top of it, and no notification whose observer
-// has yet to see it. The acks of that cell go with it. In a dropped table any record goes.
+// newest deletes a cell's newest record if it is a delete that nobody can miss (invariant
+// 11): at or below the safepoint, nothing older left in H that it hides, no lock that
+// will be committed on top of it, and no notification whose observer has yet to see it.
+// The acks of that cell go with it. In a dropped table any record goes.
 func (s *collecting) newest(c Cell) error {
 	s.Looked++
 	w, ok, err := s.view.Newest(c)
@@ -226,8 +238,8 @@ func (s *collecting) newest(c Cell) error {
 	return nil
 }
 
-// free reports whether the cell's newest record, which is given, is at or below the safepoint with nothing below it, no lock
-// on it, and no notification of it.
+// free reports whether the cell's newest record, which is given, is at or below the
+// safepoint with nothing below it, no lock on it, and no notification of it.
 func (s *collecting) free(c Cell, w *Write) (bool, error) {
 	if w.CommitTS > s.safepoint {
 		return false, nil
@@ -251,8 +263,9 @@ func (s *collecting) free(c Cell, w *Write) (bool, error) {
 	return true, nil
 }
 
-// acks returns the newest records of the acks of a cell. ok is false if one of them must stay: an ack above the safepoint
-// is what a run that began before it conflicts with, and the change must not be observed twice (§2.4).
+// acks returns the newest records of the acks of a cell. ok is false if one of them must
+// stay: an ack above the safepoint is what a run that began before it conflicts with, and
+// the change must not be observed twice (§2.4).
 func (s *collecting) acks(c Cell) (ok bool, acks []CellWrite, err error) {
 	for _, name := range s.view.Acks(c.Table, c.Column) {
 		ack := Cell{Table: c.Table, Row: c.Row, Class: ClassAck, Column: name}
@@ -274,7 +287,8 @@ func (s *collecting) acks(c Cell) (ok bool, acks []CellWrite, err error) {
 	return true, acks, nil
 }
 
-// strayAck deletes the ack of a cell that is not there, nor about to be: what a replay of a deleted row leaves behind.
+// strayAck deletes the ack of a cell that is not there, nor about to be: what a replay of
+// a deleted row leaves behind.
 func (s *collecting) strayAck(ack Cell, w *Write) error {
 	column, ok := s.view.AckOf(ack.Table, ack.Column)
 	if !ok || w.CommitTS > s.safepoint {
@@ -297,8 +311,8 @@ func (s *collecting) strayAck(ack Cell, w *Write) error {
 	return nil
 }
 
-// rollback deletes a rollback record below the safepoint. One at the safepoint stays: its transaction's prewrite is not yet
-// refused by the bound.
+// rollback deletes a rollback record below the safepoint. One at the safepoint stays: its
+// transaction's prewrite is not yet refused by the bound.
 func (s *collecting) rollback(c Cell, start Timestamp) error {
 	s.Looked++
 	if start >= s.safepoint {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// SortGarbage brings garbage into the order that CollectCells takes, cells in descending order, and joins what is listed
-// twice.
+// SortGarbage brings garbage into the order that CollectCells takes, cells in descending
+// order, and joins what is listed twice.
 func SortGarbage(list []Garbage) []Garbage {
 	slices.SortFunc(list, func(a, b Garbage) int {
 		return cmp.Or(b.Cell.Compare(a.Cell), cmp.Compare(a.Group, b.Group), cmp.Compare(a.TS, b.TS))
@@ -17,10 +17,11 @@ func SortGarbage(list []Garbage) []Garbage {
 	})
 }
 
-// CollectCells deletes what may be deleted of the list, which is in the order of SortGarbage, at the view's safepoint: of
-// each cell the oldest first. It returns how many of the list, from its beginning, are done with: the next step takes the
-// rest, whose first TS may have been raised, so that it does not search where it has deleted. What the list has and is not
-// garbage, any more or yet, stays.
+// CollectCells deletes what may be deleted of the list, which is in the order of
+// SortGarbage, at the view's safepoint: of each cell the oldest first. It returns how
+// many of the list, from its beginning, are done with: the next step takes the rest,
+// whose first TS may have been raised, so that it does not search where it has deleted.
+// What the list has and is not garbage, any more or yet, stays.
 func CollectCells(v CollectView, list []Garbage, limits CollectLimits) (CollectStep, int, error) {
 	s := newCollecting(v, limits)
 	var cells []CellAt
@@ -67,8 +68,8 @@ func (s *collecting) one(g *Garbage) error {
 	}
 }
 
-// GarbageOf appends what an operation's mutations have made, or will make, superfluous: the records that they moved to H, a
-// delete, a rollback record.
+// GarbageOf appends what an operation's mutations have made, or will make, superfluous:
+// the records that they moved to H, a delete, a rollback record.
 func GarbageOf(list []Garbage, muts []Mutation) []Garbage {
 	for i := range muts {
 		m := &muts[i]

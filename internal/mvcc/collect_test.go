@@ -17,7 +17,8 @@ const (
 // wholeTable is all rows of the tests' table.
 var wholeTable = Span{Table: testTable}
 
-// collectAll makes a pass, as a tablet does: it surveys a few entries at a time and collects what it finds.
+// collectAll makes a pass, as a tablet does: it surveys a few entries at a time and
+// collects what it finds.
 func collectAll(m *MemView, looked int, limits CollectLimits, each func(*CollectStep)) error {
 	for at := (SurveyPlace{}); !at.Done(); {
 		list, _, next, err := Survey(m, wholeTable, at, looked, looked)
@@ -38,8 +39,9 @@ func collectAll(m *MemView, looked int, limits CollectLimits, each func(*Collect
 	return nil
 }
 
-// collect runs a pass at the safepoint: of everything, looked= entries of a survey at a time, or with cells=(a.x) of some;
-// entries= bounds a step. With "steps" each step's deletions are printed, with "kept" what is garbage later.
+// collect runs a pass at the safepoint: of everything, looked= entries of a survey at a
+// time, or with cells=(a.x) of some; entries= bounds a step. With "steps" each step's
+// deletions are printed, with "kept" what is garbage later.
 func (s *script) collect() string {
 	limits := CollectLimits{Entries: 1 << 20, Bytes: 1 << 30, Looked: 1 << 20}
 	if n := s.number("entries"); n > 0 {
@@ -119,8 +121,8 @@ func (s *script) watch() string {
 	return ""
 }
 
-// TestLongValueGoesWithItsRecord: what is collected is decided by write records; a value is as old as its transaction's
-// start and may belong to the newest record, or to a lock.
+// TestLongValueGoesWithItsRecord: what is collected is decided by write records; a value
+// is as old as its transaction's start and may belong to the newest record, or to a lock.
 func TestLongValueGoesWithItsRecord(t *testing.T) {
 	m := NewMemView()
 	lim := DefaultLimits()
@@ -149,7 +151,8 @@ func TestLongValueGoesWithItsRecord(t *testing.T) {
 	}
 }
 
-// TestNothingAboveTheSafepointIsCollected: a read at the safepoint, or later, finds what it found before.
+// TestNothingAboveTheSafepointIsCollected: a read at the safepoint, or later, finds what
+// it found before.
 func TestNothingAboveTheSafepointIsCollected(t *testing.T) {
 	m := NewMemView()
 	c := parseCell("a.x")
@@ -177,7 +180,8 @@ func TestNothingAboveTheSafepointIsCollected(t *testing.T) {
 	}
 }
 
-// TestHotCellIsCollectedOldestFirst: a cell with more garbage than a step may delete takes several, each from the oldest on.
+// TestHotCellIsCollectedOldestFirst: a cell with more garbage than a step may delete
+// takes several, each from the oldest on.
 func TestHotCellIsCollectedOldestFirst(t *testing.T) {
 	m := NewMemView()
 	c := parseCell("a.x")

@@ -1,10 +1,12 @@
 package mvcc
 
-// Commit turns the transaction's locks on the cells into write records, and its intents into notifications (Figure 6
-// lines 50 to 64). One request is all or nothing: if one cell refuses, none changes, which for the request that holds
-// the primary makes the primary's the one decision. Within a request each cell is idempotent by itself: one that is
-// committed already counts as done, and the others get the commit timestamp recorded there (invariant 5). A request for
-// secondaries that is refused because history is gone is finished by ResolveLock, cell by cell.
+// Commit turns the transaction's locks on the cells into write records, and its intents
+// into notifications (Figure 6 lines 50 to 64). One request is all or nothing: if one
+// cell refuses, none changes, which for the request that holds the primary makes the
+// primary's the one decision. Within a request each cell is idempotent by itself: one
+// that is committed already counts as done, and the others get the commit timestamp
+// recorded there (invariant 5). A request for secondaries that is refused because history
+// is gone is finished by ResolveLock, cell by cell.
 //
 //   - StatusOK: committed at CommitTS, which is the recorded one if this is a late copy.
 //   - StatusRolledBack: there is a rollback record. StatusNotFound: neither lock nor record, and not below the safepoint.
@@ -17,14 +19,16 @@ func Commit(v View, r CommitRequest) (Result, []Mutation, error) {
 	}
 	res, list, err := commitAt(v, &r)
 	if err == nil && res.Status == StatusCommitted {
-		// A cell is committed at another timestamp than the one asked for: a transaction has one only.
+		// A cell is committed at another timestamp than the one asked for: a transaction
+		// has one only.
 		r.CommitTS = res.CommitTS
 		return commitAt(v, &r)
 	}
 	return res, list, err
 }
 
-// commitAt evaluates Commit at r.CommitTS. StatusCommitted says at which other timestamp the transaction is committed.
+// commitAt evaluates Commit at r.CommitTS. StatusCommitted says at which other timestamp
+// the transaction is committed.
 func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 	if r.CommitTS <= r.StartTS {
 		return Result{Status: StatusCommitTSTooLow}, nil, nil
@@ -41,7 +45,8 @@ func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 		case locked && lock.reserved(r.StartTS):
 			res = Result{Status: StatusLocked, Locks: []LockInfo{met(c, lock)}}
 		default:
-			// No lock of ours: a copy of this request, or someone has resolved the cell, or never prewritten.
+			// No lock of ours: a copy of this request, or someone has resolved the cell,
+			// or never prewritten.
 			res, err = outcome(v, c, r.StartTS)
 			if res.Status == StatusCommitted && res.CommitTS == r.CommitTS {
 				res = Result{}
@@ -59,7 +64,8 @@ func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 	return Result{CommitTS: r.CommitTS}, e.list, nil
 }
 
-// commitLock replaces one lock by a write record at commitTS. Space holds the two records that this may make.
+// commitLock replaces one lock by a write record at commitTS. Space holds the two records
+// that this may make.
 func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write, e *effects) (Result, error) {
 	newest, ok, err := v.Newest(c)
 	if err != nil {
@@ -73,13 +79,15 @@ func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write, e
 		previous = &space[1]
 		*previous = newest
 	}
-	// The value is not touched: inline it moves from the lock into the record; a long one stays where prewrite put it.
+	// The value is not touched: inline it moves from the lock into the record; a long one
+	// stays where prewrite put it.
 	space[0] = Write{CommitTS: commitTS, StartTS: lock.StartTS, Kind: lock.Kind, Long: lock.Long, Value: lock.Value}
 	e.unlock(c)
 	return Result{}, e.write(v, c, &space[0], previous)
 }
 
-// commitIntent turns a weak intent into a notification. One that is gone has become a notification before.
+// commitIntent turns a weak intent into a notification. One that is gone has become a
+// notification before.
 func commitIntent(v View, c Cell, start, commitTS Timestamp, e *effects) error {
 	_, there, err := v.Intent(c, start)
 	if err != nil || !there {
@@ -89,9 +97,11 @@ func commitIntent(v View, c Cell, start, commitTS Timestamp, e *effects) error {
 	return e.notifyWeak(v, c, commitTS)
 }
 
-// ResolveLock applies a decision that the caller has read at the primary: roll forward at CommitTS, or, with CommitTS 0,
-// back (§2.2, invariant 3). Cells without this transaction's lock, and intents that are gone, are left as they are, so
-// that it may come late, twice, or for cells that someone else has resolved. Reservations are never touched.
+// ResolveLock applies a decision that the caller has read at the primary: roll forward at
+// CommitTS, or, with CommitTS 0, back (§2.2, invariant 3). Cells without this
+// transaction's lock, and intents that are gone, are left as they are, so that it may
+// come late, twice, or for cells that someone else has resolved. Reservations are never
+// touched.
 //
 //   - StatusOK: nothing of the transaction is left on the cells.
 //   - StatusCommitTSTooLow: the decision cannot be this transaction's; no effects.

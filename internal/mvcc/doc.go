@@ -1,10 +1,12 @@
-// Package mvcc holds Percolator's rules as pure functions (§2.2, Figure 6): each takes a read-only View of one tablet
-// and a request, and returns a result and the mutations to apply. There is no clock, goroutine, actor or disk in it;
-// time is an argument, and the same inputs give the same outputs on every replica.
+// Package mvcc holds Percolator's rules as pure functions (§2.2, Figure 6): each takes a
+// read-only View of one tablet and a request, and returns a result and the mutations to
+// apply. There is no clock, goroutine, actor or disk in it; time is an argument, and the
+// same inputs give the same outputs on every replica.
 //
-// The tablet actor calls it: it evaluates a request against its state, proposes the mutations as one Raft entry and
-// answers when they are applied. A crash in between does nothing to this package, which holds no state: either all
-// mutations of an operation are applied or none, and every operation may then be asked for again.
+// The tablet actor calls it: it evaluates a request against its state, proposes the
+// mutations as one Raft entry and answers when they are applied. A crash in between does
+// nothing to this package, which holds no state: either all mutations of an operation are
+// applied or none, and every operation may then be asked for again.
 //
 // # Invariants
 //
@@ -33,7 +35,8 @@
 //
 // # A transaction's life
 //
-// A cell goes through these states for transaction S; each arrow is one operation, and all its mutations are one batch:
+// A cell goes through these states for transaction S; each arrow is one operation, and
+// all its mutations are one batch:
 //
 //	nothing ── Prewrite ──▶ L (and D, if the value is long)
 //	L ── Commit, ResolveLock(C) ──▶ W at C; the record before it moves to H; N if the column is observed
@@ -41,17 +44,21 @@
 //	nothing ── Rollback, CheckTxnStatus at the primary after the expiry ──▶ R
 //	nothing ── OnePhaseCommit ──▶ W at C, without an L: the reservation is in memory only
 //
-// W, H and R are final. An intent goes the same way with I for L and N for W. "Nothing" is also what is found below the
-// safepoint after W, H or R has been collected, and that is why nothing is inferred there.
+// W, H and R are final. An intent goes the same way with I for L and N for W. "Nothing"
+// is also what is found below the safepoint after W, H or R has been collected, and that
+// is why nothing is inferred there.
 //
 // # Lookups
 //
-// Evaluation is the leader's critical path. Locks are in memory; on disk, a cell costs: Get one lookup (W), two if the
-// value is long or the read is below the newest record; Prewrite two (W, R), and H only if a newer record began after S;
-// Commit one (W), and N if the column is observed; Rollback of a lock none. A test holds every operation to its number.
+// Evaluation is the leader's critical path. Locks are in memory; on disk, a cell costs:
+// Get one lookup (W), two if the value is long or the read is below the newest record;
+// Prewrite two (W, R), and H only if a newer record began after S; Commit one (W), and N
+// if the column is observed; Rollback of a lock none. A test holds every operation to its
+// number.
 //
 // # Errors
 //
-// A Status is an answer of the rules. An error is either a storage fault that the View reported, ErrCorrupt, or a fault
-// of the request (ErrInvalid, *LimitError): then the operation was not evaluated and surely has no effects.
+// A Status is an answer of the rules. An error is either a storage fault that the View
+// reported, ErrCorrupt, or a fault of the request (ErrInvalid, *LimitError): then the
+// operation was not evaluated and surely has no effects.
 package mvcc

@@ -2,13 +2,14 @@ package mvcc
 
 import "github.com/percolator-go/percolator/internal/broken"
 
-// effects collects the mutations of one operation. Its parts are what the operations share: each is the complete set of
-// mutations of one step of the protocol on one cell.
+// effects collects the mutations of one operation. Its parts are what the operations
+// share: each is the complete set of mutations of one step of the protocol on one cell.
 type effects struct {
 	list []Mutation
 }
 
-// prewrite locks the cell (Figure 6 lines 36 to 38). Lock points into memory that the caller gives away.
+// prewrite locks the cell (Figure 6 lines 36 to 38). Lock points into memory that the
+// caller gives away.
 func (e *effects) prewrite(c Cell, lock *Lock, value []byte, inline int) {
 	e.value(c, lock.StartTS, &lock.Long, &lock.Value, value, inline)
 	e.list = append(e.list, Mutation{Group: GroupLock, Cell: c, Lock: lock})
@@ -29,8 +30,8 @@ func (e *effects) unlock(c Cell) {
 	e.list = append(e.list, Mutation{Group: GroupLock, Cell: c, Delete: true})
 }
 
-// write makes w the newest record, moves the one before it to H, and marks an observed cell dirty, all in the same
-// mutations (Figure 6 lines 55 to 57; invariant 12).
+// write makes w the newest record, moves the one before it to H, and marks an observed
+// cell dirty, all in the same mutations (Figure 6 lines 55 to 57; invariant 12).
 func (e *effects) write(v View, c Cell, w, previous *Write) error {
 	if previous != nil {
 		e.list = append(e.list, Mutation{Group: GroupHistory, Cell: c, TS: previous.CommitTS, Write: previous})
@@ -42,8 +43,9 @@ func (e *effects) write(v View, c Cell, w, previous *Write) error {
 	return e.notify(v, c, w.CommitTS)
 }
 
-// notify raises the cell's N entry to ts. A newer change starts the count of failures anew and unparks; a pending replay
-// stays pending. An entry that is as new already is left alone.
+// notify raises the cell's N entry to ts. A newer change starts the count of failures
+// anew and unparks; a pending replay stays pending. An entry that is as new already is
+// left alone.
 func (e *effects) notify(v View, c Cell, ts Timestamp) error {
 	old, ok, err := v.Notification(c)
 	if err != nil {

@@ -193,7 +193,8 @@ func cleanFaults() map[string]faultOperation {
 	}
 }
 
-// TestFaults lets every lookup of every operation fail in turn: the fault comes back, with no mutations.
+// TestFaults lets every lookup of every operation fail in turn: the fault comes back,
+// with no mutations.
 func TestFaults(t *testing.T) {
 	operations := readFaults()
 	maps.Copy(operations, commitFaults())

@@ -9,9 +9,10 @@ import (
 // columnsOfFigure are Figure 5's columns, then those that the paper does not have.
 var columnsOfFigure = []string{"data", "lock", "write", "notify", "rollback", "intent"}
 
-// figure prints rows the way Figure 4 does: one line per timestamp, one column per Bigtable column. The columns that the
-// paper's figure does not have appear only where they hold something. A value is shown in the data column at its start
-// timestamp, wherever it is stored.
+// figure prints rows the way Figure 4 does: one line per timestamp, one column per
+// Bigtable column. The columns that the paper's figure does not have appear only where
+// they hold something. A value is shown in the data column at its start timestamp,
+// wherever it is stored.
 func figure(m *MemView, rows []string) string {
 	cells := make(map[Cell]map[string]map[Timestamp]string)
 	var order []Cell
@@ -116,7 +117,8 @@ func grid(c Cell, columns map[string]map[Timestamp]string) string {
 	return b.String()
 }
 
-// descending lists every timestamp from the last to the first, as the figure does while they are close together.
+// descending lists every timestamp from the last to the first, as the figure does while
+// they are close together.
 func descending(stamps []Timestamp) []Timestamp {
 	if len(stamps) > 0 && stamps[len(stamps)-1]-stamps[0] < 8 {
 		var all []Timestamp

@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// coordinator is a client that commits one transaction (§2.2): the two phases, or one, with all that can go wrong.
+// coordinator is a client that commits one transaction (§2.2): the two phases, or one,
+// with all that can go wrong.
 type coordinator struct {
 	h          *history
 	txn        *modelTxn
@@ -149,7 +150,8 @@ func (c *coordinator) written(tablet int) []Cell {
 	return cells
 }
 
-// settled takes the answer that tells the outcome: to the commit of the primary, a one-phase commit, or a rollback.
+// settled takes the answer that tells the outcome: to the commit of the primary, a
+// one-phase commit, or a rollback.
 func (c *coordinator) settled(res Result) {
 	if c.done {
 		return
@@ -163,7 +165,8 @@ func (c *coordinator) settled(res Result) {
 			c.after()
 		}
 	case res.Status == StatusLocked, res.Status == StatusUnknown:
-		// A one-phase commit met a lock, or nothing can be known: the next poke settles or leaves it.
+		// A one-phase commit met a lock, or nothing can be known: the next poke settles
+		// or leaves it.
 	case res.Status == StatusCommitTSTooLow:
 		c.commitPrimary(c.h.tick())
 	default:
@@ -196,7 +199,8 @@ func (c *coordinator) giveUp() {
 	}
 }
 
-// poke is a coordinator's time-out: it sends again, asks for a later commit timestamp, settles, or keeps its lock alive.
+// poke is a coordinator's time-out: it sends again, asks for a later commit timestamp,
+// settles, or keeps its lock alive.
 func (h *history) poke() {
 	if len(h.txns) == 0 {
 		return
@@ -229,7 +233,8 @@ func (h *history) crash() {
 	}
 }
 
-// read reads a cell, or scans a tablet, at a timestamp that the oracle gave out, now or some time ago.
+// read reads a cell, or scans a tablet, at a timestamp that the oracle gave out, now or
+// some time ago.
 func (h *history) read() {
 	at := h.tick()
 	if h.chance(30) {
@@ -259,7 +264,8 @@ func (h *history) readCell(c Cell, at Timestamp) (ReadResult, bool) {
 	return res, false
 }
 
-// scan reads all of a tablet, in pages, up to a lock that is in the way. What it does not show must not be there.
+// scan reads all of a tablet, in pages, up to a lock that is in the way. What it does not
+// show must not be there.
 func (h *history) scan(tablet int, at Timestamp) {
 	span := []Span{{Table: testTable, End: "c", HasEnd: true}, {Table: testTable, Start: "c"}}[tablet]
 	r := ScanRequest{Span: span, At: at, Reverse: h.chance(50), MaxBytes: h.rng.IntN(20)}

@@ -2,8 +2,9 @@ package mvcc
 
 import "slices"
 
-// collect takes the collection of history a step further (invariant 11): raise the bound, never above an open snapshot,
-// resolve what began below it, raise the safepoint, delete a little.
+// collect takes the collection of history a step further (invariant 11): raise the bound,
+// never above an open snapshot, resolve what began below it, raise the safepoint, delete
+// a little.
 func (h *history) collect() {
 	bound := h.tablets[0].Bound()
 	switch {
@@ -50,7 +51,8 @@ type pass struct {
 	list   []Garbage // found, and not yet looked at again
 }
 
-// collectStep takes one pass a step on, with limits of a few entries, so that everything else comes in between.
+// collectStep takes one pass a step on, with limits of a few entries, so that everything
+// else comes in between.
 func (h *history) collectStep() {
 	i := h.rng.IntN(len(h.passes))
 	p := h.passes[i]
@@ -95,7 +97,8 @@ func (h *history) find(p *pass, view *MemView) bool {
 	return true
 }
 
-// deleted applies what collection deletes. An ack that goes with its cell is the one thing whose loss can be read.
+// deleted applies what collection deletes. An ack that goes with its cell is the one
+// thing whose loss can be read.
 func (h *history) deleted(view *MemView, list []Mutation) {
 	for i := range list {
 		if m := &list[i]; m.Group == GroupWrite && m.Cell.Class == ClassAck {
@@ -107,7 +110,8 @@ func (h *history) deleted(view *MemView, list []Mutation) {
 	h.seen.Collected += len(list)
 }
 
-// hold opens a snapshot, reads from it, or closes it. While it is open every read of it is answered, but for locks.
+// hold opens a snapshot, reads from it, or closes it. While it is open every read of it
+// is answered, but for locks.
 func (h *history) hold() {
 	switch {
 	case h.snapshot == 0:
@@ -125,8 +129,8 @@ func (h *history) hold() {
 	}
 }
 
-// collectEverything brings bound and safepoint up to now, with everything decided, and collects what there is. Then nothing
-// superfluous may be left.
+// collectEverything brings bound and safepoint up to now, with everything decided, and
+// collects what there is. Then nothing superfluous may be left.
 func (h *history) collectEverything() {
 	h.passes, h.snapshot = nil, 0
 	for _, view := range h.tablets {
@@ -144,8 +148,8 @@ func (h *history) collectEverything() {
 	}
 }
 
-// checkSpace holds a tablet after a pass at the present to what it must have left: each cell's newest record with its value,
-// and no delete that nothing holds.
+// checkSpace holds a tablet after a pass at the present to what it must have left: each
+// cell's newest record with its value, and no delete that nothing holds.
 func (h *history) checkSpace(view *MemView) *fault {
 	for _, e := range view.entries() {
 		switch e.Group {

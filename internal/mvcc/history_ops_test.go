@@ -55,7 +55,8 @@ func (h *history) deliver() {
 	h.queue = append(h.queue, message{run: func() { m.reply(res) }})
 }
 
-// evaluate runs one operation in its tablet. Operations that meet a reservation wait: they go back under way.
+// evaluate runs one operation in its tablet. Operations that meet a reservation wait:
+// they go back under way.
 func (h *history) evaluate(m message) (Result, bool) {
 	if r, ok := m.op.(OnePhaseRequest); ok {
 		return h.onePhase(m, r)
@@ -188,8 +189,8 @@ func (h *history) onePhase(m message, r OnePhaseRequest) (Result, bool) {
 	return res, true
 }
 
-// proceed takes one reserved one-phase commit a turn further: the oracle's answer, then the effects. Sometimes a new
-// leader drops it.
+// proceed takes one reserved one-phase commit a turn further: the oracle's answer, then
+// the effects. Sometimes a new leader drops it.
 func (h *history) proceed() {
 	if len(h.inflight) == 0 {
 		return

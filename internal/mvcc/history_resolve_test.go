@@ -19,8 +19,9 @@ func resolution(l LockInfo, res Result) (ResolveLockRequest, bool) {
 	return r, res.Status == StatusCommitted || res.Status == StatusRolledBack
 }
 
-// resolve is what a reader or writer does that meets a lock: messages to the primary and back to the lock (§2.2). Now
-// and then it wrongly believes the worker dead, which must do no harm (invariant 7).
+// resolve is what a reader or writer does that meets a lock: messages to the primary and
+// back to the lock (§2.2). Now and then it wrongly believes the worker dead, which must
+// do no harm (invariant 7).
 func (h *history) resolve(l LockInfo) {
 	h.send(tabletOf(l.Lock.Primary), h.statusOf(l, h.chance(15)), func(res Result) {
 		if r, decided := resolution(l, res); decided {
@@ -59,8 +60,9 @@ func (h *history) observe() {
 	}
 }
 
-// observeStrong runs a strong observer's transaction: it reads the cell and its ack, and if the cell changed since,
-// it writes the ack and commits; then, or if the cell is clean, it clears.
+// observeStrong runs a strong observer's transaction: it reads the cell and its ack, and
+// if the cell changed since, it writes the ack and commits; then, or if the cell is
+// clean, it clears.
 func (h *history) observeStrong(c Cell, start Timestamp) {
 	ack := Cell{Table: c.Table, Row: c.Row, Class: ClassAck, Column: "observer"}
 	changed, ok := h.readCell(c, start)

@@ -12,9 +12,10 @@ import (
 	"testing"
 )
 
-// TestHistories runs random histories of concurrent transactions over two tablets against the sequential model. Their
-// messages are delayed, reordered, duplicated and dropped; coordinators crash; readers resolve what they left; history is
-// collected. SEED=n runs one of them and prints it; HISTORIES=n sets how many.
+// TestHistories runs random histories of concurrent transactions over two tablets against
+// the sequential model. Their messages are delayed, reordered, duplicated and dropped;
+// coordinators crash; readers resolve what they left; history is collected. SEED=n runs
+// one of them and prints it; HISTORIES=n sets how many.
 func TestHistories(t *testing.T) {
 	if text := os.Getenv("SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -78,7 +79,8 @@ func runHistories(t *testing.T, count uint64) {
 	}
 }
 
-// tally counts what the histories contained, so that a test that has stopped testing anything fails.
+// tally counts what the histories contained, so that a test that has stopped testing
+// anything fails.
 type tally struct {
 	Committed, OnePhase, RolledBack, Undecided, Reads, Resolved, Runs, Collected, Conflicts, TooOld, Unknown int
 }
@@ -128,8 +130,8 @@ func (c *tally) mustCover(t *testing.T) {
 	}
 }
 
-// history is one random history: two tablets, an oracle, coordinators, readers and observers, and the messages between
-// them. It is deterministic in its seed.
+// history is one random history: two tablets, an oracle, coordinators, readers and
+// observers, and the messages between them. It is deterministic in its seed.
 type history struct {
 	rng        *rand.Rand
 	model      *model

@@ -5,13 +5,16 @@ import (
 	"fmt"
 )
 
-// ErrInvalid is wrapped by errors about requests that no correct client sends. The operation surely had no effect.
+// ErrInvalid is wrapped by errors about requests that no correct client sends. The
+// operation surely had no effect.
 var ErrInvalid = errors.New("mvcc: invalid request")
 
-// ErrCorrupt is wrapped when the state contradicts itself: a record names a long value that is not there.
+// ErrCorrupt is wrapped when the state contradicts itself: a record names a long value
+// that is not there.
 var ErrCorrupt = errors.New("mvcc: corrupt state")
 
-// LimitError says which of the Limits a request exceeds. The operation surely had no effect, and never can have.
+// LimitError says which of the Limits a request exceeds. The operation surely had no
+// effect, and never can have.
 type LimitError struct {
 	What  string // "row", "column", "value" or "batch"
 	Size  int    // bytes
@@ -23,10 +26,11 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("mvcc: %s of %d bytes exceeds the limit of %d", e.What, e.Size, e.Limit)
 }
 
-// Check reports, as a *LimitError or wrapping ErrInvalid, the first fault of the writes, and of the other cells that the
-// same operation names. A limit of zero is no limit.
+// Check reports, as a *LimitError or wrapping ErrInvalid, the first fault of the writes,
+// and of the other cells that the same operation names. A limit of zero is no limit.
 func (l Limits) Check(writes []CellWriteRequest, cells []Cell) error {
-	// Summed without the encoding's overhead: the tablet's entry and Badger's transaction are sized with room for it.
+	// Summed without the encoding's overhead: the tablet's entry and Badger's transaction
+	// are sized with room for it.
 	batch := 0
 	for i := range writes {
 		w := &writes[i]

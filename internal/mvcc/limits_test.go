@@ -51,7 +51,8 @@ func TestInvalidRequests(t *testing.T) {
 	}
 }
 
-// TestLimitsExact puts every size at its limit, which passes, and one byte above it, which does not.
+// TestLimitsExact puts every size at its limit, which passes, and one byte above it,
+// which does not.
 func TestLimitsExact(t *testing.T) {
 	lim := Limits{Row: 4, Column: 3, Value: 6, Batch: 13, Inline: 1}
 	write := func(row, column, value int) []CellWriteRequest {

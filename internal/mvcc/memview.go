@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// MemView is one tablet's state in memory: a complete View with Apply. Tests of this package and of its callers run the
-// rules over it. It is not safe for concurrent use, and an iterator must not outlive the next Apply.
+// MemView is one tablet's state in memory: a complete View with Apply. Tests of this
+// package and of its callers run the rules over it. It is not safe for concurrent use,
+// and an iterator must not outlive the next Apply.
 type MemView struct {
 	// Columns says how columns are observed; those that are not in it are not.
 	Columns map[ObservedColumn]Observed

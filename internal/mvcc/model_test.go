@@ -21,8 +21,9 @@ const (
 	assertNoError      = "no-error"
 )
 
-// model is the sequential snapshot-isolation model: a list of committed versions per cell, and what was promised about
-// each transaction. It knows nothing of locks, messages or tablets.
+// model is the sequential snapshot-isolation model: a list of committed versions per
+// cell, and what was promised about each transaction. It knows nothing of locks, messages
+// or tablets.
 type model struct {
 	txns     map[Timestamp]*modelTxn // by start timestamp
 	commits  map[Timestamp]*modelTxn // by commit timestamp
@@ -141,8 +142,8 @@ func (m *model) at(c Cell, ts Timestamp) (version, bool) {
 	return version{}, false
 }
 
-// checkRead compares one answer with the snapshot, as it is known at the end: a commit below a read that was answered
-// before is a fault too.
+// checkRead compares one answer with the snapshot, as it is known at the end: a commit
+// below a read that was answered before is a fault too.
 func (m *model) checkRead(r modelRead) *fault {
 	v, ok := m.at(r.cell, r.at)
 	if ok && !r.found && v.commit <= m.gone[r.cell] {

@@ -9,8 +9,9 @@ import (
 // maxNotifyError is how many bytes of a failed run's error are kept.
 const maxNotifyError = 1 << 10
 
-// NotifyCells marks cells of weak columns dirty at once (§2.4, invariant 12), or, as a replay, cells of any observed
-// column. It conflicts with nothing and may be repeated: an entry never goes back.
+// NotifyCells marks cells of weak columns dirty at once (§2.4, invariant 12), or, as a
+// replay, cells of any observed column. It conflicts with nothing and may be repeated: an
+// entry never goes back.
 //
 //   - StatusOK: every cell has an N entry of TS or newer. StatusNotifyOnly: the column at ConflictAt is not weak; not
 //     observed, if it is a replay.
@@ -34,9 +35,10 @@ func NotifyCells(v View, r NotifyRequest) (Result, []Mutation, error) {
 	return Result{CommitTS: r.TS}, e.list, nil
 }
 
-// replay marks the cell to be run for once more; what has failed or was parked before counts anew. An entry that is as
-// new stands for a change after the replay was asked for, or for the replay itself: its run covers both, and a late copy
-// must not unpark what has failed since.
+// replay marks the cell to be run for once more; what has failed or was parked before
+// counts anew. An entry that is as new stands for a change after the replay was asked
+// for, or for the replay itself: its run covers both, and a late copy must not unpark
+// what has failed since.
 func (e *effects) replay(v View, c Cell, ts Timestamp) error {
 	old, ok, err := v.Notification(c)
 	if err != nil || (ok && old.TS >= ts) {
@@ -46,8 +48,9 @@ func (e *effects) replay(v View, c Cell, ts Timestamp) error {
 	return nil
 }
 
-// notifyWeak marks the cell for a transaction that has committed. When the observer was retired meanwhile nobody wants to
-// know, and an entry that nobody clears would wait for a later observer of the column.
+// notifyWeak marks the cell for a transaction that has committed. When the observer was
+// retired meanwhile nobody wants to know, and an entry that nobody clears would wait for
+// a later observer of the column.
 func (e *effects) notifyWeak(v View, c Cell, ts Timestamp) error {
 	if !weak(v, c) {
 		return nil
@@ -55,8 +58,9 @@ func (e *effects) notifyWeak(v View, c Cell, ts Timestamp) error {
 	return e.notify(v, c, ts)
 }
 
-// ClearNotify removes the cell's N entry unless it is newer than UpTo: a change after the run that clears is not
-// forgotten (invariant 12). The status is always StatusOK; CommitTS is the timestamp of the entry that stays, or 0.
+// ClearNotify removes the cell's N entry unless it is newer than UpTo: a change after the
+// run that clears is not forgotten (invariant 12). The status is always StatusOK;
+// CommitTS is the timestamp of the entry that stays, or 0.
 func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
 	n, there, err := v.Notification(r.Cell)
 	if err != nil || !there {
@@ -69,9 +73,10 @@ func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
 	return Result{}, []Mutation{{Group: GroupNotify, Cell: r.Cell, Delete: true}}, nil
 }
 
-// FailNotify records a failed run of the change at TS; an entry that has been renewed or cleared since is left alone.
-// Copies that come late do not count back: Attempts never falls, and what is parked stays parked, except that Attempts 0
-// starts over. The status is always StatusOK.
+// FailNotify records a failed run of the change at TS; an entry that has been renewed or
+// cleared since is left alone. Copies that come late do not count back: Attempts never
+// falls, and what is parked stays parked, except that Attempts 0 starts over. The status
+// is always StatusOK.
 func FailNotify(v View, r FailNotifyRequest) (Result, []Mutation, error) {
 	n, there, err := v.Notification(r.Cell)
 	if err != nil || !there || n.TS != r.TS {

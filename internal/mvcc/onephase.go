@@ -2,8 +2,9 @@ package mvcc
 
 import "fmt"
 
-// CheckOnePhase decides whether a whole transaction in one tablet may commit at once. It has no effects: the tablet then
-// puts reservations on the cells, asks the oracle for a commit timestamp, and calls OnePhaseCommit (invariant 10).
+// CheckOnePhase decides whether a whole transaction in one tablet may commit at once. It
+// has no effects: the tablet then puts reservations on the cells, asks the oracle for a
+// commit timestamp, and calls OnePhaseCommit (invariant 10).
 //
 //   - StatusOK: go ahead.
 //   - StatusLocked: Locks names all locks that were met. A lock with a Token and this start timestamp is an earlier copy
@@ -46,7 +47,8 @@ func CheckOnePhase(v View, r OnePhaseRequest) (Result, error) {
 			return Result{Status: StatusRolledBack}, nil
 		}
 	}
-	// Own records have been looked for: what is left to say below the bound is how sure their absence is.
+	// Own records have been looked for: what is left to say below the bound is how sure
+	// their absence is.
 	switch {
 	case r.StartTS < v.Safepoint():
 		return Result{Status: StatusUnknown}, nil
@@ -58,8 +60,9 @@ func CheckOnePhase(v View, r OnePhaseRequest) (Result, error) {
 	return Result{}, nil
 }
 
-// admitOnePhase is admit for a one-phase commit, which may be a copy of one that is done. Below the bound only the
-// transaction's own records count: history that would tell a conflict from one's own commit may be collected.
+// admitOnePhase is admit for a one-phase commit, which may be a copy of one that is done.
+// Below the bound only the transaction's own records count: history that would tell a
+// conflict from one's own commit may be collected.
 func admitOnePhase(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, error) {
 	if start >= v.Bound() {
 		return admit(v, c, start, lock, locked)
@@ -71,9 +74,10 @@ func admitOnePhase(v View, c Cell, start Timestamp, lock Lock, locked bool) (Res
 	return res, err
 }
 
-// OnePhaseCommit returns the effects of a transaction that CheckOnePhase has let pass and whose cells have been reserved
-// since, so that nothing of it can have changed; reservations with its own start timestamp are ignored. If a cell is
-// named twice, its last write counts.
+// OnePhaseCommit returns the effects of a transaction that CheckOnePhase has let pass and
+// whose cells have been reserved since, so that nothing of it can have changed;
+// reservations with its own start timestamp are ignored. If a cell is named twice, its
+// last write counts.
 //
 //   - StatusOK: committed at CommitTS. StatusCommitted: it was already, at CommitTS; no effects.
 //   - StatusCommitTSTooLow: commitTS is not above everything in the cells (invariant 3).

@@ -17,7 +17,8 @@ func DefaultLimits() Limits {
 	return Limits{Row: 4 << 10, Column: 1 << 10, Value: 4 << 20, Batch: 8 << 20, Inline: 1 << 10}
 }
 
-// Status is how an operation ended. Every status but StatusOK leaves no effects, unless said otherwise.
+// Status is how an operation ended. Every status but StatusOK leaves no effects, unless
+// said otherwise.
 type Status uint8
 
 const (
@@ -25,23 +26,29 @@ const (
 	StatusOK Status = iota
 	// StatusLocked: Locks says by whom; wait or resolve, then try again.
 	StatusLocked
-	// StatusConflict: a write record with commit_ts ≥ start_ts exists (invariant 2). Permanent for this transaction.
+	// StatusConflict: a write record with commit_ts ≥ start_ts exists (invariant 2).
+	// Permanent for this transaction.
 	StatusConflict
-	// StatusRolledBack: the transaction is rolled back. Permanent. May have effects (a rollback record).
+	// StatusRolledBack: the transaction is rolled back. Permanent. May have effects (a
+	// rollback record).
 	StatusRolledBack
 	// StatusCommitted: the transaction is committed already, at CommitTS.
 	StatusCommitted
-	// StatusLive: CheckTxnStatus: the primary lock is there and not expired, or may still arrive; Locks[0] is it if it is there.
+	// StatusLive: CheckTxnStatus: the primary lock is there and not expired, or may still
+	// arrive; Locks[0] is it if it is there.
 	StatusLive
-	// StatusNotFound: Commit or Heartbeat found neither lock nor record above the safepoint. (invariant 6)
+	// StatusNotFound: Commit or Heartbeat found neither lock nor record above the
+	// safepoint. (invariant 6)
 	StatusNotFound
 	// StatusUnknown: below the safepoint, nothing may be inferred (invariant 11).
 	StatusUnknown
 	// StatusTooOld: start_ts or read timestamp below the bound (invariant 11). Permanent.
 	StatusTooOld
-	// StatusNotifyOnly: a weak column was written, or a column that is not weak was notified. Permanent.
+	// StatusNotifyOnly: a weak column was written, or a column that is not weak was
+	// notified. Permanent.
 	StatusNotifyOnly
-	// StatusCommitTSTooLow: Commit with commit_ts ≤ start_ts or ≤ the newest record's: get a later one. (invariant 3)
+	// StatusCommitTSTooLow: Commit with commit_ts ≤ start_ts or ≤ the newest record's:
+	// get a later one. (invariant 3)
 	StatusCommitTSTooLow
 	// StatusMismatch: a raw condition did not hold.
 	StatusMismatch
@@ -72,8 +79,8 @@ type PrewriteRequest struct {
 	Intents []Cell // weak notifications (invariant 12)
 }
 
-// CommitRequest commits prewritten cells and intents at CommitTS (Figure 6 lines 50 to 64). The request that
-// holds the primary must hold only cells of the primary's tablet.
+// CommitRequest commits prewritten cells and intents at CommitTS (Figure 6 lines 50 to
+// 64). The request that holds the primary must hold only cells of the primary's tablet.
 type CommitRequest struct {
 	StartTS  Timestamp
 	CommitTS Timestamp
@@ -105,7 +112,8 @@ type CheckTxnStatusRequest struct {
 	WorkerDead bool      // a positive death event names the lock's worker: do not wait for the expiry
 }
 
-// ResolveLockRequest applies a known decision: CommitTS 0 rolls back. Without the lock it is a no-op (invariant 3).
+// ResolveLockRequest applies a known decision: CommitTS 0 rolls back. Without the lock it
+// is a no-op (invariant 3).
 type ResolveLockRequest struct {
 	StartTS  Timestamp
 	CommitTS Timestamp
@@ -120,11 +128,13 @@ type HeartbeatRequest struct {
 	Expiry  Timestamp
 }
 
-// NotifyRequest writes N entries directly: a transaction of weak notifications alone (invariant 12), or a replay.
+// NotifyRequest writes N entries directly: a transaction of weak notifications alone
+// (invariant 12), or a replay.
 type NotifyRequest struct {
 	TS    Timestamp
 	Cells []Cell
-	// Replay makes the observer run once whatever it has acknowledged before TS: strong columns too, and parked entries.
+	// Replay makes the observer run once whatever it has acknowledged before TS: strong
+	// columns too, and parked entries.
 	Replay bool
 }
 
@@ -134,7 +144,8 @@ type ClearNotifyRequest struct {
 	UpTo Timestamp
 }
 
-// FailNotifyRequest records a failed run: it counts and parks only the N entry it ran for (N.ts = TS).
+// FailNotifyRequest records a failed run: it counts and parks only the N entry it ran for
+// (N.ts = TS).
 type FailNotifyRequest struct {
 	Cell     Cell
 	TS       Timestamp
@@ -150,7 +161,8 @@ type RawCondition struct {
 	Value  []byte
 }
 
-// RawWriteRequest writes raw cells if all conditions hold. No transaction: meta's own records, and a benchmark's baseline.
+// RawWriteRequest writes raw cells if all conditions hold. No transaction: meta's own
+// records, and a benchmark's baseline.
 type RawWriteRequest struct {
 	Conditions []RawCondition
 	Writes     []CellWriteRequest
@@ -167,7 +179,8 @@ type ReadResult struct {
 	Lock     *LockInfo // if Locked, else nil: most results have none, and are copied often
 }
 
-// ScanRequest reads cells of a span at R. Columns empty means all data columns. Acks adds hidden ack columns.
+// ScanRequest reads cells of a span at R. Columns empty means all data columns. Acks adds
+// hidden ack columns.
 type ScanRequest struct {
 	Span     Span
 	At       Timestamp
@@ -187,8 +200,9 @@ type ReadCell struct {
 	CommitTS Timestamp
 }
 
-// ScanResult is a page. If Status is StatusLocked, Cells are valid and Lock is what stopped the scan: resolve it and
-// resume after the last cell. Done means that the span (or MaxRows) is exhausted; else resume after Last.
+// ScanResult is a page. If Status is StatusLocked, Cells are valid and Lock is what
+// stopped the scan: resolve it and resume after the last cell. Done means that the span
+// (or MaxRows) is exhausted; else resume after Last.
 type ScanResult struct {
 	Status Status
 	Cells  []ReadCell
@@ -199,7 +213,8 @@ type ScanResult struct {
 
 // Bounds of what is shown of a row at once.
 const (
-	// MaxHistory is how many entries of one group are shown; one more in an answer says that there are more.
+	// MaxHistory is how many entries of one group are shown; one more in an answer says
+	// that there are more.
 	MaxHistory = 4096
 	// HistoryBytes is how many bytes of values are shown, apart from each group's first.
 	HistoryBytes = 4 << 20

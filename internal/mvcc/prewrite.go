@@ -1,8 +1,9 @@
 package mvcc
 
-// Prewrite locks the cells and leaves the intents of one tablet's part of a transaction: all or none (§2.2, Figure 6
-// lines 27 to 40). Values longer than lim.Inline go to D. A request of intents alone is allowed: its primary is elsewhere.
-// If a cell is named twice, its last write counts.
+// Prewrite locks the cells and leaves the intents of one tablet's part of a transaction:
+// all or none (§2.2, Figure 6 lines 27 to 40). Values longer than lim.Inline go to D. A
+// request of intents alone is allowed: its primary is elsewhere. If a cell is named
+// twice, its last write counts.
 //
 //   - StatusOK: the locks are there, from now or from an earlier copy. A lock that was there keeps its expiry.
 //   - StatusLocked: Locks names every lock of others that was met, reservations (Token != 0) included.
@@ -24,7 +25,8 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 		w := &writes[i]
 		lock, locked := v.Lock(w.Cell)
 		if locked && lock.heldBy(r.StartTS) {
-			// A copy of this request. The expiry stays: only a heartbeat of a living coordinator moves it.
+			// A copy of this request. The expiry stays: only a heartbeat of a living
+			// coordinator moves it.
 			continue
 		}
 		res, err := admit(v, w.Cell, r.StartTS, lock, locked)
@@ -36,7 +38,8 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 			locks[i] = Lock{StartTS: r.StartTS, Primary: r.Primary, Expiry: r.Expiry, Worker: r.Worker, Kind: w.Kind}
 			e.prewrite(w.Cell, &locks[i], valueOf(w), lim.Inline)
 		case StatusLocked:
-			// Go on: the caller can resolve all of them at once, and a conflict further on is the better answer.
+			// Go on: the caller can resolve all of them at once, and a conflict further
+			// on is the better answer.
 			blocking = append(blocking, res.Locks...)
 		default:
 			return res, nil, nil
@@ -52,8 +55,9 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 	return Result{}, e.list, nil
 }
 
-// prewriteIntents adds the request's weak intents. They conflict with nothing (invariant 12), but a transaction that is
-// rolled back at an intent's cell does not get it back (invariant 4).
+// prewriteIntents adds the request's weak intents. They conflict with nothing (invariant
+// 12), but a transaction that is rolled back at an intent's cell does not get it back
+// (invariant 4).
 func prewriteIntents(v View, r *PrewriteRequest, e *effects) (Result, error) {
 	for _, c := range r.Intents {
 		if !weak(v, c) {
@@ -100,8 +104,8 @@ func valueOf(w *CellWriteRequest) []byte {
 // fewWrites is up to how many writes a pairwise search for duplicates is cheaper than a map.
 const fewWrites = 16
 
-// lastWrites drops every write that a later one to the same cell overrides. Without duplicates, which is the rule, it
-// returns its argument.
+// lastWrites drops every write that a later one to the same cell overrides. Without
+// duplicates, which is the rule, it returns its argument.
 func lastWrites(writes []CellWriteRequest) []CellWriteRequest {
 	if !hasDuplicates(writes) {
 		return writes

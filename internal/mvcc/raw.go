@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// RawWrite writes raw cells if every condition holds: compare and set, without timestamps or locks. Meta keeps its own
-// records so. Writes take effect in order, so that the last one to a cell counts.
+// RawWrite writes raw cells if every condition holds: compare and set, without timestamps
+// or locks. Meta keeps its own records so. Writes take effect in order, so that the last
+// one to a cell counts.
 //
 //   - StatusOK: written. StatusMismatch: the condition on ConflictAt does not hold; no effects.
 func RawWrite(v View, r RawWriteRequest) (Result, []Mutation, error) {

@@ -19,7 +19,8 @@ func Get(v View, c Cell, at Timestamp) (ReadResult, error) {
 		inTheWay := met(c, lock)
 		return ReadResult{Status: StatusLocked, Lock: &inTheWay}, nil
 	}
-	// The lock first, then the record, both in one immutable view: a commit cannot slip between them (line 10).
+	// The lock first, then the record, both in one immutable view: a commit cannot slip
+	// between them (line 10).
 	newest, ok, err := v.Newest(c)
 	if err != nil || !ok {
 		return ReadResult{}, err
@@ -39,7 +40,8 @@ func MultiGet(v View, cells []Cell, at Timestamp) ([]ReadResult, error) {
 	return results, nil
 }
 
-// readAt reads what is visible at a timestamp of a cell whose newest record is given and whose lock is not in the way.
+// readAt reads what is visible at a timestamp of a cell whose newest record is given and
+// whose lock is not in the way.
 func readAt(v View, c Cell, newest Write, at Timestamp) (ReadResult, error) {
 	w, ok, err := visible(v, c, newest, at)
 	if err != nil || !ok {
@@ -58,7 +60,8 @@ func readAt(v View, c Cell, newest Write, at Timestamp) (ReadResult, error) {
 	if err != nil {
 		return ReadResult{}, err
 	}
-	// The record and its value are written, and collected, in one batch each: one without the other is damage.
+	// The record and its value are written, and collected, in one batch each: one without
+	// the other is damage.
 	if !there {
 		return ReadResult{}, fmt.Errorf("%w: value %d of %q %q is missing", ErrCorrupt, w.StartTS, c.Row, c.Column)
 	}
@@ -74,8 +77,9 @@ func visible(v View, c Cell, newest Write, at Timestamp) (Write, bool, error) {
 	return older(v, c, at)
 }
 
-// older is the newest record in H with commit_ts ≤ at. It is a function of its own because the iteration's variables
-// are on the heap, which the common path need not pay for.
+// older is the newest record in H with commit_ts ≤ at. It is a function of its own
+// because the iteration's variables are on the heap, which the common path need not pay
+// for.
 func older(v View, c Cell, at Timestamp) (Write, bool, error) {
 	for w, err := range v.Older(c, at) {
 		return w, err == nil, err
@@ -83,8 +87,9 @@ func older(v View, c Cell, at Timestamp) (Write, bool, error) {
 	return Write{}, false, nil
 }
 
-// blocks reports whether a read at the timestamp must wait for the lock (Figure 6 line 12). The commit timestamp of a
-// reservation, once known, may show that it cannot matter to the read.
+// blocks reports whether a read at the timestamp must wait for the lock (Figure 6 line
+// 12). The commit timestamp of a reservation, once known, may show that it cannot matter
+// to the read.
 func (l *Lock) blocks(at Timestamp) bool {
 	if broken.IgnoreLocksOnRead || l.StartTS > at {
 		return false

@@ -21,11 +21,13 @@ func (c Cell) Compare(d Cell) int {
 	return strings.Compare(c.Column, d.Column)
 }
 
-// ownRecord looks for the write record of transaction start on the cell, whose newest record is given (ok false: none).
+// ownRecord looks for the write record of transaction start on the cell, whose newest
+// record is given (ok false: none).
 //
-// The intervals [start_ts, commit_ts] of one cell's records are disjoint (invariant 2): a record that was written on top
-// of ours started after our commit. So H is consulted only if the newest record started after us, and the walk ends at
-// the first record that did not.
+// The intervals [start_ts, commit_ts] of one cell's records are disjoint (invariant 2): a
+// record that was written on top of ours started after our commit. So H is consulted only
+// if the newest record started after us, and the walk ends at the first record that did
+// not.
 func ownRecord(v View, c Cell, start Timestamp, newest Write, ok bool) (Write, bool, error) {
 	// The newest record began before us: ours would have to lie above it.
 	if !ok || newest.StartTS < start {
@@ -37,7 +39,8 @@ func ownRecord(v View, c Cell, start Timestamp, newest Write, ok bool) (Write, b
 	return ownOlder(v, c, start, newest.CommitTS-1)
 }
 
-// ownOlder looks for the write record of transaction start in H, from the given commit timestamp down.
+// ownOlder looks for the write record of transaction start in H, from the given commit
+// timestamp down.
 func ownOlder(v View, c Cell, start, from Timestamp) (Write, bool, error) {
 	for w, err := range v.Older(c, from) {
 		// A fault is not "not found": taking it for that would commit or roll back twice.
@@ -59,9 +62,10 @@ func conflicts(newest Write, start Timestamp) bool {
 	return !broken.SkipConflictCheck && newest.CommitTS >= start
 }
 
-// admit decides whether transaction start, which has no lock of its own on the cell, may write it (Figure 6 lines 31 to
-// 34, and invariants 2, 4 and 5). Three lookups: the lock, which the caller has made, the newest record, the rollback
-// record. What is permanent is answered before what may pass.
+// admit decides whether transaction start, which has no lock of its own on the cell, may
+// write it (Figure 6 lines 31 to 34, and invariants 2, 4 and 5). Three lookups: the lock,
+// which the caller has made, the newest record, the rollback record. What is permanent is
+// answered before what may pass.
 func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, error) {
 	if weak(v, c) {
 		return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil
@@ -70,7 +74,8 @@ func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, err
 	if err != nil {
 		return Result{}, err
 	}
-	// Our own record first: seen as a conflict, a late copy would report a committed transaction as failed.
+	// Our own record first: seen as a conflict, a late copy would report a committed
+	// transaction as failed.
 	own, committed, err := ownRecord(v, c, start, newest, ok)
 	if err != nil {
 		return Result{}, err
@@ -95,8 +100,8 @@ func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, err
 	return Result{}, nil
 }
 
-// outcome is what is known at the cell about transaction start, which has no lock there: committed, rolled back,
-// unknown below the safepoint (invariant 11), else not found.
+// outcome is what is known at the cell about transaction start, which has no lock there:
+// committed, rolled back, unknown below the safepoint (invariant 11), else not found.
 func outcome(v View, c Cell, start Timestamp) (Result, error) {
 	newest, ok, err := v.Newest(c)
 	if err != nil {
@@ -133,7 +138,8 @@ func met(c Cell, l Lock) LockInfo {
 	return LockInfo{Cell: c, Lock: l}
 }
 
-// reserved reports whether the lock is the reservation of transaction start's one-phase commit in flight.
+// reserved reports whether the lock is the reservation of transaction start's one-phase
+// commit in flight.
 func (l *Lock) reserved(start Timestamp) bool { return l.Token != 0 && l.StartTS == start }
 
 // heldBy reports whether the lock was prewritten by transaction start.

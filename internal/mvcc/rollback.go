@@ -2,9 +2,10 @@ package mvcc
 
 import "fmt"
 
-// Rollback ends the transaction at the cells and intents and leaves a record at each, also where nothing of it was
-// (invariant 4): whatever of it is still under way is refused from now on. One request is all or nothing. With the
-// primary among the cells it is also how a coordinator settles an outcome that it does not know (invariant 8).
+// Rollback ends the transaction at the cells and intents and leaves a record at each,
+// also where nothing of it was (invariant 4): whatever of it is still under way is
+// refused from now on. One request is all or nothing. With the primary among the cells it
+// is also how a coordinator settles an outcome that it does not know (invariant 8).
 //
 //   - StatusOK: rolled back, from now or before.
 //   - StatusCommitted: one of the cells is committed, at CommitTS. No effects.
@@ -46,8 +47,9 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 	return Result{}, e.list, nil
 }
 
-// rollbackIntent erases the intent and leaves a record at its cell. An intent says nothing about its transaction's
-// outcome, so below the safepoint the record is merely left out: the bound keeps a late intent away there.
+// rollbackIntent erases the intent and leaves a record at its cell. An intent says
+// nothing about its transaction's outcome, so below the safepoint the record is merely
+// left out: the bound keeps a late intent away there.
 func rollbackIntent(v View, c Cell, start Timestamp, e *effects) error {
 	_, there, err := v.Intent(c, start)
 	if err != nil {
@@ -64,8 +66,8 @@ func rollbackIntent(v View, c Cell, start Timestamp, e *effects) error {
 	return nil
 }
 
-// CheckTxnStatus finds or makes the decision about a transaction at its primary (§2.2, invariants 3, 6, 7, 11), for one
-// who met a lock of it elsewhere.
+// CheckTxnStatus finds or makes the decision about a transaction at its primary (§2.2,
+// invariants 3, 6, 7, 11), for one who met a lock of it elsewhere.
 //
 //   - StatusCommitted: roll forward at CommitTS. StatusRolledBack: roll back; the record is there, from now or before.
 //   - StatusLive: Locks[0] is the primary lock if it is there; else the primary may still arrive. Wait.
@@ -83,8 +85,8 @@ func CheckTxnStatus(v View, r CheckTxnStatusRequest) (Result, []Mutation, error)
 	if err != nil || res.Status != StatusNotFound {
 		return res, nil, err
 	}
-	// Not found is not rolled back while the primary's prewrite may be under way. Below the bound it cannot be: it would
-	// be refused.
+	// Not found is not rolled back while the primary's prewrite may be under way. Below
+	// the bound it cannot be: it would be refused.
 	if r.StartTS >= v.Bound() && r.Now < r.MetExpiry && !r.WorkerDead {
 		return Result{Status: StatusLive}, nil, nil
 	}
@@ -98,7 +100,8 @@ func checkPrimaryLock(r *CheckTxnStatusRequest, lock *Lock) (Result, []Mutation,
 	if lock.Token != 0 {
 		return Result{Status: StatusLocked, Locks: []LockInfo{met(r.Primary, *lock)}}, nil, nil
 	}
-	// Rolling back a secondary on its own would break the transaction in two, should its primary be committed.
+	// Rolling back a secondary on its own would break the transaction in two, should its
+	// primary be committed.
 	if lock.Primary != r.Primary {
 		return Result{}, nil, fmt.Errorf("%w: status asked at a cell that is not the primary", ErrInvalid)
 	}
@@ -110,7 +113,8 @@ func checkPrimaryLock(r *CheckTxnStatusRequest, lock *Lock) (Result, []Mutation,
 	return Result{Status: StatusRolledBack}, e.list, nil
 }
 
-// Heartbeat moves the primary lock's expiry forward, never back (§2.2: workers periodically update the wall time).
+// Heartbeat moves the primary lock's expiry forward, never back (§2.2: workers
+// periodically update the wall time).
 //
 //   - StatusOK: the lock is there. StatusCommitted, StatusRolledBack, StatusNotFound, StatusUnknown: it is not.
 func Heartbeat(v View, r HeartbeatRequest) (Result, []Mutation, error) {

@@ -2,8 +2,9 @@ package mvcc
 
 import "testing"
 
-// TestCommitAboveNewest: commit_ts is above the cell's newest record (invariant 3), even in a state that the rules do not
-// lead to: a lock that is older than the record beside it.
+// TestCommitAboveNewest: commit_ts is above the cell's newest record (invariant 3), even
+// in a state that the rules do not lead to: a lock that is older than the record beside
+// it.
 func TestCommitAboveNewest(t *testing.T) {
 	m := NewMemView()
 	c := parseCell("a.x")
@@ -45,7 +46,8 @@ func TestReplayIsKept(t *testing.T) {
 	}
 }
 
-// TestMemViewRefusesUnknownGroups: a mutation that cannot be applied is a broken invariant, not something to skip.
+// TestMemViewRefusesUnknownGroups: a mutation that cannot be applied is a broken
+// invariant, not something to skip.
 func TestMemViewRefusesUnknownGroups(t *testing.T) {
 	defer func() {
 		if recover() == nil {

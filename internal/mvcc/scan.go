@@ -2,26 +2,29 @@ package mvcc
 
 import "slices"
 
-// maxUnshown is how many cells in a row a page may look at without showing one: deleted, too new or not asked for.
-// It bounds the work of one page when MaxBytes never does.
+// maxUnshown is how many cells in a row a page may look at without showing one: deleted,
+// too new or not asked for. It bounds the work of one page when MaxBytes never does.
 const maxUnshown = 1 << 14
 
-// cellBytes is what a page counts for a cell beside its row, column and value: tiny cells take memory too.
+// cellBytes is what a page counts for a cell beside its row, column and value: tiny cells
+// take memory too.
 const cellBytes = 64
 
-// Scan reads one page of a span (invariant 1). Locks on cells that the scan would show stop it even where there is no
-// write record yet: the cell may come into being below the read timestamp.
+// Scan reads one page of a span (invariant 1). Locks on cells that the scan would show
+// stop it even where there is no write record yet: the cell may come into being below the
+// read timestamp.
 //
-// A page ends with Done when the span is exhausted or a cell of row MaxRows+1 comes up. Rows are counted within the
-// page, the row of Resume too. It ends without Done after the cell with which rows, columns, values and cellBytes each reach MaxBytes,
-// after too many cells with nothing to show, or at a lock (StatusLocked).
+// A page ends with Done when the span is exhausted or a cell of row MaxRows+1 comes up.
+// Rows are counted within the page, the row of Resume too. It ends without Done after the
+// cell with which rows, columns, values and cellBytes each reach MaxBytes, after too many
+// cells with nothing to show, or at a lock (StatusLocked).
 func Scan(v View, r ScanRequest) (ScanResult, error) {
 	if r.At < v.Bound() {
 		return ScanResult{Status: StatusTooOld}, nil
 	}
 	span := r.span()
-	// The write column and the locks are two groups in the same order: a page is the write column up to where the first
-	// lock that matters would be in it.
+	// The write column and the locks are two groups in the same order: a page is the
+	// write column up to where the first lock that matters would be in it.
 	p := page{view: v, req: &r}
 	p.findLock(span)
 	for cw, err := range v.Cells(span, r.Reverse) {
@@ -111,8 +114,8 @@ func (p *page) end() ScanResult {
 	return p.result
 }
 
-// findLock finds the first lock that is in the scan's way. It looks at the locks of all of the span; there are only as
-// many as transactions in flight, in memory.
+// findLock finds the first lock that is in the scan's way. It looks at the locks of all
+// of the span; there are only as many as transactions in flight, in memory.
 func (p *page) findLock(span Span) {
 	for c, l := range p.view.Locks(span, p.req.Reverse) {
 		if l.blocks(p.req.At) && p.req.wants(c) && p.req.beyondResume(c) {
@@ -122,7 +125,8 @@ func (p *page) findLock(span Span) {
 	}
 }
 
-// stopAtLock ends the page if the lock in the way comes no later than the cell, or than the end of the span.
+// stopAtLock ends the page if the lock in the way comes no later than the cell, or than
+// the end of the span.
 func (p *page) stopAtLock(c Cell, atEnd bool) bool {
 	if !p.locked || (!atEnd && p.req.order(p.lockCell, c) > 0) {
 		return false
@@ -144,7 +148,8 @@ func (p *page) rowsFull(row string) bool {
 	return true
 }
 
-// look reads one cell and shows it if there is something to show; full means that the page ends after it.
+// look reads one cell and shows it if there is something to show; full means that the
+// page ends after it.
 func (p *page) look(cw CellWrite) (full bool, err error) {
 	p.last, p.looked = cw.Cell, true
 	p.unshown++

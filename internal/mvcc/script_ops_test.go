@@ -170,7 +170,8 @@ func showPageEnd(res ScanResult) string {
 	return "-- " + end
 }
 
-// reader does what a client does that meets a lock: it asks at the primary, resolves accordingly and reads again (§2.2).
+// reader does what a client does that meets a lock: it asks at the primary, resolves
+// accordingly and reads again (§2.2).
 func (s *script) reader() string {
 	c, at := s.cell("cell"), s.ts("at")
 	var b strings.Builder

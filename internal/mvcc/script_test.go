@@ -13,7 +13,8 @@ import (
 // testTable holds all cells of the scripts.
 const testTable = FirstUserTable
 
-// TestScripts runs the scripts in testdata, one per rule. `go test -run TestScripts ./internal/mvcc -rewrite` writes the answers anew.
+// TestScripts runs the scripts in testdata, one per rule. `go test -run TestScripts
+// ./internal/mvcc -rewrite` writes the answers anew.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := newScript()
@@ -21,7 +22,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// script is one tablet under the commands of a file in testdata. Cells are written row.column, ack cells row.@observer.
+// script is one tablet under the commands of a file in testdata. Cells are written
+// row.column, ack cells row.@observer.
 type script struct {
 	t    *testing.T
 	td   *datadriven.TestData
@@ -140,7 +142,8 @@ func (s *script) writes() (writes []CellWriteRequest, notifies []Cell) {
 	return writes, notifies
 }
 
-// answer applies the mutations and describes the result; every status is printed with all that it carries.
+// answer applies the mutations and describes the result; every status is printed with all
+// that it carries.
 func (s *script) answer(res Result, list []Mutation, err error) string {
 	if err != nil {
 		return "error: " + err.Error()

@@ -7,23 +7,24 @@ type SurveyView interface {
 	// Newest and Cells are View's.
 	Newest(c Cell) (Write, bool, error)
 	Cells(s Span, reverse bool) iter.Seq2[CellWrite, error]
-	// History iterates H with rows in the span: cells in descending order, those before below only (nil: all), and of
-	// each cell the oldest record first.
+	// History iterates H with rows in the span: cells in descending order, those before
+	// below only (nil: all), and of each cell the oldest record first.
 	History(s Span, below *Cell) iter.Seq2[CellWrite, error]
-	// Keys iterates the keys of group R, N or M with rows in the span, in the group's own order, those after after only
-	// (nil: all).
+	// Keys iterates the keys of group R, N or M with rows in the span, in the group's own
+	// order, those after after only (nil: all).
 	Keys(g Group, s Span, after *CellAt) iter.Seq2[CellAt, error]
 	Observers
 }
 
-// SurveyPlace is how far a survey has come. The zero value is its beginning. It names cells, not entries, so that it holds
-// whatever is written and deleted meanwhile.
+// SurveyPlace is how far a survey has come. The zero value is its beginning. It names
+// cells, not entries, so that it holds whatever is written and deleted meanwhile.
 type SurveyPlace struct {
 	stage stage
 	cell  *CellAt // the last one done with; nil: none. In the stage of H a survey goes down.
 }
 
-// stage is the group that a survey is in. H comes before W: a delete goes when nothing is left below it.
+// stage is the group that a survey is in. H comes before W: a delete goes when nothing is
+// left below it.
 type stage uint8
 
 const (
@@ -38,8 +39,9 @@ const (
 // Done reports whether the survey is at its end.
 func (p SurveyPlace) Done() bool { return p.stage == stageEnd }
 
-// Survey looks for garbage in the span, from the place on, and returns what it finds, and where to go on, after at most the
-// given number of finds and of entries looked at. It also returns how many entries, about, the finds stand for.
+// Survey looks for garbage in the span, from the place on, and returns what it finds, and
+// where to go on, after at most the given number of finds and of entries looked at. It
+// also returns how many entries, about, the finds stand for.
 func Survey(v SurveyView, span Span, at SurveyPlace, finds, looked int) (list []Garbage, entries int, next SurveyPlace, err error) {
 	s := survey{view: v, finds: finds, left: looked}
 	for at.stage < stageEnd {
@@ -76,7 +78,8 @@ func (s *survey) found(g Group, c Cell, ts, from Timestamp, entries int) {
 	s.entries += entries
 }
 
-// walk goes through one stage. It returns the cell after which the call has done its share; nil: the stage is done.
+// walk goes through one stage. It returns the cell after which the call has done its
+// share; nil: the stage is done.
 func (s *survey) walk(span Span, at SurveyPlace) (*CellAt, error) {
 	switch at.stage {
 	case stageHistory:
@@ -92,7 +95,8 @@ func (s *survey) walk(span Span, at SurveyPlace) (*CellAt, error) {
 	}
 }
 
-// history finds the cells that have records in H: the oldest of them goes when the one after it is at the safepoint.
+// history finds the cells that have records in H: the oldest of them goes when the one
+// after it is at the safepoint.
 func (s *survey) history(span Span, at *CellAt) (*CellAt, error) {
 	var below *Cell
 	if at != nil {
@@ -126,7 +130,8 @@ func (s *survey) history(span Span, at *CellAt) (*CellAt, error) {
 	return nil, s.foundRecords(cell, records, n)
 }
 
-// foundRecords adds the n entries that H has of a cell, of which the oldest one or two commit timestamps are given.
+// foundRecords adds the n entries that H has of a cell, of which the oldest one or two
+// commit timestamps are given.
 func (s *survey) foundRecords(c Cell, oldest []Timestamp, n int) error {
 	if len(oldest) == 2 {
 		s.found(GroupHistory, c, oldest[0], oldest[1], n)
@@ -179,7 +184,8 @@ func (s *survey) stray(ack Cell) (bool, error) {
 	return !there, err
 }
 
-// keys finds rollback records; and notifications and raw cells of a dropped table, which go as they are.
+// keys finds rollback records; and notifications and raw cells of a dropped table, which
+// go as they are.
 func (s *survey) keys(g Group, span Span, after *CellAt) (*CellAt, error) {
 	if g != GroupRollback && !s.view.Dropped(span.Table) {
 		return nil, nil

@@ -36,7 +36,8 @@ const (
 	ClassAck  Class = 1 // ack_O of observer O; Column holds the observer's name
 )
 
-// Cell is the address of one cell. It is comparable and serves as a map key. Row and Column hold any bytes.
+// Cell is the address of one cell. It is comparable and serves as a map key. Row and
+// Column hold any bytes.
 type Cell struct {
 	Table  TableID
 	Row    string
@@ -53,8 +54,9 @@ const (
 	KindDelete Kind = 2
 )
 
-// Write is a write record (§2.2, Figure 5 c:write): this cell changed at CommitTS, by the transaction
-// that started at StartTS. A put's value is inline, or, when Long, in D at StartTS.
+// Write is a write record (§2.2, Figure 5 c:write): this cell changed at CommitTS, by the
+// transaction that started at StartTS. A put's value is inline, or, when Long, in D at
+// StartTS.
 type Write struct {
 	CommitTS Timestamp
 	StartTS  Timestamp
@@ -78,10 +80,12 @@ type Lock struct {
 	Kind    Kind
 	Long    bool // the value is in D at StartTS
 	Value   []byte
-	// Token is not zero for the reservation of a one-phase commit. Such a lock lives in the leader's memory only,
-	// is never encoded, and goes by itself: nobody may resolve it, readers and writers wait for it in the tablet.
+	// Token is not zero for the reservation of a one-phase commit. Such a lock lives in
+	// the leader's memory only, is never encoded, and goes by itself: nobody may resolve
+	// it, readers and writers wait for it in the tablet.
 	Token uint64
-	// CommitTS is set on a reservation once the oracle has answered: readers below it need not wait.
+	// CommitTS is set on a reservation once the oracle has answered: readers below it
+	// need not wait.
 	CommitTS Timestamp
 }
 
@@ -93,7 +97,8 @@ type LockInfo struct {
 	Intent bool
 }
 
-// Notify is an entry of the notify column (§2.4): the cell changed at TS and its observer may have to run.
+// Notify is an entry of the notify column (§2.4): the cell changed at TS and its observer
+// may have to run.
 type Notify struct {
 	TS       Timestamp
 	Attempts uint32    // failed runs since TS; conflicts do not count
@@ -142,14 +147,16 @@ type Mutation struct {
 // Observed says whether and how a column is observed, by the tablet's catalogue version.
 type Observed uint8
 
-// How a column is observed. A Weak column cannot be written; a Strong one gets an N entry with every write record.
+// How a column is observed. A Weak column cannot be written; a Strong one gets an N entry
+// with every write record.
 const (
 	NotObserved Observed = iota
 	ObservedStrong
 	ObservedWeak
 )
 
-// Span is a range of rows of one table: Start ≤ row < End; HasEnd false means to the end of the table.
+// Span is a range of rows of one table: Start ≤ row < End; HasEnd false means to the end
+// of the table.
 type Span struct {
 	Table  TableID
 	Start  string
@@ -160,9 +167,10 @@ type Span struct {
 // Contains reports whether the row lies in the span.
 func (s Span) Contains(row string) bool { return row >= s.Start && (!s.HasEnd || row < s.End) }
 
-// View is what the rules read: one tablet's state at one moment. In a tablet it is an immutable view of the lock
-// table, a Badger Txn, and (for mutations only) the effects of proposals in flight laid over both.
-// Returned byte slices belong to the caller and do not change. An error is a storage fault and ends the operation.
+// View is what the rules read: one tablet's state at one moment. In a tablet it is an
+// immutable view of the lock table, a Badger Txn, and (for mutations only) the effects of
+// proposals in flight laid over both. Returned byte slices belong to the caller and do
+// not change. An error is a storage fault and ends the operation.
 type View interface {
 	// Lock is the cell's lock, reservations of one-phase commits included.
 	Lock(c Cell) (Lock, bool)
@@ -180,14 +188,15 @@ type View interface {
 	Notification(c Cell) (Notify, bool, error)
 	// Intent is the weak intent of transaction start on the cell.
 	Intent(c Cell, start Timestamp) (Intent, bool, error)
-	// Cells iterates W with rows in span, row order then (class, column) order, descending rows if reverse
-	// (the columns of one row too).
+	// Cells iterates W with rows in span, row order then (class, column) order,
+	// descending rows if reverse (the columns of one row too).
 	Cells(s Span, reverse bool) iter.Seq2[CellWrite, error]
 	// Raw is a raw cell's value.
 	Raw(c Cell) ([]byte, bool, error)
 	// Observed looks the column up in the tablet's catalogue.
 	Observed(t TableID, column string) Observed
-	// Bound: reads and prewrites below it are refused. Safepoint: history at or below it may be collected. (invariant 11)
+	// Bound: reads and prewrites below it are refused. Safepoint: history at or below it
+	// may be collected. (invariant 11)
 	Bound() Timestamp
 	Safepoint() Timestamp
 }

@@ -5,14 +5,17 @@ import "github.com/percolator-go/percolator/internal/mvcc"
 // Dirty is a cell whose observer may have to run, as a scanner found it.
 type Dirty struct {
 	Cell mvcc.Cell
-	// Notify is the cell's entry in the notify group as it was walked; nil for a hint, which knows the cell only.
+	// Notify is the cell's entry in the notify group as it was walked; nil for a hint,
+	// which knows the cell only.
 	Notify *mvcc.Notify
-	// Held: the finder holds the advisory lock of the cell, or locks are not in use. What is not held is not run, only
-	// collapsed into a run that is under way already.
+	// Held: the finder holds the advisory lock of the cell, or locks are not in use. What
+	// is not held is not run, only collapsed into a run that is under way already.
 	Held bool
-	// Backlog: more cells of the column wait. A change that comes while this one runs waits in line with them.
+	// Backlog: more cells of the column wait. A change that comes while this one runs
+	// waits in line with them.
 	Backlog bool
-	// Done is called exactly once after an Accepted cell needs the advisory lock no more. It must not block. May be nil.
+	// Done is called exactly once after an Accepted cell needs the advisory lock no more.
+	// It must not block. May be nil.
 	Done func()
 }
 
@@ -22,8 +25,8 @@ type Admission uint8
 const (
 	// Accepted: it will run, and Done will be called.
 	Accepted Admission = iota
-	// Collapsed: a run for the cell is queued or under way in this process and will take note of it (§2.4, message
-	// collapsing).
+	// Collapsed: a run for the cell is queued or under way in this process and will take
+	// note of it (§2.4, message collapsing).
 	Collapsed
 	// Deferred: the cell's last run failed and its backoff is not over.
 	Deferred

@@ -30,9 +30,10 @@ func DecodeAck(value []byte) (mvcc.Timestamp, error) {
 	return mvcc.Timestamp(binary.BigEndian.Uint64(value)), nil
 }
 
-// LockKey is the key of a cell's advisory lock: table, length of the column, column, row. The lock is the paper's row
-// lock, one for each observed column of the row: two observers of one row wait for each other no more than any two
-// transactions do, and a chain of observers along one row is not slowed by the lock of the link before.
+// LockKey is the key of a cell's advisory lock: table, length of the column, column, row.
+// The lock is the paper's row lock, one for each observed column of the row: two
+// observers of one row wait for each other no more than any two transactions do, and a
+// chain of observers along one row is not slowed by the lock of the link before.
 func LockKey(c mvcc.Cell) string {
 	key := make([]byte, 0, 8+len(c.Column)+len(c.Row))
 	key = binary.BigEndian.AppendUint32(key, uint32(c.Table))

@@ -13,12 +13,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Cluster is a repository in memory whose notify, lock and intent groups can be walked, and that gives hints.
+// Cluster is a repository in memory whose notify, lock and intent groups can be walked,
+// and that gives hints.
 type Cluster struct {
 	*txntest.Cluster
 	listener atomic.Pointer[func(cells []mvcc.Cell)]
 
-	// mu guards the rest for those who look from outside: the cluster's own lock is held by everyone else.
+	// mu guards the rest for those who look from outside: the cluster's own lock is held
+	// by everyone else.
 	mu      sync.Mutex
 	columns map[mvcc.ObservedColumn]bool
 	dirty   cellIndex[mvcc.Notify]
@@ -48,7 +50,8 @@ func (c *Cluster) Observed(table mvcc.TableID, column string, weak bool) {
 	c.Observe(table, column, how)
 }
 
-// Listen makes f hear of cells that have become dirty, outside of any lock; false if somebody does already.
+// Listen makes f hear of cells that have become dirty, outside of any lock; false if
+// somebody does already.
 func (c *Cluster) Listen(f func(cells []mvcc.Cell)) bool { return c.listener.CompareAndSwap(nil, &f) }
 
 // Notification is a cell's entry in the notify group.
@@ -106,8 +109,8 @@ func (p Places) Tablets(context.Context, bool) ([]*pb.TabletDescriptor, error) {
 	return p.cluster.Tablets(), nil
 }
 
-// Applied implements txntest.Extension: it keeps the groups that are walked, and gives hints for what has become dirty
-// by a change, not by a failed run.
+// Applied implements txntest.Extension: it keeps the groups that are walked, and gives
+// hints for what has become dirty by a change, not by a failed run.
 func (c *Cluster) Applied(effects []mvcc.Mutation) (after func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

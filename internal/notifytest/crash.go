@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// KillAfterPrimary runs fn in a transaction of a coordinator that dies right after its primary's commit: nothing that it
-// sends later arrives.
+// KillAfterPrimary runs fn in a transaction of a coordinator that dies right after its
+// primary's commit: nothing that it sends later arrives.
 func KillAfterPrimary(t testing.TB, c *Cluster, fn func(tx *percolator.Tx)) {
 	t.Helper()
 	process := c.Process(99, 1)

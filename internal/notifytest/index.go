@@ -6,7 +6,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// cellIndex is a map of cells that can be walked by (table, column, row), as tablets walk the notify and intent groups.
+// cellIndex is a map of cells that can be walked by (table, column, row), as tablets walk
+// the notify and intent groups.
 type cellIndex[V any] struct {
 	cells  map[mvcc.Cell]V
 	sorted map[mvcc.ObservedColumn][]string // rows; rebuilt when stale
@@ -28,8 +29,8 @@ func (x *cellIndex[V]) put(c mvcc.Cell, v V) {
 
 func (x *cellIndex[V]) remove(c mvcc.Cell) { delete(x.cells, c) }
 
-// from lists, in order, the cells of a column with rows in the span. Rows that have gone since the last rebuild are left
-// out.
+// from lists, in order, the cells of a column with rows in the span. Rows that have gone
+// since the last rebuild are left out.
 func (x *cellIndex[V]) from(table mvcc.TableID, column string, span mvcc.Span) func(yield func(mvcc.Cell, V) bool) {
 	key := mvcc.ObservedColumn{Table: table, Column: column}
 	if x.stale[key] {

@@ -1,6 +1,7 @@
-// Package pbjson writes protobuf messages as JSON the way this project prints them: field names as in the .proto files,
-// every field present, numbers as numbers, and bytes as text where they are UTF-8, else as {"base64": "…"}. (protojson
-// would write all bytes as base64 and 64-bit numbers as strings.)
+// Package pbjson writes protobuf messages as JSON the way this project prints them: field
+// names as in the .proto files, every field present, numbers as numbers, and bytes as
+// text where they are UTF-8, else as {"base64": "…"}. (protojson would write all bytes as
+// base64 and 64-bit numbers as strings.)
 package pbjson
 
 import (
@@ -12,11 +13,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Marshal returns the message as one line of JSON, its fields in alphabetical order. A message field that is not set is
-// null, a list that is empty [].
+// Marshal returns the message as one line of JSON, its fields in alphabetical order. A
+// message field that is not set is null, a list that is empty [].
 func Marshal(m proto.Message) ([]byte, error) { return json.Marshal(object(m.ProtoReflect())) }
 
-// object turns a message into what encoding/json understands. Recursion ends with the message's own depth.
+// object turns a message into what encoding/json understands. Recursion ends with the
+// message's own depth.
 func object(m protoreflect.Message) any {
 	if !m.IsValid() {
 		return nil

@@ -1,12 +1,13 @@
-// Package policy describes the settings that hold for a whole cluster: how many replicas a tablet has, how
-// long history is kept, when tablets are split. They are kept in meta (cluster.Meta.Policy), set from the
-// flags of the node that founds the cluster, and changed by `percolator cluster set`. A node's own flags
-// are compared with them and never acted on.
+// Package policy describes the settings that hold for a whole cluster: how many replicas
+// a tablet has, how long history is kept, when tablets are split. They are kept in meta
+// (cluster.Meta.Policy), set from the flags of the node that founds the cluster, and
+// changed by `percolator cluster set`. A node's own flags are compared with them and
+// never acted on.
 //
 // Invariants:
 //  1. A policy that Check lets through can be run by every job of meta's leader.
 //  2. A setting has one name, in `cluster set` and as a flag of `start`.
 //
-// It has no state. Called by: cluster (what is stored), node (what the jobs run by, and the comparison with
-// the node's own configuration), internal/cli (names and texts).
+// It has no state. Called by: cluster (what is stored), node (what the jobs run by, and
+// the comparison with the node's own configuration), internal/cli (names and texts).
 package policy

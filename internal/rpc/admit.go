@@ -24,7 +24,8 @@ const (
 	notRaw   = "raw cells are the nodes' own, and no scan would show them: write in a transaction"
 )
 
-// admit returns why the request is refused, nil if it is not, and the greatest id of a table that it is about.
+// admit returns why the request is refused, nil if it is not, and the greatest id of a
+// table that it is about.
 func admit(req *pb.TabletRequest) (table uint32, refusal *pb.Error) {
 	var a admission
 	a.request(req)
@@ -37,7 +38,8 @@ func admit(req *pb.TabletRequest) (table uint32, refusal *pb.Error) {
 	return a.highest, nil
 }
 
-// request looks at every message inside; a missing one is nil or empty after decoding, which can't be told apart.
+// request looks at every message inside; a missing one is nil or empty after decoding,
+// which can't be told apart.
 func (a *admission) request(req *pb.TabletRequest) {
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_Get:

@@ -16,13 +16,16 @@ import (
 	"github.com/percolator-go/percolator/internal/heap"
 )
 
-// arrivals is the memory for messages that are not whole yet, or not taken, of all connections of a server. gRPC has no bound
-// for all of them: a stream may have one of maxMessage that never comes to its end, and a connection hundreds of streams.
+// arrivals is the memory for messages that are not whole yet, or not taken, of all
+// connections of a server. gRPC has no bound for all of them: a stream may have one of
+// maxMessage that never comes to its end, and a connection hundreds of streams.
 //
-// What a message takes is known from its first bytes. A connection is not read on before there is room for it; short ones
-// need none, because a stream's window bounds them. If others wait for room, connections are closed that do not go on
-// sending, or too slowly: patience, and a second for each slowest bytes of a message, is what they have. So are those with a
-// whole message that nobody takes, for their stream has ended on this side: its client should have said so long ago.
+// What a message takes is known from its first bytes. A connection is not read on before
+// there is room for it; short ones need none, because a stream's window bounds them. If
+// others wait for room, connections are closed that do not go on sending, or too slowly:
+// patience, and a second for each slowest bytes of a message, is what they have. So are
+// those with a whole message that nobody takes, for their stream has ended on this side:
+// its client should have said so long ago.
 type arrivals struct {
 	room     *semaphore.Weighted
 	gauge    *heap.Gauge
@@ -39,12 +42,14 @@ const (
 	arrivalMemory = 160 << 20 // of all
 	shortMessage  = 16 << 10  // as large as a frame
 	slowest       = 1 << 20
-	// untaken is how many times patience a whole message may wait to be taken: a minute, longer than operations that it waits for.
+	// untaken is how many times patience a whole message may wait to be taken: a minute,
+	// longer than operations that it waits for.
 	untaken = 20
-	// tinyFrame is what a message's frames hold but for the last; so many smaller ones are an attack: each costs as much as a
-	// hundred bytes.
+	// tinyFrame is what a message's frames hold but for the last; so many smaller ones
+	// are an attack: each costs as much as a hundred bytes.
 	tinyFrame, tinyFrames = 256, 1 << 10
-	// maxArriving is how many messages of a connection may be incomplete: more than it may have streams.
+	// maxArriving is how many messages of a connection may be incomplete: more than it
+	// may have streams.
 	maxArriving = 1 << 10
 )
 
@@ -83,7 +88,8 @@ func (c arrivalCredentials) Clone() credentials.TransportCredentials {
 	return arrivalCredentials{c.TransportCredentials.Clone(), c.arrivals}
 }
 
-// arrivalConn follows the frames that a client sends. Only Read, which one goroutine calls, looks at what is above mu.
+// arrivalConn follows the frames that a client sends. Only Read, which one goroutine
+// calls, looks at what is above mu.
 type arrivalConn struct {
 	net.Conn
 	of      *arrivals
@@ -344,8 +350,8 @@ func (a *arrivals) wait(c *arrivalConn, n int64) error {
 	return a.room.Acquire(c.ctx, n)
 }
 
-// clear closes connections that are in the way of others: those that send nothing, or too slowly; if there is none, one of
-// those that wait themselves.
+// clear closes connections that are in the way of others: those that send nothing, or too
+// slowly; if there is none, one of those that wait themselves.
 func (a *arrivals) clear() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -370,7 +376,8 @@ func (a *arrivals) clear() {
 	a.timer.Reset(a.patience / 4)
 }
 
-// late reports whether one of the connection's messages should have come, or have been taken, by now.
+// late reports whether one of the connection's messages should have come, or have been
+// taken, by now.
 func (c *arrivalConn) late(patience time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

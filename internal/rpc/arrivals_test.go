@@ -41,7 +41,8 @@ func beginning(size, bytes int) []byte {
 	return b
 }
 
-// halves begins a message of the largest size on each of so many streams of a connection, and goes on with none.
+// halves begins a message of the largest size on each of so many streams of a connection,
+// and goes on with none.
 func (s *served) halves(method string, streams int) (ended chan struct{}) {
 	s.t.Helper()
 	conn, err := s.lis.DialContext(s.ctx)
@@ -72,8 +73,9 @@ func (s *served) halves(method string, streams int) (ended chan struct{}) {
 	return ended
 }
 
-// Messages that are sent in part are bounded by what they will take, of all connections together: those that do not go on
-// with theirs are closed once others want the memory, and the others are served.
+// Messages that are sent in part are bounded by what they will take, of all connections
+// together: those that do not go on with theirs are closed once others want the memory,
+// and the others are served.
 func TestArrivalsAreBounded(t *testing.T) {
 	s := serve(t, ServerConfig{arrivalMemory: 32 << 20, AnswerPatience: 200 * time.Millisecond})
 	var rude []chan struct{}
@@ -99,7 +101,8 @@ func TestArrivalsAreBounded(t *testing.T) {
 	}
 }
 
-// In whatever pieces frames come, messages hold what they take from their beginning until they are taken, and nothing else.
+// In whatever pieces frames come, messages hold what they take from their beginning until
+// they are taken, and nothing else.
 func TestArrivalsFollowFrames(t *testing.T) {
 	const size = 100 << 10
 	var b bytes.Buffer
@@ -173,7 +176,8 @@ func TestTinyFrames(t *testing.T) {
 	}
 }
 
-// A message that nobody takes, because its stream has ended and the client does not say so, is not held for ever.
+// A message that nobody takes, because its stream has ended and the client does not say
+// so, is not held for ever.
 func TestUntakenMessage(t *testing.T) {
 	for age, want := range map[time.Duration]bool{time.Second: false, 3 * untaken * time.Second: true} {
 		c := &arrivalConn{held: []*arriving{{whole: true, size: 1 << 20, since: time.Now().Add(-age)}}}

@@ -12,13 +12,15 @@ import (
 	"github.com/percolator-go/percolator/internal/heap"
 )
 
-// budget is the memory for answers that all clients of a server share, in two parts: a client that asks for little is not
-// kept waiting by those that have filled the part for large answers. What an answer may take is taken before its operation is
-// done, and given back when gRPC has written the answer out.
+// budget is the memory for answers that all clients of a server share, in two parts: a
+// client that asks for little is not kept waiting by those that have filled the part for
+// large answers. What an answer may take is taken before its operation is done, and given
+// back when gRPC has written the answer out.
 //
-// Only a stream's reader waits for memory, and it holds none while it does: it can't come to a standstill that ends only
-// with memory that it holds itself. Memory that somebody waits for comes back in time: from clients that read, and from
-// those that read nothing for patience, because their streams are ended.
+// Only a stream's reader waits for memory, and it holds none while it does: it can't come
+// to a standstill that ends only with memory that it holds itself. Memory that somebody
+// waits for comes back in time: from clients that read, and from those that read nothing
+// for patience, because their streams are ended.
 type budget struct {
 	parts    [parts]*semaphore.Weighted
 	own      [parts]int64 // a stream's share of each part
@@ -108,8 +110,9 @@ func part(bytes int) int {
 	return large
 }
 
-// wait takes so many bytes, at most the largest, as soon as there is room: in the stream's share, which is its own client's
-// affair, and then in the budget. false: ctx has ended. The caller holds nothing.
+// wait takes so many bytes, at most the largest, as soon as there is room: in the
+// stream's share, which is its own client's affair, and then in the budget. false: ctx
+// has ended. The caller holds nothing.
 func (s *share) wait(ctx context.Context, bytes int) (hold, bool) {
 	p, n := part(bytes), int64(min(bytes, s.largest()))
 	if s.own[p].Acquire(ctx, n) != nil {
@@ -170,8 +173,8 @@ func (s *share) release(h hold) {
 	}
 }
 
-// settle makes the hold one of so many bytes, now that they are known; false, and the hold as it was, if that is more and
-// there is no room now.
+// settle makes the hold one of so many bytes, now that they are known; false, and the
+// hold as it was, if that is more and there is no room now.
 func (s *share) settle(h hold, bytes int) (hold, bool) {
 	p := small
 	if h[large] > 0 {
@@ -206,7 +209,8 @@ func (b *budget) wait(ctx context.Context, p int, n int64) error {
 	return b.parts[p].Acquire(ctx, n)
 }
 
-// clear ends the streams whose client has taken nothing for patience, if others have waited for as long.
+// clear ends the streams whose client has taken nothing for patience, if others have
+// waited for as long.
 func (b *budget) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

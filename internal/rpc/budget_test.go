@@ -44,8 +44,9 @@ func (s *served) whole() {
 	}
 }
 
-// Over gRPC: streams that read nothing fill the budget and are ended with their connection once others have waited; the
-// others are served, and all memory is given back.
+// Over gRPC: streams that read nothing fill the budget and are ended with their
+// connection once others have waited; the others are served, and all memory is given
+// back.
 func TestStreamsThatNeverRead(t *testing.T) {
 	s := serve(t, ServerConfig{AnswerMemory: leastAnswerMemory, AnswerPatience: 200 * time.Millisecond})
 	c := s.client()
@@ -132,7 +133,8 @@ func TestStreamsOfAConnection(t *testing.T) {
 	wg.Wait()
 }
 
-// Many clients that read, with more of the largest reads at once than there is room for: all are answered.
+// Many clients that read, with more of the largest reads at once than there is room for:
+// all are answered.
 func TestNoStandstill(t *testing.T) {
 	s := serve(t, ServerConfig{AnswerMemory: leastAnswerMemory})
 	writer := s.client()

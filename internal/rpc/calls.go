@@ -14,22 +14,24 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Bounds of single calls: how many are under way, and what their requests take, and then their answers until
-// clients have taken them, of one connection and of all.
+// Bounds of single calls: how many are under way, and what their requests take, and then
+// their answers until clients have taken them, of one connection and of all.
 const (
 	callsEach, callsInAll   = 128, 2048
 	answersEach, answersAll = 8 << 20, 48 << 20
 
-	// leastCall is what is taken at least for an answer before it is made. What changes something answers less.
+	// leastCall is what is taken at least for an answer before it is made. What changes
+	// something answers less.
 	leastCall = 16 << 10
 	// callRetry is when a call that was refused may be tried again.
 	callRetry = 20 * time.Millisecond
 )
 
-// calls is the budget of single calls. None waits: one that there is no room for is refused before anything is done, with
-// CODE_OVERLOADED and when to come again. What an answer takes is taken before it is made, as much as the last one of its
-// method took, and given back when gRPC has written it, or its connection has ended. If others want what a connection has not
-// taken for patience, the connection is closed.
+// calls is the budget of single calls. None waits: one that there is no room for is
+// refused before anything is done, with CODE_OVERLOADED and when to come again. What an
+// answer takes is taken before it is made, as much as the last one of its method took,
+// and given back when gRPC has written it, or its connection has ended. If others want
+// what a connection has not taken for patience, the connection is closed.
 type calls struct {
 	patience time.Duration
 
@@ -84,8 +86,8 @@ func (c *calls) begin(conn *clientConn, method string, request int64) (*single, 
 	return k, nil
 }
 
-// fits reports whether so many bytes more fit. If others than the connection itself are in the way, it has those closed that
-// do not read.
+// fits reports whether so many bytes more fit. If others than the connection itself are
+// in the way, it has those closed that do not read.
 func (c *calls) fits(own *tally, n int64) bool {
 	if own.bytes+n > answersEach && own.bytes > 0 {
 		return false
@@ -104,7 +106,8 @@ func (c *calls) fits(own *tally, n int64) bool {
 	return false
 }
 
-// answered settles what the answer takes, which is n; an error if there is no room for it and asking again does no harm.
+// answered settles what the answer takes, which is n; an error if there is no room for it
+// and asking again does no harm.
 func (k *single) answered(method string, n int64) error {
 	c := k.of
 	c.mu.Lock()

@@ -38,8 +38,8 @@ func fill(t *testing.T, c *calls, conn *clientConn, each int64) (out []*single) 
 	return nil
 }
 
-// TestCallsAreBounded: what answers take is bounded, of one connection and of all, and comes back when they are written or
-// their connection ends.
+// TestCallsAreBounded: what answers take is bounded, of one connection and of all, and
+// comes back when they are written or their connection ends.
 func TestCallsAreBounded(t *testing.T) {
 	c := newCalls(time.Hour)
 	var conns []*clientConn

@@ -20,10 +20,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Client is the Transport of a remote process. It talks to one address at a time, and goes on to the next when that
-// one fails.
+// Client is the Transport of a remote process. It talks to one address at a time, and
+// goes on to the next when that one fails.
 //
-// Any node serves any request: where the tablets are is the node's business, so one connection is enough.
+// Any node serves any request: where the tablets are is the node's business, so one
+// connection is enough.
 type Client struct {
 	links   []*link
 	current atomic.Int64 // of links
@@ -36,8 +37,9 @@ type Client struct {
 
 var _ txn.Transport = (*Client)(nil)
 
-// Dial returns a Transport as soon as one of the addresses, host:port, has answered. It gives up when ctx ends, or
-// after DialTimeout with an error that wraps txn.ErrUnavailable.
+// Dial returns a Transport as soon as one of the addresses, host:port, has answered. It
+// gives up when ctx ends, or after DialTimeout with an error that wraps
+// txn.ErrUnavailable.
 func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*Client, error) {
 	return dial(ctx, addrs, cfg, nil)
 }
@@ -127,7 +129,8 @@ func (c *Client) avoid(l *link) {
 
 // Send puts the operation on the address's stream and waits for its answer or the end of ctx.
 func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	// An operation is not tried on another address here: the coordinator knows which of them may be sent twice.
+	// An operation is not tried on another address here: the coordinator knows which of
+	// them may be sent twice.
 	l, attempt := c.link(), ctx
 	if len(c.links) > 1 {
 		var cancel context.CancelFunc
@@ -148,8 +151,8 @@ func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor, req *pb.Table
 	return resp, err
 }
 
-// turnedAway reports whether the node did not reach who serves the operation: it may be cut off from the others, and
-// another node may not.
+// turnedAway reports whether the node did not reach who serves the operation: it may be
+// cut off from the others, and another node may not.
 func turnedAway(e *pb.Error) bool {
 	switch e.GetCode() {
 	case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_UNKNOWN:
@@ -171,7 +174,8 @@ func (c *Client) soon() time.Duration {
 	return unaryTimeout
 }
 
-// maxCallPause bounds the pause, before jitter, until a call is made again that there was no room for.
+// maxCallPause bounds the pause, before jitter, until a call is made again that there was
+// no room for.
 const maxCallPause = time.Second
 
 // askWithin is ask with another bound.
@@ -249,7 +253,8 @@ func (c *Client) SplitTablet(ctx context.Context, table, row string) error {
 	return err
 }
 
-// WorkerDead asks about a node's worker. Nothing is ever known about remote clients, nor when nobody answers.
+// WorkerDead asks about a node's worker. Nothing is ever known about remote clients, nor
+// when nobody answers.
 func (c *Client) WorkerDead(ctx context.Context, worker mvcc.Worker) bool {
 	if worker.Node == 0 {
 		return false
@@ -301,7 +306,8 @@ func (c *Client) MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb
 	return ask(ctx, c, pb.PercolatorClient.MoveTablet, req)
 }
 
-// VerifyTablet compares a tablet's replicas, which may have to catch up and read all that they hold.
+// VerifyTablet compares a tablet's replicas, which may have to catch up and read all that
+// they hold.
 func (c *Client) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	return askWithin(ctx, c, verifyTimeout, pb.PercolatorClient.VerifyTablet, req)
 }

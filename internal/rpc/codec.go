@@ -25,8 +25,8 @@ func newCodec() codec {
 	return codec{encoding.GetCodecV2(codecs.Name), make(chan struct{}, largeAtOnce)}
 }
 
-// outgoing is a message of answers. Encoding takes the answers out of it: while gRPC waits for the client, only what is
-// encoded is in memory, and not the answers too.
+// outgoing is a message of answers. Encoding takes the answers out of it: while gRPC
+// waits for the client, only what is encoded is in memory, and not the answers too.
 type outgoing struct {
 	answers *pb.OperationResults
 	bytes   int // that it takes, about
@@ -37,7 +37,8 @@ func (v *unread) marshal() (mem.BufferSlice, error) {
 	m := v.message
 	size := proto.Size(m)
 	v.message = nil
-	// Smaller ones gRPC does not tell of; beyond the bound on calls there are as many as a connection may have streams.
+	// Smaller ones gRPC does not tell of; beyond the bound on calls there are as many as
+	// a connection may have streams.
 	if mem.IsBelowBufferPoolingThreshold(size) {
 		defer v.call.end()
 		b, err := proto.Marshal(m)
@@ -82,7 +83,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// Unmarshal implements encoding.CodecV2. What a large request would take is looked at before it is decoded.
+// Unmarshal implements encoding.CodecV2. What a large request would take is looked at
+// before it is decoded.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch v := v.(type) {
 	case *incoming:

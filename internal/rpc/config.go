@@ -17,19 +17,23 @@ import (
 
 // Sizes, from the limits of design section 2: the largest operation holds a batch of 8 MiB.
 const (
-	// MaxOperation bounds one operation or its answer in bytes: a batch, and what protobuf adds to its cells.
+	// MaxOperation bounds one operation or its answer in bytes: a batch, and what
+	// protobuf adds to its cells.
 	MaxOperation = 12 << 20
-	// maxMessage bounds one gRPC message: one operation of any size, or several up to BatchConfig.MaxBytes.
+	// maxMessage bounds one gRPC message: one operation of any size, or several up to
+	// BatchConfig.MaxBytes.
 	maxMessage = MaxOperation + 1<<20
-	// maxGetBytes is where an answer to a read of many cells is cut off; the client asks for the rest.
+	// maxGetBytes is where an answer to a read of many cells is cut off; the client asks
+	// for the rest.
 	maxGetBytes = 4 << 20
 
 	streamWindow     = 256 << 10
 	connectionWindow = 4 << 20
 	maxHeaders       = 16 << 10 // of one call
 	maxLocate        = 1024
-	// maxTimestamps is the most timestamps one request gets: a 64th of a millisecond's. A connection
-	// has at most callsEach requests under way, and so asks for at most those of two milliseconds.
+	// maxTimestamps is the most timestamps one request gets: a 64th of a millisecond's. A
+	// connection has at most callsEach requests under way, and so asks for at most those
+	// of two milliseconds.
 	maxTimestamps = 1 << 12
 )
 
@@ -42,13 +46,15 @@ const (
 	unaryTimeout = 10 * time.Second
 	// verifyTimeout is a little longer than the node that verifies a tablet waits for its replicas.
 	verifyTimeout = 70 * time.Second
-	// answerWithin bounds one attempt of an operation, and of a question that reads tables or tablets, where there are other
-	// addresses: a node that stands still keeps its connections, and one that is cut off from the others keeps its clients.
-	// It is longer than an election takes.
+	// answerWithin bounds one attempt of an operation, and of a question that reads
+	// tables or tablets, where there are other addresses: a node that stands still keeps
+	// its connections, and one that is cut off from the others keeps its clients. It is
+	// longer than an election takes.
 	answerWithin = 3 * time.Second
 )
 
-// BatchConfig tunes how the operations for one address are put into messages. Zero fields take the defaults.
+// BatchConfig tunes how the operations for one address are put into messages. Zero fields
+// take the defaults.
 type BatchConfig struct {
 	MaxMessages int           // most operations in one message; default 1024
 	MaxBytes    int           // a message is closed once its operations hold this many bytes; default 4 MiB
@@ -99,38 +105,44 @@ func (c ClientConfig) credentials() (credentials.TransportCredentials, error) {
 
 // ServerConfig tunes NewServer. Zero fields take the defaults.
 type ServerConfig struct {
-	// TLS serves encrypted; nil serves clear text. To demand client certificates set its ClientAuth and ClientCAs, or take
-	// it from certs.Files.
+	// TLS serves encrypted; nil serves clear text. To demand client certificates set its
+	// ClientAuth and ClientCAs, or take it from certs.Files.
 	TLS *tls.Config
-	// Register adds services for nodes: with TLS their calls need a certificate with the node's role.
+	// Register adds services for nodes: with TLS their calls need a certificate with the
+	// node's role.
 	Register func(grpc.ServiceRegistrar)
-	// MaxInFlight is how many operations of one stream are under way at once; default 4096. A client that sends more
-	// waits: its stream is not read.
+	// MaxInFlight is how many operations of one stream are under way at once; default
+	// 4096. A client that sends more waits: its stream is not read.
 	MaxInFlight int
 	// MaxStreams bounds concurrent calls and streams of one connection; default 256.
 	MaxStreams uint32
-	// MaxConnections bounds connections at once; default 1024. Those beyond it wait to be accepted: were there no bound,
-	// whoever opens very many would leave the store without file descriptors, and the process ends then.
+	// MaxConnections bounds connections at once; default 1024. Those beyond it wait to be
+	// accepted: were there no bound, whoever opens very many would leave the store
+	// without file descriptors, and the process ends then.
 	MaxConnections int
 	// MaxIdle is how long a connection may be without a call or a stream; 0: for ever.
 	MaxIdle time.Duration
-	// AnswerMemory is how much memory the answers to all clients may take together, in bytes; default 160 MiB, at least
-	// 128 MiB. A stream may hold a fifth of it; clients that want more wait.
+	// AnswerMemory is how much memory the answers to all clients may take together, in
+	// bytes; default 160 MiB, at least 128 MiB. A stream may hold a fifth of it; clients
+	// that want more wait.
 	AnswerMemory int64
-	// RequestMemory is how much memory the operations of all clients' streams may take together until they are done, in bytes;
-	// default 160 MiB, at least 128 MiB. A stream may hold a fifth of it; streams that send more are not read meanwhile.
+	// RequestMemory is how much memory the operations of all clients' streams may take
+	// together until they are done, in bytes; default 160 MiB, at least 128 MiB. A stream
+	// may hold a fifth of it; streams that send more are not read meanwhile.
 	RequestMemory int64
-	// AnswerPatience is for how long a client may take nothing of its answers while others wait for the memory; default 3 s.
-	// Then its stream is ended, and its connection.
+	// AnswerPatience is for how long a client may take nothing of its answers while
+	// others wait for the memory; default 3 s. Then its stream is ended, and its
+	// connection.
 	AnswerPatience time.Duration
-	// Latest tells whether the oracle has given out a timestamp: then its answer is at least that one, and at most what the
-	// oracle has given out by now. Requests with timestamps above the answer are refused. An error: it can't be told now.
-	// nil: they are not looked at.
+	// Latest tells whether the oracle has given out a timestamp: then its answer is at
+	// least that one, and at most what the oracle has given out by now. Requests with
+	// timestamps above the answer are refused. An error: it can't be told now. nil: they
+	// are not looked at.
 	Latest func(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error)
 	Logger *slog.Logger
 
-	// keepalive is after how much silence a client is asked for a sign of life, keepaliveAnswer how long it may take; tests
-	// shorten them.
+	// keepalive is after how much silence a client is asked for a sign of life,
+	// keepaliveAnswer how long it may take; tests shorten them.
 	keepalive, keepaliveAnswer time.Duration
 	arrivalMemory              int64 // see arrivals
 }

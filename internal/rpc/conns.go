@@ -9,8 +9,9 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// conns is a listener whose connections can be closed by those that serve a stream on them: gRPC has no way to do so, and
-// what it has taken to write to a client that does not read goes with the connection only.
+// conns is a listener whose connections can be closed by those that serve a stream on
+// them: gRPC has no way to do so, and what it has taken to write to a client that does
+// not read goes with the connection only.
 type conns struct {
 	net.Listener
 	gone func(*clientConn) // is called when one is closed
@@ -59,8 +60,8 @@ func connection(ctx context.Context) *clientConn {
 	return nil
 }
 
-// maxOperationStreams bounds the Operations streams of one connection: a client needs one, and each takes memory for what it
-// receives and has not done yet (streamWindow).
+// maxOperationStreams bounds the Operations streams of one connection: a client needs
+// one, and each takes memory for what it receives and has not done yet (streamWindow).
 const maxOperationStreams = 16
 
 // open counts a stream; false if there are too many. close takes it back.
@@ -85,7 +86,8 @@ func (c *clientConn) close() {
 	}
 }
 
-// hangUp closes the connection in a while, so that the client may still learn why, and then calls after.
+// hangUp closes the connection in a while, so that the client may still learn why, and
+// then calls after.
 func (c *clientConn) hangUp(after func()) {
 	if c == nil {
 		after()

@@ -1,5 +1,6 @@
-// Package rpc is the public gRPC protocol (api/percolator/v1): a server that puts any txn.Transport on a listener, and
-// a client that is one. percolator.Dial uses the client, package node the server. Remote clients speak nothing else.
+// Package rpc is the public gRPC protocol (api/percolator/v1): a server that puts any
+// txn.Transport on a listener, and a client that is one. percolator.Dial uses the client,
+// package node the server. Remote clients speak nothing else.
 //
 // Invariants:
 //  1. An operation is put on a stream at most once. Its reply is matched by id; a stream that breaks makes every
@@ -26,6 +27,6 @@
 //     up and its place is free. What it holds elsewhere ends by itself: locks at their expiry, unless they are renewed, and
 //     the history that it keeps at the end of its lease.
 //
-// A crash of the server is a broken stream to its clients; a crash of a client ends its stream's operations early,
-// which is a lost reply to nobody.
+// A crash of the server is a broken stream to its clients; a crash of a client ends its
+// stream's operations early, which is a lost reply to nobody.
 package rpc

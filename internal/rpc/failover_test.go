@@ -15,8 +15,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// TestAnotherAddress: a node that keeps its connections and answers nothing, or reaches nobody who serves, is left for
-// the next address; what was sent to it may have been done.
+// TestAnotherAddress: a node that keeps its connections and answers nothing, or reaches
+// nobody who serves, is left for the next address; what was sent to it may have been
+// done.
 func TestAnotherAddress(t *testing.T) {
 	first, second := serve(t, ServerConfig{}), serve(t, ServerConfig{})
 	pipe := grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {

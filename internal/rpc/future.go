@@ -9,7 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// maxLockTTL is how far ahead of the oracle a remote client's lock may expire: no configuration asks for more.
+// maxLockTTL is how far ahead of the oracle a remote client's lock may expire: no
+// configuration asks for more.
 const maxLockTTL = time.Hour + time.Minute
 
 // future returns why the request is refused for its timestamps; nil if it is not.
@@ -29,9 +30,10 @@ func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 	return future(req, latest)
 }
 
-// future returns why a request is refused whose timestamps the oracle has not given out; nil if it is not. A record or
-// lock from the future could not be read, written over or cleared until then, and a made-up "now" would let locks of the
-// living expire (invariants 1 and 6 of design section 4).
+// future returns why a request is refused whose timestamps the oracle has not given out;
+// nil if it is not. A record or lock from the future could not be read, written over or
+// cleared until then, and a made-up "now" would let locks of the living expire
+// (invariants 1 and 6 of design section 4).
 func future(req *pb.TabletRequest, latest mvcc.Timestamp) *pb.Error {
 	ts, expiry := timestampsOf(req)
 	limit := mvcc.TimestampAt(latest.Millis() + maxLockTTL.Milliseconds())
@@ -44,7 +46,8 @@ func future(req *pb.TabletRequest, latest mvcc.Timestamp) *pb.Error {
 	return nil
 }
 
-// timestampsOf are the greatest timestamp that a request claims to have from the oracle, and the expiry that it sets.
+// timestampsOf are the greatest timestamp that a request claims to have from the oracle,
+// and the expiry that it sets.
 func timestampsOf(req *pb.TabletRequest) (ts, expiry uint64) {
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_Get:

@@ -12,8 +12,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// incoming is a message of operations that is being received. The memory that they take is taken from the budget for requests
-// before they are decoded, and given back as they are done: until there is room, the stream is not read.
+// incoming is a message of operations that is being received. The memory that they take
+// is taken from the budget for requests before they are decoded, and given back as they
+// are done: until there is room, the stream is not read.
 type incoming struct {
 	ctx   context.Context // ends when no more work is taken
 	share *share
@@ -65,7 +66,8 @@ type taken struct {
 	few   [8]int       // room for what each takes, if they are not many
 }
 
-// done notes that an operation is done that has taken so many bytes. They are given back with those of others.
+// done notes that an operation is done that has taken so many bytes. They are given back
+// with those of others.
 func (t *taken) done(bytes int) {
 	free := t.free.Add(int64(bytes))
 	if t.left.Add(-int64(bytes)) > 0 && free < largestSmall {

@@ -19,7 +19,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// busy is a transport whose writes of a KiB and more end when it is told to, and which counts those that are under way.
+// busy is a transport whose writes of a KiB and more end when it is told to, and which
+// counts those that are under way.
 type busy struct {
 	txn.Transport
 	end         chan struct{}
@@ -45,7 +46,8 @@ func (s *busy) Tables(context.Context) ([]*pb.Table, error) { return []*pb.Table
 
 func (s *busy) Catalogue(context.Context) (*pb.Catalogue, error) { return &pb.Catalogue{}, nil }
 
-// source is a stream whose client sends the same message again and again, count times, and reads all answers.
+// source is a stream whose client sends the same message again and again, count times,
+// and reads all answers.
 type source struct {
 	grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults]
 	ctx      context.Context
@@ -87,8 +89,9 @@ func writing(t *testing.T, operations, bytes int) []byte {
 	return b
 }
 
-// Operations that are taken and not done are bounded by their bytes, of each stream and of all: streams that send more are
-// not read. Others are served meanwhile, and all is given back.
+// Operations that are taken and not done are bounded by their bytes, of each stream and
+// of all: streams that send more are not read. Others are served meanwhile, and all is
+// given back.
 func TestOperationsAreBounded(t *testing.T) {
 	for name, size := range map[string]struct{ operations, bytes, messages int }{
 		"large": {4, 1 << 20, 20}, "small": {10, 2 << 10, 600},
@@ -135,7 +138,8 @@ func TestOperationsAreBounded(t *testing.T) {
 	}
 }
 
-// A message that would take more memory than a stream may have ends the stream, before it is decoded.
+// A message that would take more memory than a stream may have ends the stream, before it
+// is decoded.
 func TestMessageOfManyOperations(t *testing.T) {
 	s := serve(t, ServerConfig{})
 	stream, err := s.bare().Operations(s.ctx)

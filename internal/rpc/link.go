@@ -19,11 +19,12 @@ import (
 // errBroken: the connection failed, whatever became of the operation.
 var errBroken = errors.New("percolator: connection lost")
 
-// link is one address: a connection, and while there is work one Operations stream on it. Its goroutine (run) opens the
-// stream and sends; another one per stream receives.
+// link is one address: a connection, and while there is work one Operations stream on it.
+// Its goroutine (run) opens the stream and sends; another one per stream receives.
 //
-// One stream carries the operations of all goroutines of the process: the sender takes whatever has been queued since it
-// came round last, so messages grow with the load, and none waits for a timer unless Linger is set.
+// One stream carries the operations of all goroutines of the process: the sender takes
+// whatever has been queued since it came round last, so messages grow with the load, and
+// none waits for a timer unless Linger is set.
 type link struct {
 	conn   *grpc.ClientConn
 	rpc    pb.PercolatorClient
@@ -55,8 +56,8 @@ type stream struct {
 	err     error // why it ended, once broken
 }
 
-// call is one operation. Its state says who owns the outcome: the sender may take it only while it is queued, and so
-// may a caller that goes away.
+// call is one operation. Its state says who owns the outcome: the sender may take it only
+// while it is queued, and so may a caller that goes away.
 type call struct {
 	id     uint64
 	req    *pb.TabletRequest
@@ -126,7 +127,8 @@ func (l *link) rouse() {
 	}
 }
 
-// run sends what is queued, over a new stream whenever the last one broke, until the link is closed.
+// run sends what is queued, over a new stream whenever the last one broke, until the link
+// is closed.
 func (l *link) run() {
 	var s *stream
 	for {
@@ -142,7 +144,8 @@ func (l *link) run() {
 		if l.cfg.Linger > 0 {
 			linger(l.ctx, l.cfg.Linger)
 		}
-		// A stream is opened when there is something to send, not as soon as one has broken: a client at rest does nothing.
+		// A stream is opened when there is something to send, not as soon as one has
+		// broken: a client at rest does nothing.
 		if s != nil && s.isBroken() {
 			s.end()
 			s = nil
@@ -168,10 +171,11 @@ func linger(ctx context.Context, d time.Duration) {
 	}
 }
 
-// open opens a stream; it fails if there is no connection within connectTimeout, or at once if the connection is refused and
-// there are other addresses.
+// open opens a stream; it fails if there is no connection within connectTimeout, or at
+// once if the connection is refused and there are other addresses.
 func (l *link) open() (*stream, error) {
-	// The stream's context has to outlive the attempt to open it, so the attempt is bounded by a timer.
+	// The stream's context has to outlive the attempt to open it, so the attempt is
+	// bounded by a timer.
 	ctx, cancel := context.WithCancel(l.ctx)
 	timer := time.AfterFunc(connectTimeout, cancel)
 	rpc, err := l.rpc.Operations(ctx, grpc.WaitForReady(l.only))
@@ -204,7 +208,8 @@ func (l *link) flush(s *stream) {
 				break
 			}
 			taken++
-			// From the moment it is added its outcome is the stream's to tell, whether Send then succeeds or not.
+			// From the moment it is added its outcome is the stream's to tell, whether
+			// Send then succeeds or not.
 			if s.add(c) {
 				batch.Operations = append(batch.Operations, &pb.Operation{Id: c.id, Request: c.req})
 			}
@@ -293,8 +298,8 @@ func (s *stream) receive() {
 	close(s.broken)
 }
 
-// handOut gives each answer to its call. Answers to nobody, and empty ones, are ignored: the server is not trusted
-// more than the network.
+// handOut gives each answer to its call. Answers to nobody, and empty ones, are ignored:
+// the server is not trusted more than the network.
 func (s *stream) handOut(results *pb.OperationResults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// operations is one client's stream on the server: a reader, up to MaxInFlight workers, and a writer that puts all
-// answers that are ready into one message.
+// operations is one client's stream on the server: a reader, up to MaxInFlight workers,
+// and a writer that puts all answers that are ready into one message.
 type operations struct {
 	s       *service
 	stream  grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults]
@@ -53,9 +53,10 @@ type answered struct {
 	hold hold
 }
 
-// Operations serves one stream until the client ends it, it breaks, the server drains, or others wait for the memory of
-// answers that the client does not read. What has been taken is finished and answered, except in the last case, and the
-// rest of the client's operations are lost replies to it.
+// Operations serves one stream until the client ends it, it breaks, the server drains, or
+// others wait for the memory of answers that the client does not read. What has been
+// taken is finished and answered, except in the last case, and the rest of the client's
+// operations are lost replies to it.
 func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults]) error {
 	conn := connection(stream.Context())
 	if !conn.open() {
@@ -68,7 +69,8 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch, 
 	defer o.asked.leave()
 	var stop context.CancelFunc
 	o.taking, stop = context.WithCancel(ctx)
-	// The writer ends last, so that every operation that was taken is answered, also while draining.
+	// The writer ends last, so that every operation that was taken is answered, also
+	// while draining.
 	written, idle, read := make(chan error, 1), make(chan struct{}), make(chan struct{})
 	go func() {
 		err := o.write(idle)
@@ -115,8 +117,9 @@ func newOperations(ctx context.Context, s *service, stream grpc.BidiStreamingSer
 	}
 }
 
-// read hands operations to workers. While all are busy, or there is no memory for one more answer, or for the operations of
-// one more message, it does not read on: flow control holds the client back.
+// read hands operations to workers. While all are busy, or there is no memory for one
+// more answer, or for the operations of one more message, it does not read on: flow
+// control holds the client back.
 func (o *operations) read() {
 	conn := connection(o.stream.Context())
 	for {
@@ -145,7 +148,8 @@ func (o *operations) read() {
 
 // hand gives the operation to an idle worker, or to a new one; false when no more work is taken.
 func (o *operations) hand(t task) bool {
-	// A worker's stack has grown to what operations need: an idle one is cheaper than a new goroutine.
+	// A worker's stack has grown to what operations need: an idle one is cheaper than a
+	// new goroutine.
 	select {
 	case o.work <- t:
 		return true
@@ -225,7 +229,8 @@ func (o *operations) write(idle <-chan struct{}) error {
 	return nil
 }
 
-// writeAll sends answers, in as few messages as they fit into, and gives back their memory as it becomes free.
+// writeAll sends answers, in as few messages as they fit into, and gives back their
+// memory as it becomes free.
 func (o *operations) writeAll(ready []answered) error {
 	var under hold // what the message takes that gRPC has, and may not have written yet
 	for len(ready) > 0 {
@@ -246,7 +251,8 @@ func (o *operations) writeAll(ready []answered) error {
 		o.share.give(under)
 		under = holds
 	}
-	// Send returns when all messages before have been written, but for writeQuota. One without answers shows that of the last.
+	// Send returns when all messages before have been written, but for writeQuota. One
+	// without answers shows that of the last.
 	if under.total() > writeQuota {
 		if err := o.send(&outgoing{answers: &pb.OperationResults{}}); err != nil {
 			return err

@@ -20,7 +20,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// wall is one client's stream as the server sees it: the client reads a message only once reading is closed.
+// wall is one client's stream as the server sees it: the client reads a message only once
+// reading is closed.
 type wall struct {
 	grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults]
 	ctx     context.Context
@@ -72,8 +73,8 @@ func (w *wall) hold(bytes int64) {
 
 type wallKey struct{}
 
-// shelf is a transport that answers each Get with as many bytes as its timestamp says, and counts what it has answered and
-// nobody has been sent.
+// shelf is a transport that answers each Get with as many bytes as its timestamp says,
+// and counts what it has answered and nobody has been sent.
 type shelf struct {
 	txn.Transport
 	held, most atomic.Int64
@@ -158,8 +159,9 @@ func (c *crowd) close(t *testing.T) {
 	}
 }
 
-// Many clients that read nothing ask for as much as they can at once: what waits for them is bounded for all together, others
-// are served at once if they want little, and soon if they want much; who stands in the way is told so.
+// Many clients that read nothing ask for as much as they can at once: what waits for them
+// is bounded for all together, others are served at once if they want little, and soon if
+// they want much; who stands in the way is told so.
 func TestAnswersAreBounded(t *testing.T) {
 	const memory, rudes = leastAnswerMemory, 40
 	for name, bytes := range map[string]int{"largest": 4<<20 - 1<<10, "middling": 200 << 10, "small": 10} {
@@ -210,7 +212,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// A client that reads nothing is left alone while nobody waits for the memory, and has all its answers when it reads.
+// A client that reads nothing is left alone while nobody waits for the memory, and has
+// all its answers when it reads.
 func TestLateReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(leastAnswerMemory)
@@ -229,7 +232,8 @@ func TestLateReader(t *testing.T) {
 	})
 }
 
-// A stream learns what its answers take: of a burst of large reads few are done in vain, and none after them.
+// A stream learns what its answers take: of a burst of large reads few are done in vain,
+// and none after them.
 func TestExpectedAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(leastAnswerMemory)
@@ -246,7 +250,8 @@ func TestExpectedAnswers(t *testing.T) {
 	})
 }
 
-// A writer that fails gives back what it held, and an answer that can never fit is refused for good.
+// A writer that fails gives back what it held, and an answer that can never fit is
+// refused for good.
 func TestTooLargeForAnyone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(leastAnswerMemory)

@@ -34,8 +34,9 @@ func kindOf(req *pb.TabletRequest) kind {
 	return mutations
 }
 
-// firstAnswer is what an answer is expected to take before there was one, and at least. It is about speed only: an answer
-// that takes more is not made before there is room for it.
+// firstAnswer is what an answer is expected to take before there was one, and at least.
+// It is about speed only: an answer that takes more is not made before there is room for
+// it.
 var firstAnswer = [kinds]int{mutations: 1 << 10, cells: 4 << 10, pages: 64 << 10}
 
 const (
@@ -50,16 +51,19 @@ func (o *operations) expects(req *pb.TabletRequest) int {
 	return o.expect[kindOf(req)]
 }
 
-// firstWindow is how many reads are under way at once on a stream that is new, or has just had one refused: what turns out to
-// need more memory is done in vain first. Each answer makes it one more, so that it doubles in the time that one takes. Reads
-// that wait for something of their own must not hold up the others for long: after overdue, one more goes on.
+// firstWindow is how many reads are under way at once on a stream that is new, or has
+// just had one refused: what turns out to need more memory is done in vain first. Each
+// answer makes it one more, so that it doubles in the time that one takes. Reads that
+// wait for something of their own must not hold up the others for long: after overdue,
+// one more goes on.
 const (
 	firstWindow = 32
 	overdue     = 20 * time.Millisecond
 )
 
-// startWindow is the firstWindow of a stream now. Where much of the budget is held already, nothing is done in vain but one:
-// streams that come again and again, for what there is no room for, would keep the node busy with that.
+// startWindow is the firstWindow of a stream now. Where much of the budget is held
+// already, nothing is done in vain but one: streams that come again and again, for what
+// there is no room for, would keep the node busy with that.
 func (b *budget) startWindow() int {
 	if b.gauge.Crowded() {
 		return 1
@@ -82,8 +86,9 @@ func (o *operations) learn(k kind, bytes int, expected bool) {
 	o.expect[k] = min(max(bytes, e-e/answersDecay, firstAnswer[k]), o.share.largest())
 }
 
-// perform has an operation done with the memory that is held for its answer, and answers it, unless it turns out to need more
-// than there is: then it is for later, and holds nothing.
+// perform has an operation done with the memory that is held for its answer, and answers
+// it, unless it turns out to need more than there is: then it is for later, and holds
+// nothing.
 func (o *operations) perform(t task) {
 	k := kindOf(t.Request)
 	// Another message each time: the one before may be on its way yet.
@@ -111,10 +116,12 @@ func (o *operations) perform(t task) {
 	o.done(t, resp, hold)
 }
 
-// maxLater is how many postponed operations a stream may have and still be read: those that are under way then may follow.
+// maxLater is how many postponed operations a stream may have and still be read: those
+// that are under way then may follow.
 const maxLater = 64
 
-// calmed waits until one more operation of the kind may be under way; false when no more work is taken.
+// calmed waits until one more operation of the kind may be under way; false when no more
+// work is taken.
 func (o *operations) calmed(k kind) bool {
 	if k == mutations { // what they answer is small: none is done in vain
 		return o.taking.Err() == nil
@@ -184,8 +191,9 @@ func (o *operations) serveLater() {
 	}
 }
 
-// less is what goes out in place of an answer that there is no room for. Nodes make no such answer to a read, and what
-// mutations answer is small, unless they meet many locks: those that are left out the client meets the next time.
+// less is what goes out in place of an answer that there is no room for. Nodes make no
+// such answer to a read, and what mutations answer is small, unless they meet many locks:
+// those that are left out the client meets the next time.
 func less(k kind, resp *pb.TabletResponse, bytes int) *pb.TabletResponse {
 	if k != mutations {
 		return &pb.TabletResponse{Error: &pb.Error{
@@ -223,7 +231,8 @@ func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.Table
 	if e := s.tables.check(ctx, table); e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
-	// The client's belief about the tablet travels in the request; the node's own map knows where it is.
+	// The client's belief about the tablet travels in the request; the node's own map
+	// knows where it is.
 	d := &pb.TabletDescriptor{TabletId: req.TabletId, Epoch: req.Epoch}
 	resp, err := s.transport.Send(ctx, d, req)
 	// The difference between "surely not done" and "unknown" must survive the way to the client.
@@ -244,8 +253,8 @@ func failed(code pb.Error_Code, message string) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: message}}
 }
 
-// fit cuts an answer to a read of many cells off where it grows too large; the client asks for the rest. Responses are
-// immutable, so it is a new one.
+// fit cuts an answer to a read of many cells off where it grows too large; the client
+// asks for the rest. Responses are immutable, so it is a new one.
 func fit(resp *pb.TabletResponse) *pb.TabletResponse {
 	if proto.Size(resp) <= maxGetBytes {
 		return resp

@@ -23,7 +23,8 @@ func public(method string) bool {
 	return strings.HasPrefix(method, "/"+pb.Percolator_ServiceDesc.ServiceName+"/")
 }
 
-// permit decides by the caller's certificate. In clear text everybody is everything, which is why that needs to be asked for.
+// permit decides by the caller's certificate. In clear text everybody is everything,
+// which is why that needs to be asked for.
 func permit(ctx context.Context, cfg *ServerConfig, method string) error {
 	if cfg.TLS == nil || public(method) {
 		return nil // who has shaken hands is a client at least: the TLS configuration decides who may
@@ -61,8 +62,8 @@ func permitStream(cfg ServerConfig) grpc.StreamServerInterceptor {
 	}
 }
 
-// fileCredentials are TLS credentials of a client whose files may change while it runs: each connection uses them as they
-// are then.
+// fileCredentials are TLS credentials of a client whose files may change while it runs:
+// each connection uses them as they are then.
 type fileCredentials struct {
 	credentials.TransportCredentials
 	files *certs.Files
@@ -81,9 +82,10 @@ func (c *fileCredentials) ClientHandshake(ctx context.Context, authority string,
 	return &refusable{Conn: secure}, info, nil
 }
 
-// refusable is a connection whose server may still refuse the certificate: in TLS 1.3 the client has shaken hands before the
-// server has looked at it. A server that refuses says why and hangs up; a client that writes then hears of the second only
-// ("broken pipe"), while the reason is still to be read.
+// refusable is a connection whose server may still refuse the certificate: in TLS 1.3 the
+// client has shaken hands before the server has looked at it. A server that refuses says
+// why and hangs up; a client that writes then hears of the second only ("broken pipe"),
+// while the reason is still to be read.
 type refusable struct {
 	net.Conn
 	served atomic.Bool // something was read: the server has let the client in

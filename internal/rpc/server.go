@@ -34,8 +34,8 @@ type Server struct {
 func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	cfg = cfg.withDefaults()
 	calls := newCalls(cfg.AnswerPatience)
-	// gRPC's defaults are for other uses: 4 MiB per message would refuse the largest values, and 64 KiB of window would
-	// let a batch wait for several round trips.
+	// gRPC's defaults are for other uses: 4 MiB per message would refuse the largest
+	// values, and 64 KiB of window would let a batch wait for several round trips.
 	arrivals := newArrivals(cfg.arrivalMemory, cfg.AnswerPatience, cfg.Logger)
 	shake := insecure.NewCredentials()
 	if cfg.TLS != nil {
@@ -61,9 +61,10 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	return s
 }
 
-// Guards are what every server on a node's address for clients has in front of its handlers: they recover from panics, the
-// services for nodes take nodes' certificates only, streams are bounded, and connections that are silent end. Of cfg they
-// take TLS, MaxStreams and Logger.
+// Guards are what every server on a node's address for clients has in front of its
+// handlers: they recover from panics, the services for nodes take nodes' certificates
+// only, streams are bounded, and connections that are silent end. Of cfg they take TLS,
+// MaxStreams and Logger.
 func Guards(cfg ServerConfig) []grpc.ServerOption {
 	cfg = cfg.withDefaults()
 	opts := []grpc.ServerOption{
@@ -80,7 +81,8 @@ func Guards(cfg ServerConfig) []grpc.ServerOption {
 	return opts
 }
 
-// Serve answers on the listener until Stop or Shutdown; it then returns nil. It may be called for several listeners.
+// Serve answers on the listener until Stop or Shutdown; it then returns nil. It may be
+// called for several listeners.
 func (s *Server) Serve(lis net.Listener) error {
 	limited := conns{netutil.LimitListener(lis, s.service.cfg.MaxConnections), s.service.calls.gone}
 	if err := s.grpc.Serve(limited); !errors.Is(err, grpc.ErrServerStopped) {
@@ -89,9 +91,11 @@ func (s *Server) Serve(lis net.Listener) error {
 	return nil // stopped before it began
 }
 
-// Shutdown takes no more work, lets what is under way finish, and cuts off what is left when ctx ends.
+// Shutdown takes no more work, lets what is under way finish, and cuts off what is left
+// when ctx ends.
 func (s *Server) Shutdown(ctx context.Context) {
-	// Operations streams end by themselves only when they are told to: GracefulStop would wait for them for ever.
+	// Operations streams end by themselves only when they are told to: GracefulStop would
+	// wait for them for ever.
 	s.drain.Do(func() { close(s.service.draining) })
 	done := make(chan struct{})
 	go func() {
@@ -228,8 +232,8 @@ func (s *service) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Ba
 	return &pb.BackfillResponse{Backfill: b}, toStatus(err)
 }
 
-// HoldHistory keeps history from being collected, for a while. The holder's name gets where the call comes from: leases are
-// shared out by that.
+// HoldHistory keeps history from being collected, for a while. The holder's name gets
+// where the call comes from: leases are shared out by that.
 func (s *service) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	held := &pb.HoldHistoryRequest{Token: req.Token, Oldest: req.Oldest, TtlMs: req.TtlMs}
 	if req.Holder != "" {

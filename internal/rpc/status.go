@@ -13,7 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// grpcCodes is the gRPC code of each of ours, for clients that know no better; ours travels in the details.
+// grpcCodes is the gRPC code of each of ours, for clients that know no better; ours
+// travels in the details.
 var grpcCodes = map[pb.Error_Code]codes.Code{
 	pb.Error_CODE_INVALID:    codes.InvalidArgument,
 	pb.Error_CODE_TOO_LARGE:  codes.InvalidArgument,
@@ -43,7 +44,8 @@ func toStatus(err error) error {
 	if !ok {
 		code = codes.Unavailable
 	}
-	// Our own error rides along whole: gRPC's codes are too few to tell a conflict of names from a full disk.
+	// Our own error rides along whole: gRPC's codes are too few to tell a conflict of
+	// names from a full disk.
 	st, detailErr := status.New(code, e.Message).WithDetails(e)
 	if detailErr != nil {
 		return status.Error(code, e.Message)

@@ -8,11 +8,13 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// tableIDs knows how far table ids have been given out. Tablets know which tables were dropped, not which there will be:
-// what a client wrote under an id that is still to be given out would appear in the table that gets it.
+// tableIDs knows how far table ids have been given out. Tablets know which tables were
+// dropped, not which there will be: what a client wrote under an id that is still to be
+// given out would appear in the table that gets it.
 //
-// Ids only grow (invariant 1 of package cluster), so what is known stays true, and only ids above it cost a question to
-// meta. Every id that a client may know was in an answer before, so those are rare.
+// Ids only grow (invariant 1 of package cluster), so what is known stays true, and only
+// ids above it cost a question to meta. Every id that a client may know was in an answer
+// before, so those are rare.
 type tableIDs struct {
 	transport txn.Transport
 	highest   atomic.Uint32
@@ -55,7 +57,8 @@ func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 	return nil
 }
 
-// ask reads which tables there are and which there were. In this order: a table that is dropped in between is in both.
+// ask reads which tables there are and which there were. In this order: a table that is
+// dropped in between is in both.
 func (t *tableIDs) ask(ctx context.Context) error {
 	tables, err := t.transport.Tables(ctx)
 	if err != nil {

@@ -50,8 +50,9 @@ func operationsOn(table uint32) map[string]*pb.TabletRequest {
 	}
 }
 
-// TestTablesToComeAreRefused: nothing reaches a tablet under an id that was never given out, whatever the operation; what
-// was given out does, also to a table that is gone, and is asked about once.
+// TestTablesToComeAreRefused: nothing reaches a tablet under an id that was never given
+// out, whatever the operation; what was given out does, also to a table that is gone, and
+// is asked about once.
 func TestTablesToComeAreRefused(t *testing.T) {
 	ctx := context.Background()
 	cluster := txntest.New()
@@ -92,7 +93,8 @@ func TestTablesToComeAreRefused(t *testing.T) {
 	known("a table of which nothing is left", made.Table.Id+7, 1)
 }
 
-// TestTablesThatCannotBeLookedUp: as long as meta cannot be asked nobody knows; the client asks again.
+// TestTablesThatCannotBeLookedUp: as long as meta cannot be asked nobody knows; the
+// client asks again.
 func TestTablesThatCannotBeLookedUp(t *testing.T) {
 	cluster := txntest.New()
 	id := uint32(cluster.AddTable("t"))

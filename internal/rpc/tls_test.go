@@ -92,8 +92,8 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// TestWhyRefused: who is refused after the handshake, as TLS 1.3 has it, hears why, even if the server has hung up before the
-// client writes.
+// TestWhyRefused: who is refused after the handshake, as TLS 1.3 has it, hears why, even
+// if the server has hung up before the client writes.
 func TestWhyRefused(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
 	files, err := certs.Open(certs.NodeSource(dir), nil)

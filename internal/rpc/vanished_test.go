@@ -26,8 +26,9 @@ func (p *patient) Send(ctx context.Context, _ *pb.TabletDescriptor, _ *pb.Tablet
 	return nil, ctx.Err()
 }
 
-// cable carries bytes between a client and a server until it is cut: then nothing passes in either direction, and neither
-// side is told, as if the client had been stopped or its network had gone.
+// cable carries bytes between a client and a server until it is cut: then nothing passes
+// in either direction, and neither side is told, as if the client had been stopped or its
+// network had gone.
 type cable struct {
 	lis  net.Listener
 	to   string
@@ -97,8 +98,9 @@ func (c *cable) carry(from, to net.Conn) {
 	}
 }
 
-// TestVanishedClient: a client stops reading and answering, with operations under way, and never closes its connection. The
-// server ends the stream within the bound of its keepalive; the operations are given up, and the connection's place is free.
+// TestVanishedClient: a client stops reading and answering, with operations under way,
+// and never closes its connection. The server ends the stream within the bound of its
+// keepalive; the operations are given up, and the connection's place is free.
 func TestVanishedClient(t *testing.T) {
 	// gRPC takes no less than a second.
 	const silence, answer = time.Second, 500 * time.Millisecond

@@ -10,7 +10,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// What decoding makes of a message is more than its bytes: an empty cell is two bytes on the wire, and a hundred in memory.
+// What decoding makes of a message is more than its bytes: an empty cell is two bytes on
+// the wire, and a hundred in memory.
 const (
 	messageMemory = 160 // of a message in a message, with what points to it
 	fieldMemory   = 40  // of bytes or a string
@@ -111,12 +112,13 @@ func (s *shape) weigh(b []byte, depth int) (n int, err error) {
 	return n, nil
 }
 
-// heaviest is about how much memory the operations of one message may take once decoded, in bytes: less than any server refuses,
-// for it ends the stream then.
+// heaviest is about how much memory the operations of one message may take once decoded,
+// in bytes: less than any server refuses, for it ends the stream then.
 const heaviest = 16 << 20
 
-// requestWeight is about how much memory a request of so many bytes takes once decoded; never less than operationsOf says. Of
-// short ones it is the most that such a one can take.
+// requestWeight is about how much memory a request of so many bytes takes once decoded;
+// never less than operationsOf says. Of short ones it is the most that such a one can
+// take.
 func requestWeight(req *pb.TabletRequest, bytes int) int {
 	const short, worst = 256, messageMemory / 2 // an empty message is two bytes
 	if bytes <= short {
@@ -133,7 +135,8 @@ func requestWeight(req *pb.TabletRequest, bytes int) int {
 	return operationMemory + messageMemory + len(b) + more
 }
 
-// operationsOf appends about how much memory each operation of an encoded pb.OperationBatch will take, and sums it up.
+// operationsOf appends about how much memory each operation of an encoded
+// pb.OperationBatch will take, and sums it up.
 func operationsOf(each []int, b []byte) (_ []int, all int, err error) {
 	for len(b) > 0 {
 		num, typ, size := protowire.ConsumeTag(b)

@@ -8,7 +8,8 @@ import (
 // maxAnomalies bounds a report.
 const maxAnomalies = 100
 
-// Check returns what is wrong with the history; nothing if it is snapshot isolated. The history is not changed.
+// Check returns what is wrong with the history; nothing if it is snapshot isolated. The
+// history is not changed.
 func Check(history []Txn) []Anomaly {
 	c := &checker{history: history, writers: map[version]int{}, orders: map[string][]int64{}}
 	if !c.collectWriters() {
@@ -64,8 +65,9 @@ func (c *checker) collectWriters() bool {
 	return len(c.found) == 0
 }
 
-// countObserved decides which transactions count: the committed ones, and the unknown ones that somebody saw. What an
-// unknown one read must count then too, and may show others: hence the loop.
+// countObserved decides which transactions count: the committed ones, and the unknown
+// ones that somebody saw. What an unknown one read must count then too, and may show
+// others: hence the loop.
 func (c *checker) countObserved() {
 	c.counts = make([]bool, len(c.history))
 	var todo []int
@@ -165,7 +167,8 @@ func (c *checker) lastAppend(t int, key string) (last int64) {
 	return last
 }
 
-// findOrders takes each key's longest read for the order of its versions; all others must be prefixes of it.
+// findOrders takes each key's longest read for the order of its versions; all others must
+// be prefixes of it.
 func (c *checker) findOrders() {
 	longest := map[string]int{}
 	each := func(visit func(t int, op Op)) {

@@ -17,7 +17,8 @@ func TestCorrectStoreIsNeverAccused(t *testing.T) {
 	}
 }
 
-// TestEveryBugIsCaught: each seeded bug of the toy store is found in all but a few histories; those few are short of it.
+// TestEveryBugIsCaught: each seeded bug of the toy store is found in all but a few
+// histories; those few are short of it.
 func TestEveryBugIsCaught(t *testing.T) {
 	seeds := 50
 	if testing.Short() {

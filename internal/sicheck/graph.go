@@ -38,8 +38,8 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// addWrites adds the WW edges along each key's order, and returns the appends that nobody has read, by key: they come
-// after all that was read, in an order that is not known.
+// addWrites adds the WW edges along each key's order, and returns the appends that nobody
+// has read, by key: they come after all that was read, in an order that is not known.
 func (c *checker) addWrites(g *graph) (unread map[string][]int) {
 	read := map[version]bool{}
 	last := map[string]int{}
@@ -94,8 +94,8 @@ func (c *checker) addReads(g *graph, unread map[string][]int) {
 	}
 }
 
-// addOverwriters adds the RW edges of a read: to the writer of the next version, or, where nobody has read that, to all
-// who may have written it.
+// addOverwriters adds the RW edges of a read: to the writer of the next version, or,
+// where nobody has read that, to all who may have written it.
 func (c *checker) addOverwriters(g *graph, t int, key string, later []int64, unread []int) {
 	for _, value := range later {
 		if w := c.writers[version{key, value}]; w != t {
@@ -110,8 +110,9 @@ func (c *checker) addOverwriters(g *graph, t int, key string, later []int64, unr
 	}
 }
 
-// addTime adds the real-time edges, by way of a chain of nodes for points in time: n transactions need 2n nodes and not
-// n² edges. At one and the same time a begin comes first, for the clock may be coarse.
+// addTime adds the real-time edges, by way of a chain of nodes for points in time: n
+// transactions need 2n nodes and not n² edges. At one and the same time a begin comes
+// first, for the clock may be coarse.
 func (c *checker) addTime(g *graph) {
 	type event struct {
 		at  int64
@@ -193,7 +194,8 @@ func (g *graph) cycle() []edge {
 	return nil
 }
 
-// shortest is a shortest way from the node back to itself. The edge list begins with an edge into the node itself.
+// shortest is a shortest way from the node back to itself. The edge list begins with an
+// edge into the node itself.
 func (g *graph) shortest(node int) []edge {
 	type step struct {
 		from int

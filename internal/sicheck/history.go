@@ -12,7 +12,8 @@ const (
 	Unknown           // the client does not know
 )
 
-// Op is one operation of a transaction: an append of Value to the list at Key, or a read that returned List.
+// Op is one operation of a transaction: an append of Value to the list at Key, or a read
+// that returned List.
 type Op struct {
 	Key    string
 	Append bool
@@ -26,8 +27,9 @@ func Append(key string, value int64) Op { return Op{Key: key, Append: true, Valu
 // Read is a read that returned the list.
 func Read(key string, list ...int64) Op { return Op{Key: key, List: list} }
 
-// Txn is one attempt of a transaction, its operations in the order of its program. Began and Ended are times of the one
-// clock that all clients of the history share, in any unit: before its first operation was sent, after its last answer.
+// Txn is one attempt of a transaction, its operations in the order of its program. Began
+// and Ended are times of the one clock that all clients of the history share, in any
+// unit: before its first operation was sent, after its last answer.
 type Txn struct {
 	ID      int // for reports
 	Ops     []Op

@@ -2,9 +2,9 @@ package sicheck
 
 import "slices"
 
-// checkLost reports committed appends that no read shows, although one of their key was begun after they were
-// acknowledged: the graph would have a cycle through each, which says less. What a read misses that another one shows is
-// the graph's.
+// checkLost reports committed appends that no read shows, although one of their key was
+// begun after they were acknowledged: the graph would have a cycle through each, which
+// says less. What a read misses that another one shows is the graph's.
 func (c *checker) checkLost() {
 	shown := map[version]bool{}
 	newest := map[string]int{} // of each key, the read begun last

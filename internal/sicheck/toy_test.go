@@ -33,8 +33,8 @@ var bugs = []bug{
 	blindToSelf, reordered, halfCommit, intermediate, future,
 }
 
-// toy is a multi-version store of lists, run by one goroutine that interleaves its transactions. At the bug's turn (one
-// in eight) it does what the bug says.
+// toy is a multi-version store of lists, run by one goroutine that interleaves its
+// transactions. At the bug's turn (one in eight) it does what the bug says.
 type toy struct {
 	rng     *rand.Rand
 	bug     bug
@@ -45,7 +45,8 @@ type toy struct {
 	history []Txn
 }
 
-// commitRecord is one commit: visible to snapshots taken from at on; on the second replica from other on.
+// commitRecord is one commit: visible to snapshots taken from at on; on the second
+// replica from other on.
 type commitRecord struct {
 	at, other int64
 	writes    map[string][]int64

@@ -18,8 +18,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Client is a client in a process of its own, as after Dial: it talks to one node, and to the next one when that fails. On
-// the way its messages are delayed, lost or doubled, as the weather is; a doubled one arrives again, later. It may die.
+// Client is a client in a process of its own, as after Dial: it talks to one node, and to
+// the next one when that fails. On the way its messages are delayed, lost or doubled, as
+// the weather is; a doubled one arrives again, later. It may die.
 type Client struct {
 	c      *Cluster
 	client *txn.Client
@@ -52,8 +53,8 @@ func (c *Cluster) Client(number int) (*Client, *percolator.DB) {
 // freshClients are the numbers of clients that are used once, from here on.
 const freshClients = 100_000
 
-// fresh is a client of a process that has just begun: it has seen no timestamp yet, and so cannot refuse one that was given out
-// before. done ends it.
+// fresh is a client of a process that has just begun: it has seen no timestamp yet, and
+// so cannot refuse one that was given out before. done ends it.
 func (c *Cluster) fresh() (db *percolator.DB, done func()) {
 	c.mu.Lock()
 	c.fresher++
@@ -124,7 +125,8 @@ func (t *Client) reach() (*life, error) {
 
 func (t *Client) avoid(at int64) { t.at.CompareAndSwap(at, at+1) }
 
-// ask carries a question there and the answer back. Whether it was asked is unknown unless the error says that it was not sent.
+// ask carries a question there and the answer back. Whether it was asked is unknown
+// unless the error says that it was not sent.
 func ask[A any](ctx context.Context, t *Client, question func(context.Context, txn.Transport) (A, error)) (A, error) {
 	var none A
 	at := t.at.Load()

@@ -34,13 +34,16 @@ type Config struct {
 	Observers func(*percolator.Registry)
 	// Tune changes the nodes' configuration.
 	Tune func(*node.Config)
-	// Detect is after how long of silence a node is taken for dead; 0: something between 800 ms and 2.5 s, by the seed.
+	// Detect is after how long of silence a node is taken for dead; 0: something between
+	// 800 ms and 2.5 s, by the seed.
 	Detect time.Duration
-	// Delay is the longest delay of a batch between nodes, and of a client's messages, when nothing is wrong; default 2 ms.
+	// Delay is the longest delay of a batch between nodes, and of a client's messages,
+	// when nothing is wrong; default 2 ms.
 	Delay time.Duration
 }
 
-// Cluster is some nodes and what is between them. It must be made, used and closed inside one bubble of testing/synctest.
+// Cluster is some nodes and what is between them. It must be made, used and closed inside
+// one bubble of testing/synctest.
 type Cluster struct {
 	cfg     Config
 	seed    uint64
@@ -146,7 +149,8 @@ func (c *Cluster) fail(err error) {
 // say adds a line to what is shown when a simulation fails.
 func (c *Cluster) say(format string, args ...any) { c.log.add(fmt.Sprintf(format, args...)) }
 
-// leader is the node that leads the n-th tablet, in the order of their ids, as the nodes say; nil: none does.
+// leader is the node that leads the n-th tablet, in the order of their ids, as the nodes
+// say; nil: none does.
 func (c *Cluster) leader(ctx context.Context, n int) (m *machine, tablet *pb.TabletDescriptor) {
 	type led struct {
 		m *machine
@@ -185,8 +189,9 @@ func (c *Cluster) leader(ctx context.Context, n int) (m *machine, tablet *pb.Tab
 	return found.m, found.s.Tablet
 }
 
-// leftoverTime is how long goroutines of libraries outlive their owners: protoactor's dead letters wait once for the end of
-// their throttling, a second. Time in a bubble ends with its main goroutine.
+// leftoverTime is how long goroutines of libraries outlive their owners: protoactor's
+// dead letters wait once for the end of their throttling, a second. Time in a bubble ends
+// with its main goroutine.
 const leftoverTime = 2 * time.Second
 
 // Close ends everything. It may be called with nodes down.

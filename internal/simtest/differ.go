@@ -27,8 +27,9 @@ type stored struct {
 	values  map[string]uint64 // hashes, by key
 }
 
-// differences names the keys of the tablet that not all nodes' stores hold alike, as they are now: later than the checksums
-// that told them apart, and each store at an entry of its own, which is named. Empty: there are none any more.
+// differences names the keys of the tablet that not all nodes' stores hold alike, as they
+// are now: later than the checksums that told them apart, and each store at an entry of
+// its own, which is named. Empty: there are none any more.
 func (c *Cluster) differences(ctx context.Context, d *pb.TabletDescriptor) string {
 	var all []stored
 	seed := maphash.MakeSeed()

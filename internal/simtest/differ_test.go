@@ -10,7 +10,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestDifferencesAreNamed: of replicas that differ, the keys are told that not all hold alike, and no others.
+// TestDifferencesAreNamed: of replicas that differ, the keys are told that not all hold
+// alike, and no others.
 func TestDifferencesAreNamed(t *testing.T) {
 	const told = `
   node 1: 3 entries at 12 of term 6, epoch 1, said to be 0 bytes

@@ -1,12 +1,16 @@
-// Package simtest simulates whole clusters in one process: real nodes over stores in memory, a simulated network between
-// them, simulated gossip, and virtual time (testing/synctest). A seed makes the schedule of what happens to them: deaths and
-// restarts, partitions of every kind, storms of loss, delay, doubling and reordering, pauses, false rumours of death, moves of
-// leaders and replicas, splits, nodes that join and are drained, clients that die in the middle of their commits. Meanwhile
-// the workloads of package test/workload run and check what they were promised, over clients whose messages suffer as well.
+// Package simtest simulates whole clusters in one process: real nodes over stores in
+// memory, a simulated network between them, simulated gossip, and virtual time
+// (testing/synctest). A seed makes the schedule of what happens to them: deaths and
+// restarts, partitions of every kind, storms of loss, delay, doubling and reordering,
+// pauses, false rumours of death, moves of leaders and replicas, splits, nodes that join
+// and are drained, clients that die in the middle of their commits. Meanwhile the
+// workloads of package test/workload run and check what they were promised, over clients
+// whose messages suffer as well.
 //
-// What a seed reproduces is the schedule, and all choices that are made in the simulation itself. The interleaving of
-// goroutines is the Go scheduler's: nearly the same with GOMAXPROCS=1, else only alike. Hence a failing seed is run a few
-// times more before it is believed to be mended.
+// What a seed reproduces is the schedule, and all choices that are made in the simulation
+// itself. The interleaving of goroutines is the Go scheduler's: nearly the same with
+// GOMAXPROCS=1, else only alike. Hence a failing seed is run a few times more before it
+// is believed to be mended.
 //
 // Invariants:
 //  1. Everything that a simulation begins ends inside its bubble, or the test fails.

@@ -33,15 +33,17 @@ const (
 	Drain    Kind = "drain"     // a node is drained; it is taken back later
 	KillUser Kind = "kill user" // a client dies in the middle of commits
 	Hesitate Kind = "hesitate"  // what clients send to commit two-phase transactions that hold all their locks comes late, by seconds at times
-	// Swing: whoever leads a tablet is falsely believed dead for a moment, and then its successor, so that leaders lose a tablet and
-	// lead it again soon; meanwhile what is no Raft message reaches the first of them late
+	// Swing: whoever leads a tablet is falsely believed dead for a moment, and then its
+	// successor, so that leaders lose a tablet and lead it again soon; meanwhile what is
+	// no Raft message reaches the first of them late
 	Swing Kind = "swing"
-	// March: a replica of a tablet moves to a node that has none, which is then to lead, and so on: every leader has begun with a snapshot
+	// March: a replica of a tablet moves to a node that has none, which is then to lead,
+	// and so on: every leader has begun with a snapshot
 	March Kind = "march"
 )
 
-// Event is something that happens at a time after the load has begun, and ends after For. What A and B mean depends on
-// the kind; they choose among what there is then.
+// Event is something that happens at a time after the load has begun, and ends after For.
+// What A and B mean depends on the kind; they choose among what there is then.
 type Event struct {
 	At, For time.Duration
 	Kind    Kind
@@ -86,8 +88,8 @@ var kinds = []Kind{
 	Hesitate, Swing, March,
 }
 
-// plan makes the schedule of a seed: one event after another, that overlap at times, within the time. gap is the longest
-// time between the beginnings of two.
+// plan makes the schedule of a seed: one event after another, that overlap at times,
+// within the time. gap is the longest time between the beginnings of two.
 func plan(seed uint64, nodes int, within, gap time.Duration, shares map[Kind]int) (out Schedule) {
 	rng, power := rand.New(rand.NewPCG(seed, 2)), rand.New(rand.NewPCG(seed, 5))
 	total := 0

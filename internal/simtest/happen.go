@@ -13,7 +13,8 @@ import (
 // adminPatience bounds what an event asks of the cluster: it may be in no state to answer.
 const adminPatience = 3 * time.Second
 
-// play has a schedule happen, and returns when all its events have begun; they end by themselves, or with Heal.
+// play has a schedule happen, and returns when all its events have begun; they end by
+// themselves, or with Heal.
 func (c *Cluster) play(ctx context.Context, s Schedule) {
 	began := time.Now()
 	for _, e := range s {
@@ -176,7 +177,8 @@ func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
 	}
 }
 
-// drain drains a node, and takes it back. Whoever was asked to drain it may have died meanwhile: anybody is asked then.
+// drain drains a node, and takes it back. Whoever was asked to drain it may have died
+// meanwhile: anybody is asked then.
 func (c *Cluster) drain(ctx context.Context, through txn.Transport, node uint64, after time.Duration) error {
 	if _, err := through.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: node}); err != nil {
 		return err

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Bounds of the way back to health, in virtual time. A cluster that keeps its promises needs seconds.
+// Bounds of the way back to health, in virtual time. A cluster that keeps its promises
+// needs seconds.
 const (
 	eventsPatience = 8 * time.Minute // for the events to end: one that drains takes its node back for minutes at most
 	servePatience  = 2 * time.Minute // for all nodes to serve
@@ -18,8 +19,8 @@ const (
 // errNotHealed: the cluster does not come back although nothing is wrong with it any more.
 var errNotHealed = errors.New("simtest: the cluster does not recover from the faults")
 
-// heal waits for the events to end, starts all nodes, and returns when they serve. If that takes too long all of them are killed, so
-// that the simulation can end.
+// heal waits for the events to end, starts all nodes, and returns when they serve. If
+// that takes too long all of them are killed, so that the simulation can end.
 func (c *Cluster) heal() error {
 	if !within(eventsPatience, c.events.Wait) {
 		return c.giveUp("their events go on after %v", eventsPatience)

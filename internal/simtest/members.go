@@ -9,8 +9,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// gossip simulates what the nodes know of one another: each has a view of its own, and hears of a death a while after it.
-// A node that cannot be talked to for as long is taken for dead too, until it can be talked to again.
+// gossip simulates what the nodes know of one another: each has a view of its own, and
+// hears of a death a while after it. A node that cannot be talked to for as long is taken
+// for dead too, until it can be talked to again.
 type gossip struct {
 	network *network
 	delay   time.Duration // from a node's silence to the others' belief that it is dead

@@ -18,7 +18,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// machine is a place for a node: when the process dies, the next one has what a crash leaves of its store.
+// machine is a place for a node: when the process dies, the next one has what a crash
+// leaves of its store.
 type machine struct {
 	c       *Cluster
 	index   int
@@ -63,7 +64,8 @@ func (m *machine) up() *life {
 	return l
 }
 
-// start begins a process, unless one runs or the simulation is over, and returns when it serves or has died.
+// start begins a process, unless one runs or the simulation is over, and returns when it
+// serves or has died.
 func (m *machine) start() error {
 	m.turn <- struct{}{}
 	if m.life.Load() != nil || m.c.over.Load() {
@@ -112,8 +114,8 @@ func (m *machine) start() error {
 	return nil
 }
 
-// crash ends the process as its death does: from now on nobody hears of it, and it hears of nobody. unplug: all of the machine
-// loses power.
+// crash ends the process as its death does: from now on nobody hears of it, and it hears
+// of nobody. unplug: all of the machine loses power.
 func (m *machine) crash(unplug bool) error {
 	l := m.life.Load()
 	if l == nil {
@@ -151,7 +153,8 @@ func (m *machine) bury(l *life) error {
 	return err
 }
 
-// reopen puts what a crash at this moment leaves of the machine's store in its place, once end has ended whoever uses it.
+// reopen puts what a crash at this moment leaves of the machine's store in its place,
+// once end has ended whoever uses it.
 func (m *machine) reopen(unplugged bool, end func()) error {
 	var dice *rand.Rand
 	if n := m.crashes.Add(1); unplugged {
@@ -170,7 +173,8 @@ func (m *machine) reopen(unplugged bool, end func()) error {
 	return nil
 }
 
-// checkpoint makes checkpoints of the store at random times, more often than it does by itself, as long as the process lives.
+// checkpoint makes checkpoints of the store at random times, more often than it does by
+// itself, as long as the process lives.
 func (m *machine) checkpoint(l *life) {
 	rng := rand.New(rand.NewPCG(m.c.seed, 400+uint64(m.index)))
 	st := m.store.Load()

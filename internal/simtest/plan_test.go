@@ -13,7 +13,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestScheduleIsTheSeeds: one seed, one schedule; another seed, another one; and over many seeds every kind is there.
+// TestScheduleIsTheSeeds: one seed, one schedule; another seed, another one; and over
+// many seeds every kind is there.
 func TestScheduleIsTheSeeds(t *testing.T) {
 	seen := map[Kind]bool{}
 	for seed := range uint64(50) {
@@ -38,8 +39,9 @@ func TestScheduleIsTheSeeds(t *testing.T) {
 	}
 }
 
-// TestGossip: a death is known after the delay, and not before; an incarnation that follows is known as soon as it talks; a
-// node that was silent for as long comes back as what it was.
+// TestGossip: a death is known after the delay, and not before; an incarnation that
+// follows is known as soon as it talks; a node that was silent for as long comes back as
+// what it was.
 func TestGossip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0)

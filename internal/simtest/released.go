@@ -9,13 +9,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// releasePatience is how long after the load's end a lock or a reservation may be in a leader's memory. By half of it all have
-// been released, or have expired and been resolved by those who walk the locks of observed tables; what a client has left in
+// releasePatience is how long after the load's end a lock or a reservation may be in a
+// leader's memory. By half of it all have been released, or have expired and been
+// resolved by those who walk the locks of observed tables; what a client has left in
 // others stays until somebody meets it (the paper's §2.2), and then somebody does.
 const releasePatience = time.Minute
 
-// released waits until every tablet's leader has been seen without a lock in its memory: one that stays has no transaction
-// that could end it, and stops everybody at its cell.
+// released waits until every tablet's leader has been seen without a lock in its memory:
+// one that stays has no transaction that could end it, and stops everybody at its cell.
 func (c *Cluster) released(ctx context.Context) error {
 	left := map[uint64]uint64{} // by tablet
 	for _, d := range c.descriptors(ctx) {

@@ -31,7 +31,8 @@ type Options struct {
 	Workloads []string
 	// Workers are how many each workload has; default 4.
 	Workers int
-	// Replicas is how many replicas every tablet must have before the faults begin; default 3, or 1 on fewer nodes.
+	// Replicas is how many replicas every tablet must have before the faults begin;
+	// default 3, or 1 on fewer nodes.
 	Replicas int
 	// NoObservers leaves the counting of changes out.
 	NoObservers bool
@@ -76,8 +77,8 @@ const (
 	defaultWorkers = 4
 )
 
-// Run simulates one cluster under load and faults, and checks all that it has promised. It must be called inside a bubble of
-// testing/synctest.
+// Run simulates one cluster under load and faults, and checks all that it has promised.
+// It must be called inside a bubble of testing/synctest.
 func Run(o Options) (r Report) {
 	o = o.withDefaults()
 	s := &simulation{o: o, counting: workload.Counting{Rows: 60, Shards: 4, Inside: linger(o.Seed)}}
@@ -297,7 +298,8 @@ func (c *Cluster) replicated(ctx context.Context, want int) bool {
 	return len(all) > 0
 }
 
-// compare has every tablet's replicas compared; n is how many tablets there were with more than one.
+// compare has every tablet's replicas compared; n is how many tablets there were with
+// more than one.
 func (c *Cluster) compare(ctx context.Context) (n int, err error) {
 	var errs []error
 	for _, d := range c.descriptors(ctx) {

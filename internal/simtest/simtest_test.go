@@ -25,8 +25,9 @@ var (
 	patience  = flag.Duration("patience", 10*time.Minute, "with -expect: for how long, in real time")
 )
 
-// TestSimulations runs whole clusters under faults. -seeds and -seed choose which; a failing one prints its schedule. With
-// -expect it looks for a violation in a deliberately broken build.
+// TestSimulations runs whole clusters under faults. -seeds and -seed choose which; a
+// failing one prints its schedule. With -expect it looks for a violation in a
+// deliberately broken build.
 func TestSimulations(t *testing.T) {
 	count := *seedCount
 	if testing.Short() { // under the race detector
@@ -109,8 +110,8 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestOldMap: a client that knows newer descriptors than the node it talks to still gets on; it once asked that node for
-// ever, which had no reason to read its map again.
+// TestOldMap: a client that knows newer descriptors than the node it talks to still gets
+// on; it once asked that node for ever, which had no reason to read its map again.
 func TestOldMap(t *testing.T) {
 	const ms = time.Millisecond
 	simulate(t, Options{Seed: 4, Nodes: 5, Workloads: []string{"oracle", "register"}, Schedule: Schedule{
@@ -123,8 +124,8 @@ func TestOldMap(t *testing.T) {
 	}})
 }
 
-// TestDrainOutlivesItsNode: a node is taken back although the one that was asked to drain it has died; the simulation once
-// asked the dead process for ever.
+// TestDrainOutlivesItsNode: a node is taken back although the one that was asked to drain
+// it has died; the simulation once asked the dead process for ever.
 func TestDrainOutlivesItsNode(t *testing.T) {
 	simulate(t, Options{Seed: 27, Nodes: 4, Faults: 6 * time.Second, Workloads: []string{"register"}, NoObservers: true, Schedule: Schedule{
 		{At: time.Second, For: 2 * time.Second, Kind: Drain, A: 0, B: 2},

@@ -67,7 +67,8 @@ func (c *Cluster) march(ctx context.Context, e Event) {
 	}
 }
 
-// marchers are a node with a replica of the tablet that does not lead it, and one without; 0: there is none.
+// marchers are a node with a replica of the tablet that does not lead it, and one
+// without; 0: there is none.
 func (c *Cluster) marchers(leader *machine, tablet *pb.TabletDescriptor) (from, to uint64) {
 	for _, m := range c.list() {
 		l := m.up()
@@ -105,7 +106,8 @@ func (m *machine) is(node uint64) bool {
 	return l != nil && l.transport.Worker().Node == node
 }
 
-// hesitate holds a commit up while clients hesitate. Heartbeats go on meanwhile: its transaction lives.
+// hesitate holds a commit up while clients hesitate. Heartbeats go on meanwhile: its
+// transaction lives.
 func (t *Client) hesitate(ctx context.Context) error {
 	t.c.network.mu.Lock()
 	wavers := time.Now().Before(t.c.network.wavers)

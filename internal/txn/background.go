@@ -8,8 +8,9 @@ import (
 
 // background runs what goes on after callers were answered: bounded, counted, joined by wait.
 //
-// The goroutines are not a pool of fixed size: nearly all of their time is spent waiting for answers, so what has to be
-// bounded is how many there are, and idle ones cost nothing if there are none.
+// The goroutines are not a pool of fixed size: nearly all of their time is spent waiting
+// for answers, so what has to be bounded is how many there are, and idle ones cost
+// nothing if there are none.
 type background struct {
 	room chan struct{} // one place per goroutine of run
 	mu   sync.Mutex
@@ -17,7 +18,8 @@ type background struct {
 	old  []*generation // sealed and not finished yet
 }
 
-// generation is what began between two calls of wait, so that a wait ends although more and more begins after it.
+// generation is what began between two calls of wait, so that a wait ends although more
+// and more begins after it.
 type generation struct {
 	n      int
 	sealed bool
@@ -68,7 +70,8 @@ func (b *background) run(fn func()) {
 
 // wait returns when all that had begun before has ended, or after timeout.
 func (b *background) wait(timeout time.Duration) {
-	// Under steady load n may never be seen at zero; the n of a generation that nothing joins any more will.
+	// Under steady load n may never be seen at zero; the n of a generation that nothing
+	// joins any more will.
 	b.mu.Lock()
 	if b.now.n > 0 {
 		b.now.sealed = true

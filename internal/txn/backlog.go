@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// How often loaders ask how much work waits for observers: at least backlogGap apart, and so that asking takes no more
-// than about a twentieth of the time; again after backlogStale, or as soon as the loads since would fill the room that
-// there was. backlogBlind is how long nobody asks after a failure.
+// How often loaders ask how much work waits for observers: at least backlogGap apart, and
+// so that asking takes no more than about a twentieth of the time; again after
+// backlogStale, or as soon as the loads since would fill the room that there was.
+// backlogBlind is how long nobody asks after a failure.
 const (
 	backlogGap   = 10 * time.Millisecond
 	backlogCost  = 20
@@ -16,9 +17,10 @@ const (
 	backlogBlind = time.Second
 )
 
-// backlog is what waits for observers that can run, as this client last heard of it: one answer for all of its loaders
-// (§2.4: loaders fill the queues that observers empty). It has no goroutine: who finds the answer too old asks anew, and
-// the others wait for that one, or go on if there was room.
+// backlog is what waits for observers that can run, as this client last heard of it: one
+// answer for all of its loaders (§2.4: loaders fill the queues that observers empty). It
+// has no goroutine: who finds the answer too old asks anew, and the others wait for that
+// one, or go on if there was room.
 type backlog struct {
 	mu       sync.Mutex
 	flight   chan struct{} // not nil: somebody asks; closed when that is over
@@ -28,11 +30,12 @@ type backlog struct {
 	stale    time.Time // worth asking from then on
 }
 
-// AwaitBacklog waits until at most most notifications wait for observers that can run: those that are paused, retired,
-// linked by no process, or blocked for ever by their own runs do not count, nor what is parked. It counts what it lets
-// through between two answers, so queues grow no further than most, plus what is under way in loaders, and what one load
-// notifies beyond one. If the cluster cannot tell, it lets through. It returns ctx's error when ctx ends first, ErrClosed
-// when closed is closed.
+// AwaitBacklog waits until at most most notifications wait for observers that can run:
+// those that are paused, retired, linked by no process, or blocked for ever by their own
+// runs do not count, nor what is parked. It counts what it lets through between two
+// answers, so queues grow no further than most, plus what is under way in loaders, and
+// what one load notifies beyond one. If the cluster cannot tell, it lets through. It
+// returns ctx's error when ctx ends first, ErrClosed when closed is closed.
 func (c *Client) AwaitBacklog(ctx context.Context, most uint64, closed <-chan struct{}) error {
 	for {
 		wait, pass := c.backlog.admit(most, time.Now())
@@ -60,7 +63,8 @@ func (c *Client) AwaitBacklog(ctx context.Context, most uint64, closed <-chan st
 	}
 }
 
-// backlogWait is what to do instead of passing: wait for who asks, pause, or, if both are zero, ask.
+// backlogWait is what to do instead of passing: wait for who asks, pause, or, if both are
+// zero, ask.
 type backlogWait struct {
 	flight chan struct{}
 	pause  time.Duration
@@ -122,8 +126,8 @@ func (c *Client) runnable(ctx context.Context) (uint64, error) {
 	}
 	var n uint64
 	for _, o := range observers {
-		// Runs that never return have taken all that the observer may have: what is queued behind them will not run here, and
-		// loaders must not wait for it.
+		// Runs that never return have taken all that the observer may have: what is
+		// queued behind them will not run here, and loaders must not wait for it.
 		s := o.GetStatus()
 		blocked := s.GetQueued() > 0 && s.GetStuck() > 0 && s.GetStuck() == s.GetRunning()
 		if o.Linked && !blocked && !o.GetInfo().GetPaused() && !o.GetInfo().GetRetired() {

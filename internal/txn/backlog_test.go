@@ -43,8 +43,8 @@ func inBubble(t *testing.T, answer func() ([]*pb.ObserverState, error), test fun
 	})
 }
 
-// TestBacklogBoundsTheQueue: loaders that are faster than the observer never have more waiting than the bound, however
-// many they are, and asking stays rare.
+// TestBacklogBoundsTheQueue: loaders that are faster than the observer never have more
+// waiting than the bound, however many they are, and asking stays rare.
 func TestBacklogBoundsTheQueue(t *testing.T) {
 	const most, loads = 100, 5000
 	var queue, highest atomic.Int64
@@ -92,8 +92,8 @@ func TestBacklogBoundsTheQueue(t *testing.T) {
 	})
 }
 
-// TestBacklogOfWhatCannotRun: what waits for observers that are paused, retired or linked by nobody holds up no loader,
-// nor does a cluster that cannot tell.
+// TestBacklogOfWhatCannotRun: what waits for observers that are paused, retired or linked
+// by nobody holds up no loader, nor does a cluster that cannot tell.
 func TestBacklogOfWhatCannotRun(t *testing.T) {
 	many := uint64(1 << 40)
 	for name, answer := range map[string]func() ([]*pb.ObserverState, error){

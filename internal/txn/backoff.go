@@ -42,14 +42,15 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// patience bounds the attempts of one operation that nobody serves: by its context and OperationTimeout.
-// The zero value is ready.
+// patience bounds the attempts of one operation that nobody serves: by its context and
+// OperationTimeout. The zero value is ready.
 type patience struct {
 	wait  backoff
 	since time.Time // when the first attempt failed; zero: none has
 }
 
-// again waits before another attempt; last is why the one before failed. The error, if any, wraps last.
+// again waits before another attempt; last is why the one before failed. The error, if
+// any, wraps last.
 func (p *patience) again(ctx context.Context, c *Client, v verdict, last error) error {
 	// Most operations succeed at once, so the clock is read only when one has failed.
 	if p.since.IsZero() {

@@ -37,11 +37,13 @@ func (c *Client) cellRun(
 	return len(cells), weight
 }
 
-// Operations on many cells know where the cells are only as well as the cached tablet map does. They are cut along the
-// map, sent, and cut again where a tablet turns out to have been split meanwhile.
+// Operations on many cells know where the cells are only as well as the cached tablet map
+// does. They are cut along the map, sent, and cut again where a tablet turns out to have
+// been split meanwhile.
 
-// eachTablet sends an idempotent mutation about cells and intents, tablet by tablet in parallel and in as many messages
-// as it takes, until each is answered. check, if given, sees every result and may return an error.
+// eachTablet sends an idempotent mutation about cells and intents, tablet by tablet in
+// parallel and in as many messages as it takes, until each is answered. check, if given,
+// sees every result and may return an error.
 func (c *Client) eachTablet(
 	ctx context.Context, cells, intents []mvcc.Cell,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
@@ -67,7 +69,8 @@ type cellPart struct {
 // cellParts sorts cells and intents by tablet.
 func (c *Client) cellParts(ctx context.Context, cells, intents []mvcc.Cell) ([]cellPart, error) {
 	var parts []cellPart
-	// Cells of one tablet are neighbours in order, so each part is a run, and no map is needed to group them.
+	// Cells of one tablet are neighbours in order, so each part is a run, and no map is
+	// needed to group them.
 	for rest := sorted(cells); len(rest) > 0; {
 		d, err := c.locate(ctx, posOf(rest[0]))
 		if err != nil {
@@ -113,8 +116,8 @@ func sorted(cells []mvcc.Cell) []mvcc.Cell {
 	return cells
 }
 
-// mutatePart has one part done. Whatever the answer to one attempt was, sending an idempotent operation again is right,
-// also after a lost reply.
+// mutatePart has one part done. Whatever the answer to one attempt was, sending an
+// idempotent operation again is right, also after a lost reply.
 func (c *Client) mutatePart(
 	ctx context.Context, p cellPart,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error, wait *patience,
@@ -135,7 +138,8 @@ func (c *Client) mutatePart(
 	if err := wait.again(ctx, c, v, err); err != nil {
 		return err
 	}
-	// The part may be in several tablets by now. Patience is passed on, so that all of this ends when it is used up.
+	// The part may be in several tablets by now. Patience is passed on, so that all of
+	// this ends when it is used up.
 	parts, err := c.cellParts(ctx, p.cells, p.intents)
 	if err != nil {
 		return err

@@ -10,10 +10,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Client coordinates transactions of one process over a Transport. All its methods may be used concurrently.
+// Client coordinates transactions of one process over a Transport. All its methods may be
+// used concurrently.
 //
-// It has three goroutines of its own, the oracle's, the heartbeats' and the leases', and one for each thing that goes on in the
-// background. Transactions run on their callers' goroutines, as the paper's threads do (§2.5).
+// It has three goroutines of its own, the oracle's, the heartbeats' and the leases', and
+// one for each thing that goes on in the background. Transactions run on their callers'
+// goroutines, as the paper's threads do (§2.5).
 type Client struct {
 	transport Transport
 	cfg       Config
@@ -38,7 +40,8 @@ type Client struct {
 	loops  sync.WaitGroup // the oracle's, the heartbeats' and the leases' goroutines
 }
 
-// NewClient returns a client over the transport, which belongs to it from now on. It must be closed.
+// NewClient returns a client over the transport, which belongs to it from now on. It must
+// be closed.
 func NewClient(transport Transport, cfg Config) *Client {
 	// The parts refer to the client, and the goroutines to the parts: they start last.
 	c := &Client{transport: transport, cfg: cfg.withDefaults(), worker: transport.Worker()}
@@ -59,8 +62,8 @@ func NewClient(transport Transport, cfg Config) *Client {
 	return c
 }
 
-// Close waits for background commits and rollbacks, ends the client's goroutines and closes the transport. Whoever
-// still uses the client gets ErrClosed.
+// Close waits for background commits and rollbacks, ends the client's goroutines and
+// closes the transport. Whoever still uses the client gets ErrClosed.
 func (c *Client) Close() error {
 	if c.closed.Swap(true) {
 		return nil
@@ -98,8 +101,9 @@ func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 	return t, nil
 }
 
-// BeginLazy starts a transaction that has its start timestamp from its first read, which the tablet takes for it in one
-// trip; or from Start, Scan or Commit if one of these comes first. ctx is for Txn.StartTS, which has none.
+// BeginLazy starts a transaction that has its start timestamp from its first read, which
+// the tablet takes for it in one trip; or from Start, Scan or Commit if one of these
+// comes first. ctx is for Txn.StartTS, which has none.
 func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 	if c.closed.Load() {
 		return nil, ErrClosed
@@ -125,8 +129,9 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	return t
 }
 
-// Run runs fn in a transaction of BeginLazy and commits it, again and again on conflicts, until ctx ends (invariant 5). It
-// returns the commit timestamp, or the start timestamp if there was nothing to write.
+// Run runs fn in a transaction of BeginLazy and commits it, again and again on conflicts,
+// until ctx ends (invariant 5). It returns the commit timestamp, or the start timestamp
+// if there was nothing to write.
 func (c *Client) Run(ctx context.Context, o Options, fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	wait := backoff{base: c.cfg.BackoffBase, max: c.cfg.BackoffMax}
 	renamed := false // a table was looked up again
@@ -146,8 +151,8 @@ func (c *Client) Run(ctx context.Context, o Options, fn func(context.Context, *T
 			}
 			renamed = true
 		}
-		// The function runs again with a new start timestamp and reads anew: what it buffered came from what it had
-		// read (invariant 9 of design section 4).
+		// The function runs again with a new start timestamp and reads anew: what it
+		// buffered came from what it had read (invariant 9 of design section 4).
 		c.stats.retries.Add(1)
 		d := wait.next()
 		var hint *OverloadedError
@@ -160,8 +165,9 @@ func (c *Client) Run(ctx context.Context, o Options, fn func(context.Context, *T
 	}
 }
 
-// retryError marks an error after which Run may run the function again. An error that the user's function returns never
-// is one, also if it wraps ErrConflict: it may come from another transaction.
+// retryError marks an error after which Run may run the function again. An error that the
+// user's function returns never is one, also if it wraps ErrConflict: it may come from
+// another transaction.
 type retryError struct{ err error }
 
 // Error is the error's text.
@@ -177,7 +183,8 @@ func (c *Client) runOnce(ctx context.Context, o Options, fn func(context.Context
 	}
 	defer t.end() // also if fn panics
 	if err := fn(ctx, t); err != nil {
-		// What fails a transaction that could be run again is the failed read, whatever fn made of it.
+		// What fails a transaction that could be run again is the failed read, whatever
+		// fn made of it.
 		if failed := t.failure(); failed != nil && retryable(failed) {
 			return 0, &retryError{notCommitted(failed)}
 		}
@@ -212,8 +219,8 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return c.snapshot(ts, false), nil
 }
 
-// SnapshotAt reads the state at ts, which the oracle must have given out already: what is below a timestamp that is
-// still to come may still change.
+// SnapshotAt reads the state at ts, which the oracle must have given out already: what is
+// below a timestamp that is still to come may still change.
 func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, error) {
 	if c.closed.Load() {
 		return nil, ErrClosed
@@ -234,7 +241,8 @@ func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, 
 	return c.snapshot(ts, true), nil
 }
 
-// snapshot opens one; it counts for leases on history until it is closed. past: it may be old already.
+// snapshot opens one; it counts for leases on history until it is closed. past: it may be
+// old already.
 func (c *Client) snapshot(ts mvcc.Timestamp, past bool) *Snapshot {
 	s := &Snapshot{}
 	s.c, s.at = c, ts

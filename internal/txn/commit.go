@@ -12,9 +12,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Commit commits the transaction and ends it. It returns the commit timestamp; the start timestamp if there was nothing
-// to write. ErrConflict and ErrLocked: surely not committed. ErrCommitUnknown: unknown. Every other error: not
-// committed, and its text says so.
+// Commit commits the transaction and ends it. It returns the commit timestamp; the start
+// timestamp if there was nothing to write. ErrConflict and ErrLocked: surely not
+// committed. ErrCommitUnknown: unknown. Every other error: not committed, and its text
+// says so.
 func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if !t.end() {
 		return 0, ErrTxDone
@@ -40,8 +41,9 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 
 // commit chooses the way: nothing to write, notifications alone, one phase or two.
 func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
-	// In order, the cells of one tablet are neighbours, and the first is as good a primary as any. The order of all
-	// transactions being the same also makes those that collide collide early.
+	// In order, the cells of one tablet are neighbours, and the first is as good a
+	// primary as any. The order of all transactions being the same also makes those that
+	// collide collide early.
 	slices.SortFunc(t.writes, func(a, b pending) int { return compareCells(a.cell, b.cell) })
 	if len(t.notifies) > 1 {
 		slices.SortFunc(t.notifies, compareCells)
@@ -59,7 +61,8 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if _, err := t.start(ctx); err != nil { // nothing was read
 		return 0, err
 	}
-	// onePhase finds out by itself whether everything is in one tablet, and sends nothing if it is not.
+	// onePhase finds out by itself whether everything is in one tablet, and sends nothing
+	// if it is not.
 	if !t.c.cfg.TwoPhaseOnly {
 		ts, err := t.onePhase(ctx)
 		if !errors.Is(err, errManyTablets) {
@@ -89,12 +92,14 @@ func (s *counters) failed(err error) {
 	}
 }
 
-// commitNotifies is a transaction of weak notifications alone: it has no primary, so it takes a fresh timestamp, above
-// that of every run that might have seen what led to it, and writes the entries (invariant 12 of design section 4).
-// Such an entry is idempotent, and a superfluous one makes an observer run once more, so nothing is ever undone.
+// commitNotifies is a transaction of weak notifications alone: it has no primary, so it
+// takes a fresh timestamp, above that of every run that might have seen what led to it,
+// and writes the entries (invariant 12 of design section 4). Such an entry is idempotent,
+// and a superfluous one makes an observer run once more, so nothing is ever undone.
 func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
-	// Not the start timestamp: a run that began after it, and before what this notification is about had committed, would
-	// clear the entry without having seen that.
+	// Not the start timestamp: a run that began after it, and before what this
+	// notification is about had committed, would clear the entry without having seen
+	// that.
 	ts, err := t.c.oracle.get(ctx)
 	if err != nil {
 		return 0, err
@@ -115,7 +120,8 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 		t.c.stats.notifyOnly.Add(1)
 		return ts, nil
 	}
-	// A permanent refusal is the same for every run of this transaction; superfluous entries of other tablets are harmless.
+	// A permanent refusal is the same for every run of this transaction; superfluous
+	// entries of other tablets are harmless.
 	if permanent(err) || errors.Is(err, ErrNotifyOnly) {
 		return 0, err
 	}
@@ -147,11 +153,13 @@ func (e *ConflictError) Error() string {
 // Unwrap is ErrConflict.
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
-// settle finds out what has become of a commit whose reply was lost, by a Rollback at the primary: the answer is its
-// commit timestamp, or the transaction is fenced for ever and commitTS is 0 (invariant 8 of design section 4). It takes
-// its own time, whatever has become of the caller's context.
+// settle finds out what has become of a commit whose reply was lost, by a Rollback at the
+// primary: the answer is its commit timestamp, or the transaction is fenced for ever and
+// commitTS is 0 (invariant 8 of design section 4). It takes its own time, whatever has
+// become of the caller's context.
 func (c *Client) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Timestamp, cause error) (commitTS mvcc.Timestamp, err error) {
-	// The caller's context is often why the reply was lost. Leaving then would leave the outcome to chance.
+	// The caller's context is often why the reply was lost. Leaving then would leave the
+	// outcome to chance.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.SettleTimeout)
 	defer cancel()
 	var wait patience
@@ -163,7 +171,8 @@ func (c *Client) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Tim
 				c.stats.settled.Add(1)
 				return mvcc.Timestamp(res.CommitTs), nil
 			case pb.Status_STATUS_OK, pb.Status_STATUS_ROLLED_BACK:
-				// The rollback record refuses a copy of the commit that is still under way, whenever it arrives.
+				// The rollback record refuses a copy of the commit that is still under
+				// way, whenever it arrives.
 				c.stats.settled.Add(1)
 				return 0, nil
 			case pb.Status_STATUS_LOCKED: // the one-phase commit itself is still in flight
@@ -182,7 +191,8 @@ func (c *Client) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Tim
 	}
 }
 
-// errFenced is a conflict to whoever decides about another run: surely not committed. The reply to a commit was lost, and the transaction has been rolled back since.
+// errFenced is a conflict to whoever decides about another run: surely not committed. The
+// reply to a commit was lost, and the transaction has been rolled back since.
 var errFenced = fmt.Errorf("%w: the reply was lost, and the transaction is rolled back", ErrConflict)
 
 // rollbackRequest rolls startTS back at the cells and intents of one tablet.

@@ -20,7 +20,8 @@ type Value struct {
 	Found    bool
 }
 
-// ScanSpec is a range of rows to scan: From ≤ row, and row < Before if HasBefore. No Columns means all.
+// ScanSpec is a range of rows to scan: From ≤ row, and row < Before if HasBefore. No
+// Columns means all.
 type ScanSpec struct {
 	Table     string
 	From      string
@@ -41,21 +42,26 @@ type Options struct {
 // Config tunes a Client. Zero fields take the defaults.
 type Config struct {
 	Limits mvcc.Limits
-	// LockTTL is how far ahead of oracle time the locks of a commit expire; default 10 s. A commit that takes longer
-	// moves the expiry by heartbeats every third of it. After a client's death others wait at most this long.
+	// LockTTL is how far ahead of oracle time the locks of a commit expire; default 10 s.
+	// A commit that takes longer moves the expiry by heartbeats every third of it. After
+	// a client's death others wait at most this long.
 	LockTTL time.Duration
-	// OperationTimeout bounds the retries of one operation that nobody serves; default 20 s. Then: ErrUnavailable.
+	// OperationTimeout bounds the retries of one operation that nobody serves; default 20
+	// s. Then: ErrUnavailable.
 	OperationTimeout time.Duration
-	// SettleTimeout bounds how long a commit with a lost reply tries to find out what happened; default 5 s. It counts
-	// apart from the caller's context (invariant 8).
+	// SettleTimeout bounds how long a commit with a lost reply tries to find out what
+	// happened; default 5 s. It counts apart from the caller's context (invariant 8).
 	SettleTimeout time.Duration
-	// BackoffBase and BackoffMax bound the jittered exponential waits between attempts; default 1 ms and 200 ms.
+	// BackoffBase and BackoffMax bound the jittered exponential waits between attempts;
+	// default 1 ms and 200 ms.
 	BackoffBase time.Duration
 	BackoffMax  time.Duration
-	// Background is how many secondary commits and rollbacks go on at once after their callers were answered; default
+	// Background is how many secondary commits and rollbacks go on at once after their
+	// callers were answered; default
 	// 256. Beyond it callers do that work themselves.
 	Background int
-	// LeaseTTL is how long a lease on history lasts that is not renewed, its client having died; default 30 s.
+	// LeaseTTL is how long a lease on history lasts that is not renewed, its client
+	// having died; default 30 s.
 	LeaseTTL time.Duration
 	// MaxTablets bounds the cached part of the tablet map; default 65536 descriptors.
 	MaxTablets int

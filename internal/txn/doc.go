@@ -1,6 +1,7 @@
-// Package txn coordinates transactions from the client's side (the paper's sections 2.2, 2.3 and 2.5; design section
-// 8). It speaks to tablets, the oracle and meta through a Transport, and is the same in a node's process and over the
-// network. Package percolator wraps it for users; the observer and scanner actors use it directly.
+// Package txn coordinates transactions from the client's side (the paper's sections 2.2,
+// 2.3 and 2.5; design section 8). It speaks to tablets, the oracle and meta through a
+// Transport, and is the same in a node's process and over the network. Package percolator
+// wraps it for users; the observer and scanner actors use it directly.
 //
 // Invariants (numbers in brackets are those of design section 4):
 //  1. Primary first [3]: no secondary is committed or rolled back before the primary's decision is known.
@@ -18,6 +19,7 @@
 //  8. An open snapshot that gets older than a quarter of the history is held by a lease of the process, as long as the
 //     cluster lets it [11]. It is advisory: a read that comes too late is refused, never wrong.
 //
-// Everything that a Client starts in the background is bounded and joined by Close. A crash of the process leaves
-// locks behind; they expire by oracle time and whoever meets them decides them by their primary (CheckTxnStatus).
+// Everything that a Client starts in the background is bounded and joined by Close. A
+// crash of the process leaves locks behind; they expire by oracle time and whoever meets
+// them decides them by their primary (CheckTxnStatus).
 package txn

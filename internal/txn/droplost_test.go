@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// dropLost loses the answer to the first drop of a table, and another process makes a table of that name meanwhile.
+// dropLost loses the answer to the first drop of a table, and another process makes a
+// table of that name meanwhile.
 type dropLost struct {
 	*txntest.Process
 	drops int

@@ -24,10 +24,12 @@ var (
 	ErrPermission     = errors.New("percolator: permission denied")
 )
 
-// ErrDiskFull is the ErrUnavailable of a node that takes no writes for want of disk space. Surely not committed.
+// ErrDiskFull is the ErrUnavailable of a node that takes no writes for want of disk
+// space. Surely not committed.
 var ErrDiskFull = fmt.Errorf("%w: too little disk space", ErrUnavailable)
 
-// errTableGone: a tablet does not know a table whose id was in the cache. Running again looks the name up anew.
+// errTableGone: a tablet does not know a table whose id was in the cache. Running again
+// looks the name up anew.
 var errTableGone = fmt.Errorf("%w any more", ErrNoTable)
 
 // LimitError says which limit was exceeded. It wraps ErrTooLarge.
@@ -62,7 +64,8 @@ func Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// notCommitted says in the text what every error of a commit has to say. Conflicts say it by themselves.
+// notCommitted says in the text what every error of a commit has to say. Conflicts say it
+// by themselves.
 func notCommitted(err error) error {
 	if errors.Is(err, ErrConflict) || errors.Is(err, ErrLocked) || errors.Is(err, ErrCommitUnknown) {
 		return err

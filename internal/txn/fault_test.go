@@ -13,8 +13,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// strand leaves the locks of a transaction whose coordinator died: before its commit, or, with commit, between the
-// primary's commit and the rest. The locks have expired when it returns. It returns the dead client's worker.
+// strand leaves the locks of a transaction whose coordinator died: before its commit, or,
+// with commit, between the primary's commit and the rest. The locks have expired when it
+// returns. It returns the dead client's worker.
 func (w *world) strand(commit *mvcc.Timestamp, rows ...string) mvcc.Worker {
 	w.t.Helper()
 	p := w.Process(8, uint64(w.Timestamps(1)))
@@ -52,7 +53,8 @@ func (w *world) strand(commit *mvcc.Timestamp, rows ...string) mvcc.Worker {
 // ways are the two kinds of commit: all in one tablet, and spread over three.
 var ways = map[string][]string{"one phase": {"a", "b"}, "two phases": {"a", "h", "z"}}
 
-// decides reports whether the operation is what decides a transaction: its one-phase or its primary's commit.
+// decides reports whether the operation is what decides a transaction: its one-phase or
+// its primary's commit.
 func decides(req *pb.TabletRequest) bool {
 	if c := req.GetCommit(); c != nil {
 		return string(c.Cells[0].Row) == "a"
@@ -72,8 +74,8 @@ func (w *world) attempt(c *txn.Client, value string, rows []string) (runs int, e
 	return runs, err
 }
 
-// allOrNothing reads the rows with a client of its own, after every lock has expired, and reports whether all were
-// written or none.
+// allOrNothing reads the rows with a client of its own, after every lock has expired, and
+// reports whether all were written or none.
 func (w *world) allOrNothing(what, value string, rows []string) (written bool) {
 	w.t.Helper()
 	w.Advance(time.Minute)
@@ -90,8 +92,9 @@ func (w *world) allOrNothing(what, value string, rows []string) (written bool) {
 	return n > 0
 }
 
-// The reply to the deciding message is lost and its tablet can't be reached any more: the function ran once, the caller
-// is told that the outcome is unknown, and what is there in the end is all or nothing.
+// The reply to the deciding message is lost and its tablet can't be reached any more: the
+// function ran once, the caller is told that the outcome is unknown, and what is there in
+// the end is all or nothing.
 func TestUnknownOutcome(t *testing.T) {
 	for name, rows := range ways {
 		for _, done := range []bool{true, false} {
@@ -116,8 +119,8 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// A lost reply that can be settled is settled: the transaction is reported committed if it is, and is fenced and run
-// again if it is not.
+// A lost reply that can be settled is settled: the transaction is reported committed if
+// it is, and is fenced and run again if it is not.
 func TestSettle(t *testing.T) {
 	for name, rows := range ways {
 		for _, done := range []bool{true, false} {
@@ -147,8 +150,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// The caller's context ends while the deciding message is under way: the outcome is found out all the same, in the
-// commit's own time.
+// The caller's context ends while the deciding message is under way: the outcome is found
+// out all the same, in the commit's own time.
 func TestSettleOutlivesContext(t *testing.T) {
 	for name, rows := range ways {
 		w := newWorld(t)
@@ -218,8 +221,8 @@ func TestOtherFaults(t *testing.T) {
 	}
 }
 
-// TestSecondaryNeverFirst: when the primary's commit is refused for good, no secondary may have been committed.
-// The build BROKEN=secondary_first fails here.
+// TestSecondaryNeverFirst: when the primary's commit is refused for good, no secondary
+// may have been committed. The build BROKEN=secondary_first fails here.
 func TestSecondaryNeverFirst(t *testing.T) {
 	rows := ways["two phases"]
 	w := newWorld(t)
@@ -265,7 +268,8 @@ func TestCommitTimestampAfterPrewrites(t *testing.T) {
 	}
 }
 
-// A one-phase commit whose tablet was split meanwhile is run again with another start timestamp, not in two phases.
+// A one-phase commit whose tablet was split meanwhile is run again with another start
+// timestamp, not in two phases.
 func TestOnePhaseNeverBecomesTwo(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})

@@ -12,8 +12,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestForceLock: a live transaction is left alone by ResolveLock and rolled back by ForceLock, in all its tablets; its
-// commit, which was under way, is refused. What has committed is rolled forward by either.
+// TestForceLock: a live transaction is left alone by ResolveLock and rolled back by
+// ForceLock, in all its tablets; its commit, which was under way, is refused. What has
+// committed is rolled forward by either.
 func TestForceLock(t *testing.T) {
 	w := newWorld(t)
 	killer, _ := w.client(txn.Config{})

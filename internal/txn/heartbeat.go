@@ -9,11 +9,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// heartbeats moves the expiry of the locks of commits that take long, so that nobody takes them for dead (invariant 6
-// of design section 4). One goroutine does it for all commits of the process.
+// heartbeats moves the expiry of the locks of commits that take long, so that nobody
+// takes them for dead (invariant 6 of design section 4). One goroutine does it for all
+// commits of the process.
 //
-// A timer per commit would be started and stopped for each, and fire for hardly any: a commit takes milliseconds, the
-// first heartbeat is due after seconds.
+// A timer per commit would be started and stopped for each, and fire for hardly any: a
+// commit takes milliseconds, the first heartbeat is due after seconds.
 type heartbeats struct {
 	c     *Client
 	every time.Duration // a third of LockTTL: two may fail before the locks expire
@@ -54,7 +55,8 @@ func (h *heartbeats) run(ctx context.Context) {
 	for {
 		select {
 		case now := <-ticker.C:
-			// In the background: a primary whose tablet does not answer must not keep the others waiting.
+			// In the background: a primary whose tablet does not answer must not keep the
+			// others waiting.
 			for _, p := range h.due(now) {
 				h.c.work.run(func() { h.beat(ctx, p) })
 			}
@@ -78,7 +80,8 @@ func (h *heartbeats) due(now time.Time) []*twoPhase {
 	return due
 }
 
-// beat sends one heartbeat. Its failure is no harm yet: the next is sent after a third of the time to live.
+// beat sends one heartbeat. Its failure is no harm yet: the next is sent after a third of
+// the time to live.
 func (h *heartbeats) beat(ctx context.Context, p *twoPhase) {
 	ctx, cancel := context.WithTimeout(ctx, h.every)
 	defer cancel()

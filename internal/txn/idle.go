@@ -23,10 +23,12 @@ type pass struct {
 	tablets int
 }
 
-// WaitIdle returns when no notification is left to run: parked ones, and those of observers that are paused, retired or
-// linked by no process, are not waited for; PendingObservers counts them. One walk over the tablets is not one moment: a
-// run may move work from a tablet that is yet to be asked to one that has answered. But then it has written notify
-// entries, so two walks with nothing pending and the same counters mean that nothing was pending between them.
+// WaitIdle returns when no notification is left to run: parked ones, and those of
+// observers that are paused, retired or linked by no process, are not waited for;
+// PendingObservers counts them. One walk over the tablets is not one moment: a run may
+// move work from a tablet that is yet to be asked to one that has answered. But then it
+// has written notify entries, so two walks with nothing pending and the same counters
+// mean that nothing was pending between them.
 func (c *Client) WaitIdle(ctx context.Context) error {
 	wait := backoff{base: idleWaitBase, max: idleWaitMax}
 	var before pass
@@ -53,7 +55,8 @@ func (c *Client) WaitIdle(ctx context.Context) error {
 	}
 }
 
-// unlinked are the observers of the catalogue that no process runs: what waits for them is not waited for.
+// unlinked are the observers of the catalogue that no process runs: what waits for them
+// is not waited for.
 func (c *Client) unlinked(ctx context.Context) ([]string, error) {
 	catalogue, err := c.Catalogue(ctx)
 	if err != nil {
@@ -79,8 +82,8 @@ func (c *Client) unlinked(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// pendingPass walks over all tablets of user tables in order. What waits for observers that are paused, retired or
-// unlinked is not in its figures.
+// pendingPass walks over all tablets of user tables in order. What waits for observers
+// that are paused, retired or unlinked is not in its figures.
 func (c *Client) pendingPass(ctx context.Context, unlinked []string) (pass, error) {
 	var p pass
 	err := c.eachPending(ctx, unlinked, func(n *pb.PendingResponse) {
@@ -91,8 +94,9 @@ func (c *Client) pendingPass(ctx context.Context, unlinked []string) (pass, erro
 	return p, err
 }
 
-// eachPending asks every tablet of user tables what is pending there. Each step goes on where the tablet that has answered
-// ends, so that none is left out, whatever splits meanwhile.
+// eachPending asks every tablet of user tables what is pending there. Each step goes on
+// where the tablet that has answered ends, so that none is left out, whatever splits
+// meanwhile.
 func (c *Client) eachPending(ctx context.Context, unlinked []string, visit func(*pb.PendingResponse)) error {
 	at := wire.Position{Table: mvcc.FirstUserTable}
 	for {
@@ -109,8 +113,8 @@ func (c *Client) eachPending(ctx context.Context, unlinked []string, visit func(
 	}
 }
 
-// PendingObservers counts what waits for each observer of the catalogue, in all tablets together. Asking tablet after
-// tablet is not one moment.
+// PendingObservers counts what waits for each observer of the catalogue, in all tablets
+// together. Asking tablet after tablet is not one moment.
 func (c *Client) PendingObservers(ctx context.Context) (map[string]*pb.ObserverPending, error) {
 	sum := map[string]*pb.ObserverPending{}
 	err := c.eachPending(ctx, nil, func(n *pb.PendingResponse) {

@@ -34,8 +34,8 @@ func accounts(n int) (rows []string) {
 	return rows
 }
 
-// TestBank moves money between accounts while tablets split, messages are duplicated and replies get lost, and watches
-// the sum in snapshots: it never changes.
+// TestBank moves money between accounts while tablets split, messages are duplicated and
+// replies get lost, and watches the sum in snapshots: it never changes.
 func TestBank(t *testing.T) {
 	const start, workers, transfers = 100, 8, 60
 	w := newWorld(t)
@@ -175,7 +175,8 @@ func TestNoLostUpdate(t *testing.T) {
 	}
 }
 
-// TestWriteSkew: snapshot isolation lets two transactions that read each other's rows both commit (§2.2).
+// TestWriteSkew: snapshot isolation lets two transactions that read each other's rows
+// both commit (§2.2).
 func TestWriteSkew(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})
@@ -195,8 +196,8 @@ func TestWriteSkew(t *testing.T) {
 	}
 }
 
-// TestNoLongFork: two writers of one row each; no two readers see them in opposite orders, because snapshots are
-// totally ordered.
+// TestNoLongFork: two writers of one row each; no two readers see them in opposite
+// orders, because snapshots are totally ordered.
 func TestNoLongFork(t *testing.T) {
 	w := newWorld(t)
 	var wg sync.WaitGroup
@@ -242,7 +243,8 @@ func TestNoLongFork(t *testing.T) {
 	}
 }
 
-// TestSnapshotStable: a snapshot reads the same again and again while writers write and tablets split.
+// TestSnapshotStable: a snapshot reads the same again and again while writers write and
+// tablets split.
 func TestSnapshotStable(t *testing.T) {
 	w := newWorld(t)
 	rows := accounts(12)

@@ -16,20 +16,24 @@ import (
 const (
 	// leaseShards keeps callers that open and close snapshots out of each other's way.
 	leaseShards = 16
-	// firstLeaseAge is how old a snapshot gets before meta is asked for the first time; its answer says how long history is
-	// kept, and from then on a quarter of that counts.
+	// firstLeaseAge is how old a snapshot gets before meta is asked for the first time;
+	// its answer says how long history is kept, and from then on a quarter of that
+	// counts.
 	firstLeaseAge = 250 * time.Millisecond
-	// leaseRetry is the pause after a request that failed, leaseEnd how long giving back may hold up Close.
+	// leaseRetry is the pause after a request that failed, leaseEnd how long giving back
+	// may hold up Close.
 	leaseRetry = time.Second
 	leaseEnd   = time.Second
 )
 
-// leases holds history for the process's open snapshots (invariant 11 of design section 4): one lease, at the oldest,
-// taken and renewed only while that one is older than a quarter of the history. Who opens a snapshot and closes it soon
-// pays two uncontended locks. Transactions are not tracked: one that is longer than the history is told so by its reads.
+// leases holds history for the process's open snapshots (invariant 11 of design section
+// 4): one lease, at the oldest, taken and renewed only while that one is older than a
+// quarter of the history. Who opens a snapshot and closes it soon pays two uncontended
+// locks. Transactions are not tracked: one that is longer than the history is told so by
+// its reads.
 //
-// It is advisory. A client that dies loses its lease when that ends, and one that is never closed holds history no longer
-// than the cluster lets it.
+// It is advisory. A client that dies loses its lease when that ends, and one that is
+// never closed holds history no longer than the cluster lets it.
 type leases struct {
 	c      *Client
 	holder string // as operators see it
@@ -90,8 +94,9 @@ func (l *leases) remove(ts mvcc.Timestamp) {
 	}
 }
 
-// oldest is the oldest open snapshot at or above bound; 0 if none is open. Those below are forgotten: their reads are
-// refused already, and somebody may have forgotten to close them.
+// oldest is the oldest open snapshot at or above bound; 0 if none is open. Those below
+// are forgotten: their reads are refused already, and somebody may have forgotten to
+// close them.
 func (l *leases) oldest(bound mvcc.Timestamp) (oldest mvcc.Timestamp) {
 	for i := range l.shards {
 		s := &l.shards[i]

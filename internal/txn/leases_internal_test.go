@@ -73,8 +73,8 @@ func withKeeper(t *testing.T, history time.Duration, f func(t *testing.T, k *kee
 	})
 }
 
-// TestLeaseOnlyForOldSnapshots: snapshots that are closed soon cost no message; an old one is held, renewed before the
-// lease ends, and given back after it is closed.
+// TestLeaseOnlyForOldSnapshots: snapshots that are closed soon cost no message; an old
+// one is held, renewed before the lease ends, and given back after it is closed.
 func TestLeaseOnlyForOldSnapshots(t *testing.T) {
 	withKeeper(t, 40*time.Second, func(t *testing.T, k *keeper, c *Client) {
 		for range 1000 {
@@ -116,8 +116,8 @@ func TestLeaseOnlyForOldSnapshots(t *testing.T) {
 	})
 }
 
-// TestLeaseForThePast: a snapshot of the past is held at once, also under a lease that is younger; one that is below the
-// bound is forgotten; Close gives the lease back.
+// TestLeaseForThePast: a snapshot of the past is held at once, also under a lease that is
+// younger; one that is below the bound is forgotten; Close gives the lease back.
 func TestLeaseForThePast(t *testing.T) {
 	withKeeper(t, time.Hour, func(t *testing.T, k *keeper, c *Client) {
 		first, _ := c.Timestamp(t.Context())

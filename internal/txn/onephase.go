@@ -13,16 +13,20 @@ import (
 // errManyTablets: the transaction does not fit into one tablet and has not been sent anywhere.
 var errManyTablets = errors.New("percolator: cells in several tablets")
 
-// Why one phase is enough: the tablet decides all cells in one batch of its log, so there is nothing that a crash could
-// leave half done and no primary whose decision others would have to look up. It keeps the proof of order (§2.3) by
-// reserving the cells in its memory before it asks the oracle for the commit timestamp (invariant 10 of design section 4).
+// Why one phase is enough: the tablet decides all cells in one batch of its log, so there
+// is nothing that a crash could leave half done and no primary whose decision others
+// would have to look up. It keeps the proof of order (§2.3) by reserving the cells in its
+// memory before it asks the oracle for the commit timestamp (invariant 10 of design
+// section 4).
 
-// maxResolveRounds is how often a commit gets locks out of its way before it gives up and is run again.
+// maxResolveRounds is how often a commit gets locks out of its way before it gives up and
+// is run again.
 const maxResolveRounds = 8
 
-// onePhase commits a transaction whose cells are all in one tablet with one message. At most one copy of it is ever
-// under way: it is sent again only after an answer that says "surely not done", and after no answer it is settled.
-// Once it has been sent it never turns into two phases (invariant 4).
+// onePhase commits a transaction whose cells are all in one tablet with one message. At
+// most one copy of it is ever under way: it is sent again only after an answer that says
+// "surely not done", and after no answer it is settled. Once it has been sent it never
+// turns into two phases (invariant 4).
 func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 	c := t.c
 	var wait patience
@@ -34,8 +38,9 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 			return 0, err
 		}
 		if !t.fits(d) {
-			// Two phases with this start timestamp could meet a late copy of the one-phase commit, and the two would
-			// get different commit timestamps. Another run gets another start timestamp.
+			// Two phases with this start timestamp could meet a late copy of the
+			// one-phase commit, and the two would get different commit timestamps.
+			// Another run gets another start timestamp.
 			if sent {
 				return 0, fmt.Errorf("%w: its tablet was split meanwhile", ErrConflict)
 			}
@@ -71,7 +76,8 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 func (t *Txn) onePhaseResult(ctx context.Context, res *pb.MutationResult, rounds int) (ts mvcc.Timestamp, again bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
-		// Committed: an earlier copy of this very message was faster (invariant 5 of design section 4).
+		// Committed: an earlier copy of this very message was faster (invariant 5 of
+		// design section 4).
 		if res.GetCommitTs() > uint64(t.at) {
 			return mvcc.Timestamp(res.CommitTs), false, nil
 		}
@@ -94,8 +100,8 @@ func (t *Txn) onePhaseResult(ctx context.Context, res *pb.MutationResult, rounds
 	return ts, false, err
 }
 
-// settleOnePhase settles with the first cell in the part of the primary: the batch is all or nothing, so what holds for
-// one of its cells holds for all.
+// settleOnePhase settles with the first cell in the part of the primary: the batch is all
+// or nothing, so what holds for one of its cells holds for all.
 func (t *Txn) settleOnePhase(ctx context.Context, cause error) (mvcc.Timestamp, error) {
 	ts, err := t.c.settle(ctx, t.writes[0].cell, t.at, cause)
 	if err == nil && ts == 0 {
@@ -104,14 +110,14 @@ func (t *Txn) settleOnePhase(ctx context.Context, cause error) (mvcc.Timestamp, 
 	return ts, err
 }
 
-// clearAway resolves the locks that a commit has met, without waiting: the caller may hold locks (invariant 3).
-// The error wraps ErrLocked if one of them is alive.
+// clearAway resolves the locks that a commit has met, without waiting: the caller may
+// hold locks (invariant 3). The error wraps ErrLocked if one of them is alive.
 func (c *Client) clearAway(ctx context.Context, res *pb.MutationResult, rounds int) error {
 	if len(res.Locks) == 0 || rounds >= maxResolveRounds {
 		return ErrLocked
 	}
-	// The owner of a lock that has just committed its primary is on its way to this cell: rolling it forward here saves a
-	// run of the whole transaction.
+	// The owner of a lock that has just committed its primary is on its way to this cell:
+	// rolling it forward here saves a run of the whole transaction.
 	live, err := c.resolver.resolve(ctx, wire.Result(res).Locks, rounds, false)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrLocked, err)
@@ -146,7 +152,8 @@ func (t *Txn) fits(d *pb.TabletDescriptor) bool {
 }
 
 // onePhaseMessage is a message and, in the same allocation, all of it if it has one cell.
-// Most transactions of an incremental system are this small, and their messages are most of what a client allocates.
+// Most transactions of an incremental system are this small, and their messages are most
+// of what a client allocates.
 type onePhaseMessage struct{ body *onePhaseBody }
 
 type onePhaseBody struct {

@@ -13,16 +13,18 @@ import (
 const (
 	// timestampAttempt is how long one request to the oracle may take before the next is sent.
 	timestampAttempt = 2 * time.Second
-	// maxTimestampBatch is the most timestamps in one request, maxTimestampQueue the most callers that wait.
+	// maxTimestampBatch is the most timestamps in one request, maxTimestampQueue the most
+	// callers that wait.
 	maxTimestampBatch = 1 << 12
 	maxTimestampQueue = 1 << 16
 )
 
-// timestamps asks the oracle on behalf of all transactions of the process (§2.3): one request is pending at a time, and
-// all that is asked for meanwhile shares the next one. One goroutine (run) sends; callers wait in get.
+// timestamps asks the oracle on behalf of all transactions of the process (§2.3): one
+// request is pending at a time, and all that is asked for meanwhile shares the next one.
+// One goroutine (run) sends; callers wait in get.
 //
-// It could be the first asker who sends for all, and hands the task on; but then the end of one caller's context would be
-// everybody's.
+// It could be the first asker who sends for all, and hands the task on; but then the end
+// of one caller's context would be everybody's.
 type timestamps struct {
 	c    *Client
 	now  AtOnce        // nil: the transport cannot
@@ -38,8 +40,8 @@ type timestamps struct {
 	basis   atomic.Uint64 // what estimate goes by; written under mu
 }
 
-// timestampWait is one caller. Its channel has room for the one answer it gets. A caller that goes away leaves it
-// behind; only one that was answered goes back to the pool.
+// timestampWait is one caller. Its channel has room for the one answer it gets. A caller
+// that goes away leaves it behind; only one that was answered goes back to the pool.
 type timestampWait struct{ answer chan timestampAnswer }
 
 type timestampAnswer struct {
@@ -84,7 +86,8 @@ func (o *timestamps) get(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 }
 
-// atOnce asks the oracle in this process. What it gives was requested here and now, like what get waits for.
+// atOnce asks the oracle in this process. What it gives was requested here and now, like
+// what get waits for.
 func (o *timestamps) atOnce() (mvcc.Timestamp, bool) {
 	if o.now == nil || o.c.closed.Load() {
 		return 0, false
@@ -121,8 +124,9 @@ func (o *timestamps) serve(ctx context.Context) {
 		}
 		first, n, err := o.ask(ctx, len(batch))
 		if err == nil {
-			// Whoever is in batch had asked before this request was sent, so its answer may serve them however late it
-			// is; whoever came since waits for the next (invariant 6).
+			// Whoever is in batch had asked before this request was sent, so its answer
+			// may serve them however late it is; whoever came since waits for the next
+			// (invariant 6).
 			n = min(n, len(batch))
 			for i, w := range batch[:n] {
 				w.answer <- timestampAnswer{ts: first + mvcc.Timestamp(i)}
@@ -131,8 +135,9 @@ func (o *timestamps) serve(ctx context.Context) {
 			p = patience{}
 			continue
 		}
-		// Attempts that fail are repeated here, not by the callers: those who come meanwhile join the next attempt, and
-		// the answer to one that was given up on is dropped by the transport together with its context.
+		// Attempts that fail are repeated here, not by the callers: those who come
+		// meanwhile join the next attempt, and the answer to one that was given up on is
+		// dropped by the transport together with its context.
 		if err = p.again(ctx, o.c, askLater, err); err != nil {
 			for _, w := range batch {
 				w.answer <- timestampAnswer{err: err}
@@ -174,8 +179,9 @@ func (o *timestamps) putBack(batch []*timestampWait, n int) {
 	o.spare = batch[:0]
 }
 
-// ask sends one request and refuses timestamps that are not above all that was seen before it was sent. (What tablets take
-// for first reads meanwhile may be above its answer, and arrive before it.)
+// ask sends one request and refuses timestamps that are not above all that was seen
+// before it was sent. (What tablets take for first reads meanwhile may be above its
+// answer, and arrive before it.)
 func (o *timestamps) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
 	attempt, cancel := context.WithTimeout(ctx, timestampAttempt)
 	defer cancel()
@@ -194,15 +200,16 @@ func (o *timestamps) ask(ctx context.Context, count int) (mvcc.Timestamp, int, e
 	return first, n, nil
 }
 
-// basisAge is how much newer a timestamp must be to become what estimate goes by: the clock need not be read for each. A
-// sixteenth of what estimates are for, the locks' time to live, is near enough.
+// basisAge is how much newer a timestamp must be to become what estimate goes by: the
+// clock need not be read for each. A sixteenth of what estimates are for, the locks' time
+// to live, is near enough.
 func (c *Config) basisAge() time.Duration { return min(time.Second, c.LockTTL/16) }
 
-// accept takes note of the timestamps first to last, or refuses them: floor is the greatest that had been seen when they
-// were asked for.
+// accept takes note of the timestamps first to last, or refuses them: floor is the
+// greatest that had been seen when they were asked for.
 func (o *timestamps) accept(first, last, floor mvcc.Timestamp) error {
-	// Two oracles at once would be a fault of the cluster. What this process has seen it never goes back behind, so that
-	// at least its own transactions stay in order.
+	// Two oracles at once would be a fault of the cluster. What this process has seen it
+	// never goes back behind, so that at least its own transactions stay in order.
 	if first <= floor {
 		o.c.stats.timestampsRefused.Add(1)
 		return fmt.Errorf("%w: the oracle gave %d after %d", ErrUnavailable, first, floor)
@@ -223,8 +230,8 @@ func (o *timestamps) accept(first, last, floor mvcc.Timestamp) error {
 	return nil
 }
 
-// OracleTime is about the oracle's time now, which may be ahead of this machine's clock; this machine's before the client
-// has seen a timestamp.
+// OracleTime is about the oracle's time now, which may be ahead of this machine's clock;
+// this machine's before the client has seen a timestamp.
 func (c *Client) OracleTime() time.Time {
 	if at := c.oracle.estimate(); at != 0 {
 		return time.UnixMilli(at.Millis())
@@ -232,8 +239,9 @@ func (c *Client) OracleTime() time.Time {
 	return time.Now()
 }
 
-// estimate is about the oracle's time now: a timestamp seen not long ago, moved on by the time since then on this machine's
-// monotonic clock. It never needs to be exact: expiries are set by it, decisions are not.
+// estimate is about the oracle's time now: a timestamp seen not long ago, moved on by the
+// time since then on this machine's monotonic clock. It never needs to be exact: expiries
+// are set by it, decisions are not.
 func (o *timestamps) estimate() mvcc.Timestamp {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -57,7 +57,8 @@ func TestTimestampsShareRequests(t *testing.T) {
 	}
 }
 
-// A timestamp that is not above all seen is refused, and so is everything a confused oracle may say.
+// A timestamp that is not above all seen is refused, and so is everything a confused
+// oracle may say.
 func TestTimestampsRefused(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -104,7 +105,8 @@ func TestTimestampsFewer(t *testing.T) {
 	}
 }
 
-// Timestamps of one caller rise; a caller that goes away leaves the others alone; a closed client says so.
+// Timestamps of one caller rise; a caller that goes away leaves the others alone; a
+// closed client says so.
 func TestTimestampsAndCallers(t *testing.T) {
 	w := newWorld(t)
 	p := txntest.New().Process(1, 1)
@@ -133,8 +135,8 @@ func TestTimestampsAndCallers(t *testing.T) {
 	}
 }
 
-// A late answer serves those who had asked before its request was sent, and nobody who asked since: they would get a
-// timestamp from before they asked.
+// A late answer serves those who had asked before its request was sent, and nobody who
+// asked since: they would get a timestamp from before they asked.
 func TestLateAnswer(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})

@@ -8,8 +8,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Bounds of what is learned, and the scores of a guess: a column that was read later gains one, one that was asked for
-// in vain loses two, so that a guess that is right less than two times in three stops.
+// Bounds of what is learned, and the scores of a guess: a column that was read later
+// gains one, one that was asked for in vain loses two, so that a guess that is right less
+// than two times in three stops.
 const (
 	maxPatterns    = 1024
 	maxGuesses     = 8
@@ -19,11 +20,13 @@ const (
 	guessMissCosts = 2
 )
 
-// An observer reads much the same columns of each row it runs for, one after the other, and each of those reads is a
-// round trip. Two cells of one row cost about as much as one, so the client guesses what will be read later (§2.5: with a
-// cache, a tenth of the reads).
+// An observer reads much the same columns of each row it runs for, one after the other,
+// and each of those reads is a round trip. Two cells of one row cost about as much as
+// one, so the client guesses what will be read later (§2.5: with a cache, a tenth of the
+// reads).
 
-// prefetcher learns, for each transaction name and column, which other columns of the row are read after it.
+// prefetcher learns, for each transaction name and column, which other columns of the row
+// are read after it.
 type prefetcher struct {
 	some     atomic.Bool // there have been patterns; until then nobody need wait for mu
 	mu       sync.Mutex
@@ -83,7 +86,8 @@ func (p *prefetcher) learn(name string, r *tracedRow) {
 		p.patterns[k] = known
 		p.some.Store(true)
 	}
-	// What was read later counts whether it was guessed or not: a guess that is right keeps its score up.
+	// What was read later counts whether it was guessed or not: a guess that is right
+	// keeps its score up.
 	for _, column := range r.later {
 		known.add(column, 1)
 	}

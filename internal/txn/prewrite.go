@@ -9,7 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// prewritePart is a part of a transaction that is believed to be in one tablet: one prewrite message.
+// prewritePart is a part of a transaction that is believed to be in one tablet: one
+// prewrite message.
 type prewritePart struct {
 	d       *pb.TabletDescriptor
 	writes  []pending
@@ -18,8 +19,9 @@ type prewritePart struct {
 
 // prewriteAll locks all cells (Figure 6 line 48), all tablets in parallel.
 func (p *twoPhase) prewriteAll(ctx context.Context) error {
-	// The primary is not locked first: a reader that meets a secondary whose primary has not arrived yet waits until the
-	// lock it has met expires (invariant 6 of design section 4), so nothing is gained by the extra round trip.
+	// The primary is not locked first: a reader that meets a secondary whose primary has
+	// not arrived yet waits until the lock it has met expires (invariant 6 of design
+	// section 4), so nothing is gained by the extra round trip.
 	parts, err := p.parts(ctx, p.t.writes, p.t.notifies)
 	if err != nil {
 		return err
@@ -67,8 +69,9 @@ func (c *Client) writeRun(d *pb.TabletDescriptor, writes []pending, primary mvcc
 	return len(writes)
 }
 
-// prewrite has one part locked. Prewriting is idempotent, so after a lost reply it is sent again. Nothing is waited for
-// but the tablet itself: a live lock of somebody else's ends it (invariant 3).
+// prewrite has one part locked. Prewriting is idempotent, so after a lost reply it is
+// sent again. Nothing is waited for but the tablet itself: a live lock of somebody else's
+// ends it (invariant 3).
 func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *patience) error {
 	req := p.prewriteRequest(part)
 	for rounds := 0; ; rounds++ {
@@ -125,7 +128,8 @@ func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult, r
 	}
 }
 
-// prewriteRequest builds the message. The locks expire LockTTL from now by oracle time, and name this process.
+// prewriteRequest builds the message. The locks expire LockTTL from now by oracle time,
+// and name this process.
 func (p *twoPhase) prewriteRequest(part prewritePart) *pb.TabletRequest {
 	body := &pb.PrewriteRequest{
 		StartTs: uint64(p.t.at), Primary: wire.CellPB(p.primary), Expiry: uint64(p.c.expiry()),
@@ -134,8 +138,9 @@ func (p *twoPhase) prewriteRequest(part prewritePart) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: body}}
 }
 
-// expiry is LockTTL from now in oracle time. It is taken when the message is built, not from the start timestamp: a long
-// read phase must not make locks that are born dead (invariant 6 of design section 4).
+// expiry is LockTTL from now in oracle time. It is taken when the message is built, not
+// from the start timestamp: a long read phase must not make locks that are born dead
+// (invariant 6 of design section 4).
 func (c *Client) expiry() mvcc.Timestamp {
 	return mvcc.TimestampAt(c.oracle.estimate().Millis() + c.cfg.LockTTL.Milliseconds())
 }

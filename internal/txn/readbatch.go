@@ -11,15 +11,16 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of one message that reads cells. The answer may hold fewer results than cells were asked for (at least one):
-// the rest is asked for again.
+// Bounds of one message that reads cells. The answer may hold fewer results than cells
+// were asked for (at least one): the rest is asked for again.
 const (
 	maxReadCells = 256
 	maxParallel  = 16 // tablets that one operation talks to at once
 )
 
 // readBatch is a set of cells to read, sorted by position, with room for what is in them.
-// The room at its end serves reads of one cell, the most frequent of all messages, without further allocations.
+// The room at its end serves reads of one cell, the most frequent of all messages,
+// without further allocations.
 type readBatch struct {
 	cells   []mvcc.Cell
 	results []mvcc.ReadResult // one a cell
@@ -62,14 +63,15 @@ func (b *readBatch) part(lo, hi int) *readBatch {
 	return &readBatch{cells: b.cells[lo:hi], results: b.results[lo:hi], need: need, wait: b.wait}
 }
 
-// readAll fills in the results, with one message per tablet in parallel. It waits for locks, or resolves them. At 0 the
-// tablet takes the timestamp, and b.opens gets it.
+// readAll fills in the results, with one message per tablet in parallel. It waits for
+// locks, or resolves them. At 0 the tablet takes the timestamp, and b.opens gets it.
 func (c *Client) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	b.wait = patience{}
 	return c.readTablets(ctx, at, b)
 }
 
-// readTablets cuts the batch along the tablet map. A batch that is all in one tablet, as most are, is read here.
+// readTablets cuts the batch along the tablet map. A batch that is all in one tablet, as
+// most are, is read here.
 func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	var parts []*readBatch
 	for lo := 0; lo < len(b.cells); {
@@ -155,8 +157,9 @@ func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 
 // readLocked gets the locks out of the way and reads their cells again.
 func (c *Client) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch, locked []mvcc.LockInfo) error {
-	// Waiting is all there is to do: below a lock with start_ts ≤ R nobody knows yet what R reads (invariant 1 of design
-	// section 4). The reader holds no locks, so its waiting can't be part of a deadlock.
+	// Waiting is all there is to do: below a lock with start_ts ≤ R nobody knows yet what
+	// R reads (invariant 1 of design section 4). The reader holds no locks, so its
+	// waiting can't be part of a deadlock.
 	for round := 0; len(locked) > 0; round++ {
 		if _, err := c.resolver.resolve(ctx, locked, round, true); err != nil {
 			return err
@@ -203,14 +206,14 @@ func fillCell(p *pb.Cell, c mvcc.Cell) {
 	p.Table, p.Row, p.Class, p.Column = uint32(c.Table), wire.Bytes(c.Row), uint32(c.Class), wire.Bytes(c.Column)
 }
 
-// parallel runs n tasks, up to maxParallel at once, the first of them here, and returns the error of the first in
-// order that failed.
+// parallel runs n tasks, up to maxParallel at once, the first of them here, and returns
+// the error of the first in order that failed.
 func parallel(n int, task func(i int) error) error {
 	if n == 1 {
 		return task(0)
 	}
-	// All of them run to their end, also after one has failed: an operation that is cut off has an unknown outcome, which
-	// costs more to clean up than to wait for.
+	// All of them run to their end, also after one has failed: an operation that is cut
+	// off has an unknown outcome, which costs more to clean up than to wait for.
 	errs := make([]error, n)
 	var next sync.Mutex
 	at := 0

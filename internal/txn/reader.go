@@ -31,8 +31,9 @@ type reader struct {
 	room    readBatch
 }
 
-// batch is room for a read: the reader's own for its first, so that a transaction that reads one cell allocates nothing for
-// it. It is not used again: a message whose answer nobody waits for any more may still be looked at. The caller holds mu.
+// batch is room for a read: the reader's own for its first, so that a transaction that
+// reads one cell allocates nothing for it. It is not used again: a message whose answer
+// nobody waits for any more may still be looked at. The caller holds mu.
 func (r *reader) batch() *readBatch {
 	if r.taken {
 		return &readBatch{}
@@ -41,10 +42,11 @@ func (r *reader) batch() *readBatch {
 	return &r.room
 }
 
-// read returns what is in each cell at the snapshot. Values are shared with the cache: copy before handing out.
+// read returns what is in each cell at the snapshot. Values are shared with the cache:
+// copy before handing out.
 func (r *reader) read(ctx context.Context, cells []mvcc.Cell) ([]mvcc.ReadResult, error) {
-	// The lock is not held while messages are under way: two concurrent reads of one cell may both ask for it. They get the
-	// same answer, because it is the same snapshot.
+	// The lock is not held while messages are under way: two concurrent reads of one cell
+	// may both ask for it. They get the same answer, because it is the same snapshot.
 	out := make([]mvcc.ReadResult, len(cells))
 	var missing []int
 	r.mu.Lock()
@@ -73,8 +75,9 @@ func (r *reader) read(ctx context.Context, cells []mvcc.Cell) ([]mvcc.ReadResult
 	return out, nil
 }
 
-// readOne is read for one cell, with prefetching: columns of the same row that transactions like this one have read
-// after this column travel in the same message (design section 8).
+// readOne is read for one cell, with prefetching: columns of the same row that
+// transactions like this one have read after this column travel in the same message
+// (design section 8).
 func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, error) {
 	r.mu.Lock()
 	if hit := r.cache.find(cell); hit != nil {
@@ -131,8 +134,9 @@ func (r *reader) used(hit *cachedCell) {
 	}
 }
 
-// GetRecords reads cells by their ids, ack columns too, and reports deletes and timestamps: for the observer
-// framework. It does not look at buffered writes. The values must not be changed.
+// GetRecords reads cells by their ids, ack columns too, and reports deletes and
+// timestamps: for the observer framework. It does not look at buffered writes. The values
+// must not be changed.
 func (r *reader) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	return r.read(ctx, cells)
 }
@@ -163,8 +167,9 @@ func (c *Client) checkAddress(row, column string) error {
 // handOut copies a value for the user; what exists is never nil.
 func handOut(value []byte) []byte { return append(make([]byte, 0, len(value)), value...) }
 
-// readCache keeps what a transaction has read. A few cells are searched one by one; more get an index.
-// Nothing ever leaves it: what a snapshot holds does not change, and a transaction is short.
+// readCache keeps what a transaction has read. A few cells are searched one by one; more
+// get an index. Nothing ever leaves it: what a snapshot holds does not change, and a
+// transaction is short.
 type readCache struct {
 	room  [1]cachedCell // for the first: many transactions read one cell only
 	cells []cachedCell

@@ -10,16 +10,19 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of one request: entries of a page of a walk, and parked notifications that are replayed at once.
+// Bounds of one request: entries of a page of a walk, and parked notifications that are
+// replayed at once.
 const (
 	walkPage    = 512
 	replayBatch = 512
 )
 
-// Replay makes the observers of the cells' columns run once more for them, whatever they have acknowledged before at;
-// notifications that are parked count anew. at must have been given out by the oracle; 0 takes a fresh timestamp. It may
-// be repeated with the same timestamp: a cell whose observer has run since runs no more, if it is strong. Errors:
-// ErrNotifyOnly if a column is not observed; after any other some of the cells may have been marked.
+// Replay makes the observers of the cells' columns run once more for them, whatever they
+// have acknowledged before at; notifications that are parked count anew. at must have
+// been given out by the oracle; 0 takes a fresh timestamp. It may be repeated with the
+// same timestamp: a cell whose observer has run since runs no more, if it is strong.
+// Errors: ErrNotifyOnly if a column is not observed; after any other some of the cells
+// may have been marked.
 func (c *Client) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.Cell) error {
 	if at == 0 {
 		var err error
@@ -44,7 +47,8 @@ func (c *Client) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.Cel
 	})
 }
 
-// ReplayParked replays every notification of the observer that is parked now, and returns how many that were.
+// ReplayParked replays every notification of the observer that is parked now, and returns
+// how many that were.
 func (c *Client) ReplayParked(ctx context.Context, observer string) (replayed uint64, err error) {
 	catalogue, err := c.Catalogue(ctx)
 	if err != nil {
@@ -88,8 +92,9 @@ func (c *Client) replayParked(ctx context.Context, o *pb.ObserverInfo) (replayed
 	return replayed, flush()
 }
 
-// WalkColumn yields the entries of the notify or intent group of one column, in row order, a page at a time. It sees no
-// one moment: entries come and go meanwhile. An error ends it.
+// WalkColumn yields the entries of the notify or intent group of one column, in row
+// order, a page at a time. It sees no one moment: entries come and go meanwhile. An error
+// ends it.
 func (c *Client) WalkColumn(ctx context.Context, group mvcc.Group, table mvcc.TableID, column string) iter.Seq2[*pb.WalkEntry, error] {
 	return c.WalkFrom(ctx, group, wire.Position{Table: table}, column)
 }

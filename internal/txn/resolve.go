@@ -12,18 +12,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of resolution: the first wait for a live lock and the longest, and how many decisions are remembered.
+// Bounds of resolution: the first wait for a live lock and the longest, and how many
+// decisions are remembered.
 const (
 	lockWaitBase = time.Millisecond
 	lockWaitMax  = 100 * time.Millisecond
 	maxDecisions = 4096
 )
 
-// resolver gets locks out of the way (invariants 3, 6 and 7 of design section 4). All who meet locks of one transaction
-// share one flight: a wait, a question to the primary, and the resolution of what was met.
+// resolver gets locks out of the way (invariants 3, 6 and 7 of design section 4). All who
+// meet locks of one transaction share one flight: a wait, a question to the primary, and
+// the resolution of what was met.
 //
-// A transaction that died may have left thousands of locks, and a popular one may block hundreds of readers. Without
-// sharing, each of them would ask the same primary the same question, just when its tablet has most to do.
+// A transaction that died may have left thousands of locks, and a popular one may block
+// hundreds of readers. Without sharing, each of them would ask the same primary the same
+// question, just when its tablet has most to do.
 type resolver struct {
 	c       *Client
 	mu      sync.Mutex
@@ -31,13 +34,15 @@ type resolver struct {
 	decided map[mvcc.Timestamp]mvcc.Timestamp // start_ts to commit_ts, 0: rolled back. A bounded memory of answers.
 }
 
-// flightKey is the blocking transaction and whether its flight waits first: those who must not wait have their own.
+// flightKey is the blocking transaction and whether its flight waits first: those who
+// must not wait have their own.
 type flightKey struct {
 	startTS mvcc.Timestamp
 	wait    bool
 }
 
-// flight is one round of work on one blocking transaction. met and waiters are guarded by the resolver's mu.
+// flight is one round of work on one blocking transaction. met and waiters are guarded by
+// the resolver's mu.
 type flight struct {
 	key     flightKey
 	met     []mvcc.LockInfo
@@ -55,9 +60,11 @@ func (r *resolver) init(c *Client) {
 	r.decided = make(map[mvcc.Timestamp]mvcc.Timestamp)
 }
 
-// resolve does one round for each of the locks' transactions: those that are decided, expired or of a dead worker are
-// resolved; live reports whether one of the others remains. A caller that may wait asks again with a higher round, and
-// the flight then begins with a longer wait. One that must not (invariant 3 of this package) gets its answer at once.
+// resolve does one round for each of the locks' transactions: those that are decided,
+// expired or of a dead worker are resolved; live reports whether one of the others
+// remains. A caller that may wait asks again with a higher round, and the flight then
+// begins with a longer wait. One that must not (invariant 3 of this package) gets its
+// answer at once.
 func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int, wait bool) (live bool, err error) {
 	r.c.stats.locksMet.Add(uint64(len(locks)))
 	var joined []*flight
@@ -85,7 +92,8 @@ func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int
 	return live, err
 }
 
-// join adds the lock to its transaction's flight, which it starts if there is none. The caller holds mu.
+// join adds the lock to its transaction's flight, which it starts if there is none. The
+// caller holds mu.
 func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *flight {
 	key := flightKey{l.Lock.StartTS, wait}
 	f := r.flights[key]
@@ -146,8 +154,9 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round 
 	commitTS, known := r.decision(l.Lock.StartTS)
 	if !known {
 		dead := l.Lock.Worker != r.c.worker && r.c.transport.WorkerDead(ctx, l.Lock.Worker)
-		// Most locks that are met belong to commits that end within a millisecond or so. An expired lock, or one of a dead
-		// worker, is not worth waiting for, unless it lives all the same: heartbeats move the expiry of the primary only.
+		// Most locks that are met belong to commits that end within a millisecond or so.
+		// An expired lock, or one of a dead worker, is not worth waiting for, unless it
+		// lives all the same: heartbeats move the expiry of the primary only.
 		b := backoff{base: lockWaitBase, max: lockWaitMax, n: min(round, 16)}
 		first := f.key.wait && !dead && r.c.oracle.estimate() <= l.Lock.Expiry
 		if first {
@@ -164,7 +173,8 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round 
 		}
 		r.remember(l.Lock.StartTS, commitTS)
 	}
-	// From here on the flight takes no further locks: it would report them resolved without having seen them.
+	// From here on the flight takes no further locks: it would report them resolved
+	// without having seen them.
 	r.mu.Lock()
 	f.taken = true
 	met := f.met
@@ -172,9 +182,11 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round 
 	return false, r.apply(ctx, l.Lock.StartTS, commitTS, met)
 }
 
-// ask puts the question to the primary, with oracle time: what has become of the transaction? commitTS 0 is rolled back.
+// ask puts the question to the primary, with oracle time: what has become of the
+// transaction? commitTS 0 is rolled back.
 func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool) (commitTS mvcc.Timestamp, live bool, err error) {
-	// Whether a lock has expired is decided by the oracle's time, never by this machine's (invariant 6 of design section 4).
+	// Whether a lock has expired is decided by the oracle's time, never by this machine's
+	// (invariant 6 of design section 4).
 	now, err := r.c.oracle.get(ctx)
 	if err != nil {
 		return 0, false, err
@@ -243,15 +255,16 @@ func (r *resolver) remember(startTS, commitTS mvcc.Timestamp) {
 	r.decided[startTS] = commitTS
 }
 
-// ResolveLock does one round of resolution for a lock or intent that somebody has found, at once: for scanners and
-// tools. resolved is false if its transaction is alive.
+// ResolveLock does one round of resolution for a lock or intent that somebody has found,
+// at once: for scanners and tools. resolved is false if its transaction is alive.
 func (c *Client) ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
 	live, err := c.resolver.resolve(ctx, []mvcc.LockInfo{l}, 0, false)
 	return err == nil && !live, err
 }
 
-// Decided is what this client knows of a transaction whose locks it has resolved: its commit timestamp, 0 if it was
-// rolled back. The memory is bounded: known is false also for what was forgotten.
+// Decided is what this client knows of a transaction whose locks it has resolved: its
+// commit timestamp, 0 if it was rolled back. The memory is bounded: known is false also
+// for what was forgotten.
 func (c *Client) Decided(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, known bool) {
 	return c.resolver.decision(startTS)
 }

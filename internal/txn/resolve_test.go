@@ -75,8 +75,8 @@ func TestWriterResolves(t *testing.T) {
 	}
 }
 
-// hold prewrites rows and keeps the commit from going on until the returned function is called, which returns the
-// commit's error.
+// hold prewrites rows and keeps the commit from going on until the returned function is
+// called, which returns the commit's error.
 func (w *world) hold(cfg txn.Config, rows ...string) (release func() error) {
 	w.t.Helper()
 	c, p := w.client(cfg)
@@ -129,8 +129,8 @@ func TestReaderWaitsForLive(t *testing.T) {
 	}
 }
 
-// TestExpiryIsTheOraclesTime: a lock is alive as long as the oracle's time says so, also to a machine whose clock is an hour
-// ahead of it. Catches BROKEN=local_expiry.
+// TestExpiryIsTheOraclesTime: a lock is alive as long as the oracle's time says so, also
+// to a machine whose clock is an hour ahead of it. Catches BROKEN=local_expiry.
 func TestExpiryIsTheOraclesTime(t *testing.T) {
 	w := newWorld(t)
 	w.Advance(-time.Hour)
@@ -170,8 +170,8 @@ func TestWriterGivesUp(t *testing.T) {
 	}
 }
 
-// Heartbeats keep a long commit alive while oracle time passes its first expiry, and who waits for it asks now and then. In
-// virtual time no heartbeat is late.
+// Heartbeats keep a long commit alive while oracle time passes its first expiry, and who
+// waits for it asks now and then. In virtual time no heartbeat is late.
 func TestHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -19,11 +19,13 @@ const (
 	maxScanRows = 1 << 16
 )
 
-// A scan is two layers: scanner fetches pages of the snapshot, tablet by tablet, and merge lays the transaction's buffered
-// writes over them. Every page is one message, so a scan holds nothing in a tablet between pages, and a split, a new
-// leader or a lock in between costs one more message.
+// A scan is two layers: scanner fetches pages of the snapshot, tablet by tablet, and
+// merge lays the transaction's buffered writes over them. Every page is one message, so a
+// scan holds nothing in a tablet between pages, and a split, a new leader or a lock in
+// between costs one more message.
 
-// scanner walks a range of one table through the tablets that hold it, page by page. One goroutine uses it.
+// scanner walks a range of one table through the tablets that hold it, page by page. One
+// goroutine uses it.
 type scanner struct {
 	c       *Client
 	at      mvcc.Timestamp
@@ -45,7 +47,8 @@ func (s *scanner) page(ctx context.Context) ([]*pb.ReadCell, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The tablet checks that it holds all of the span: what it has lost by a split it must not report as empty.
+		// The tablet checks that it holds all of the span: what it has lost by a split it
+		// must not report as empty.
 		clip, ok := wire.Clip(d, s.span)
 		if !ok {
 			s.next(d)
@@ -85,7 +88,8 @@ func (s *scanner) tablet(ctx context.Context) (*pb.TabletDescriptor, error) {
 	return s.c.locate(ctx, wire.Position{Table: s.span.Table, Row: last})
 }
 
-// request asks for one row more than wanted: then a page that is done with fewer has seen the end of the span.
+// request asks for one row more than wanted: then a page that is done with fewer has seen
+// the end of the span.
 func (s *scanner) request(clip mvcc.Span) *pb.TabletRequest {
 	scan := &pb.ScanRequest{
 		At: uint64(s.at), Span: wire.SpanPB(clip), Reverse: s.reverse, MaxBytes: scanPageBytes,
@@ -120,7 +124,8 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor, page *pb.Sca
 		return nil, fmt.Errorf("%w: scan answered with %v", ErrUnavailable, page.GetStatus())
 	}
 	s.rounds = 0
-	// Done with as many rows as asked for may mean either the rows or the span: only the next page tells.
+	// Done with as many rows as asked for may mean either the rows or the span: only the
+	// next page tells.
 	if page.Done && rowsOf(page.Cells) < int(s.maxRows()) {
 		s.wait = patience{}
 		s.next(d)
@@ -255,7 +260,8 @@ func (c *Client) checkScan(s ScanSpec) error {
 	return nil
 }
 
-// run yields everything in order; when it returns nil the scan is over or the user has left the loop.
+// run yields everything in order; when it returns nil the scan is over or the user has
+// left the loop.
 func (m *merge) run(ctx context.Context) error {
 	for {
 		m.pages.wanted = m.wanted()
@@ -297,7 +303,8 @@ func (m *merge) wanted() int {
 	return n
 }
 
-// flush emits the buffered writes that come before the cell (all, without one), and says whether one is the cell's own.
+// flush emits the buffered writes that come before the cell (all, without one), and says
+// whether one is the cell's own.
 func (m *merge) flush(before *mvcc.Cell) (overwritten, more bool) {
 	for len(m.buffered) > 0 {
 		w := m.buffered[0]

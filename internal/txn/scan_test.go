@@ -34,8 +34,9 @@ func buffer(tx *txn.Txn, list []bufferedWrite) {
 	}
 }
 
-// TestScanAgainstModel compares scans with a map: rows of any bytes, both directions, limits, bounds, columns, buffered
-// writes, and tablets that split between the pages' requests.
+// TestScanAgainstModel compares scans with a map: rows of any bytes, both directions,
+// limits, bounds, columns, buffered writes, and tablets that split between the pages'
+// requests.
 func TestScanAgainstModel(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})
@@ -123,7 +124,8 @@ func expected(model map[address]string, spec txn.ScanSpec) []string {
 	return out
 }
 
-// TestScanManyPages goes through more than one page in one tablet, with values that fill a page each.
+// TestScanManyPages goes through more than one page in one tablet, with values that fill
+// a page each.
 func TestScanManyPages(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})

@@ -10,9 +10,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Whether an operation that was not answered has been done is the question on which correctness hangs here: one that was
-// surely not done may be given up or sent again, one that may have been done must be sent again (if it is idempotent) or
-// settled (if it decides a transaction). Every answer and error is translated into one of six verdicts, in one place.
+// Whether an operation that was not answered has been done is the question on which
+// correctness hangs here: one that was surely not done may be given up or sent again, one
+// that may have been done must be sent again (if it is idempotent) or settled (if it
+// decides a transaction). Every answer and error is translated into one of six verdicts,
+// in one place.
 
 // verdict is what one attempt to have an operation done has led to.
 type verdict uint8
@@ -28,7 +30,8 @@ const (
 
 // try sends the operation once. err is nil only if the verdict is answered.
 func (c *Client) try(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, verdict, error) {
-	// The epoch says what the sender believes about the tablet's range: a tablet that knows better refuses.
+	// The epoch says what the sender believes about the tablet's range: a tablet that
+	// knows better refuses.
 	req.TabletId, req.Epoch = d.TabletId, d.Epoch
 	// A tablet may drop what nobody waits for any more.
 	if deadline, ok := ctx.Deadline(); ok {
@@ -61,7 +64,8 @@ func (c *Client) try(ctx context.Context, d *pb.TabletDescriptor, req *pb.Tablet
 	return nil, v, err
 }
 
-// fresh is another message with the same operation: a message that has been sent is not changed any more.
+// fresh is another message with the same operation: a message that has been sent is not
+// changed any more.
 func fresh(req *pb.TabletRequest) *pb.TabletRequest { return &pb.TabletRequest{Op: req.Op} }
 
 // judge translates a tablet's refusal.
@@ -108,8 +112,9 @@ func permanent(err error) bool {
 	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrTooLarge) || errors.Is(err, ErrNoTable) || errors.Is(err, ErrPermission)
 }
 
-// call has an operation done that may be sent any number of times, at the tablet that holds p: it tries until there is
-// an answer, a permanent refusal, the end of ctx or OperationTimeout. A patient call waits while the tablet is busy too.
+// call has an operation done that may be sent any number of times, at the tablet that
+// holds p: it tries until there is an answer, a permanent refusal, the end of ctx or
+// OperationTimeout. A patient call waits while the tablet is busy too.
 func (c *Client) call(ctx context.Context, p wire.Position, req *pb.TabletRequest, patient bool) (*pb.TabletResponse, error) {
 	resp, _, err := c.callTablet(ctx, p, req, patient)
 	return resp, err
@@ -151,8 +156,9 @@ func (c *Client) mutate(ctx context.Context, p wire.Position, req *pb.TabletRequ
 	return resp.GetMutation(), nil
 }
 
-// Send has one idempotent operation done at the tablet that holds the position, for scanners and tools, and says which
-// tablet that was. The response has no Error: that comes back as an error of this package.
+// Send has one idempotent operation done at the tablet that holds the position, for
+// scanners and tools, and says which tablet that was. The response has no Error: that
+// comes back as an error of this package.
 func (c *Client) Send(ctx context.Context, p wire.Position, req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
 	return c.callTablet(ctx, p, fresh(req), false)
 }

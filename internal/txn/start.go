@@ -6,11 +6,13 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// A transaction needs its start timestamp before its first read, not before it begins. Asking the oracle for it first
-// would be a trip of its own, as long as the read itself; instead the first read carries no timestamp, and the tablet asks
-// for one on its behalf, together with all others of its batch, before it looks at anything. The answer says which one it
-// was. That it was requested before anything was read, and after the transaction had begun, is all that the proof of
-// order needs (§2.3, invariant 10 of design section 4).
+// A transaction needs its start timestamp before its first read, not before it begins.
+// Asking the oracle for it first would be a trip of its own, as long as the read itself;
+// instead the first read carries no timestamp, and the tablet asks for one on its behalf,
+// together with all others of its batch, before it looks at anything. The answer says
+// which one it was. That it was requested before anything was read, and after the
+// transaction had begun, is all that the proof of order needs (§2.3, invariant 10 of
+// design section 4).
 
 // opening is the state of a reader that has no timestamp yet.
 type opening struct {
@@ -25,8 +27,8 @@ func (r *reader) begun() mvcc.Timestamp {
 	return r.at
 }
 
-// claim is the timestamp to read at. 0 makes the caller the one who takes it, and it must call opened; whoever comes
-// meanwhile waits here for that.
+// claim is the timestamp to read at. 0 makes the caller the one who takes it, and it must
+// call opened; whoever comes meanwhile waits here for that.
 func (r *reader) claim(ctx context.Context) (mvcc.Timestamp, error) {
 	for {
 		r.mu.Lock()
@@ -49,7 +51,8 @@ func (r *reader) claim(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 }
 
-// tryClaim is claim without waiting; claimed is false if there is something to wait for. The caller holds mu.
+// tryClaim is claim without waiting; claimed is false if there is something to wait for.
+// The caller holds mu.
 func (r *reader) tryClaim() (at mvcc.Timestamp, claimed bool) {
 	if r.at == 0 && r.opening.taking {
 		return 0, false
@@ -58,7 +61,8 @@ func (r *reader) tryClaim() (at mvcc.Timestamp, claimed bool) {
 	return r.at, true
 }
 
-// opened ends what claim has begun: with the timestamp, or with 0 if there was none, and then the next may try.
+// opened ends what claim has begun: with the timestamp, or with 0 if there was none, and
+// then the next may try.
 func (r *reader) opened(at mvcc.Timestamp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

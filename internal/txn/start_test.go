@@ -14,7 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// counted makes the process count its questions to the oracle and keep the timestamps of its Get messages.
+// counted makes the process count its questions to the oracle and keep the timestamps of
+// its Get messages.
 func (w *world) counted(c *txn.Client, p *txntest.Process) (questions *atomic.Int64, gets func() []uint64) {
 	c.Flush() // no lock of an earlier commit is to be met
 	questions = &atomic.Int64{}
@@ -39,8 +40,8 @@ func (w *world) counted(c *txn.Client, p *txntest.Process) (questions *atomic.In
 	}
 }
 
-// TestFirstReadTakesTimestamp: a read transaction in one tablet is one message and no question to the oracle; all its later
-// reads are at the timestamp of the first.
+// TestFirstReadTakesTimestamp: a read transaction in one tablet is one message and no
+// question to the oracle; all its later reads are at the timestamp of the first.
 func TestFirstReadTakesTimestamp(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -82,8 +83,9 @@ func TestFirstReadInManyTablets(t *testing.T) {
 	}
 }
 
-// TestFirstReadSeesWhatCommitted: a transaction sees every commit that returned before its first read, those that began
-// after the transaction too, and nothing that committed after it.
+// TestFirstReadSeesWhatCommitted: a transaction sees every commit that returned before
+// its first read, those that began after the transaction too, and nothing that committed
+// after it.
 func TestFirstReadSeesWhatCommitted(t *testing.T) {
 	w := newWorld(t)
 	writer, _ := w.client(txn.Config{})
@@ -130,7 +132,8 @@ func TestFirstReadConflicts(t *testing.T) {
 	}
 }
 
-// TestConcurrentFirstReads: one of them takes the timestamp, the others wait for it, and all read at it.
+// TestConcurrentFirstReads: one of them takes the timestamp, the others wait for it, and
+// all read at it.
 func TestConcurrentFirstReads(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -168,8 +171,8 @@ func TestConcurrentFirstReads(t *testing.T) {
 	}
 }
 
-// TestFirstReadRepeated: a first read whose reply is lost may have taken a timestamp that nobody knows; the repetition
-// takes another.
+// TestFirstReadRepeated: a first read whose reply is lost may have taken a timestamp that
+// nobody knows; the repetition takes another.
 func TestFirstReadRepeated(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -194,8 +197,8 @@ func TestFirstReadRepeated(t *testing.T) {
 	}
 }
 
-// TestStartTSBeforeRead: StartTS, Scan and Commit take the timestamp if nothing has been read; without an oracle the
-// transaction fails, also if its function does not care.
+// TestStartTSBeforeRead: StartTS, Scan and Commit take the timestamp if nothing has been
+// read; without an oracle the transaction fails, also if its function does not care.
 func TestStartTSBeforeRead(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -241,8 +244,8 @@ func (s *stale) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.Tablet
 	return resp, err
 }
 
-// TestFirstReadRefusesOldTimestamps: two oracles at once would be a fault of the cluster; a process never goes back behind
-// what it has seen.
+// TestFirstReadRefusesOldTimestamps: two oracles at once would be a fault of the cluster;
+// a process never goes back behind what it has seen.
 func TestFirstReadRefusesOldTimestamps(t *testing.T) {
 	w := newWorld(t)
 	s := &stale{Process: w.Process(7, 1)}

@@ -16,11 +16,13 @@ import (
 // maxTableName bounds a table's name in bytes.
 const maxTableName = 255
 
-// tableNames caches the ids of tables. Ids are never reused, so what is cached can only be of a table that was dropped;
-// a tablet then answers CODE_NO_TABLE and the cache is forgotten.
+// tableNames caches the ids of tables. Ids are never reused, so what is cached can only
+// be of a table that was dropped; a tablet then answers CODE_NO_TABLE and the cache is
+// forgotten.
 type tableNames struct {
 	ids atomic.Pointer[map[string]mvcc.TableID]
-	// asking holds a token while meta is asked: one question at a time. It is no mutex, for those who wait have deadlines.
+	// asking holds a token while meta is asked: one question at a time. It is no mutex,
+	// for those who wait have deadlines.
 	asking chan struct{}
 }
 
@@ -48,12 +50,14 @@ func (n *tableNames) learn(tables []*pb.Table) {
 	n.ids.Store(&m)
 }
 
-// TableID is the id of the table of that name, from the cache or from meta. ErrNoTable if there is none.
+// TableID is the id of the table of that name, from the cache or from meta. ErrNoTable if
+// there is none.
 func (c *Client) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 	if id, ok := c.tables.known(name); ok {
 		return id, nil
 	}
-	// A process that starts asks about its few tables from hundreds of goroutines at once: one of them asks meta.
+	// A process that starts asks about its few tables from hundreds of goroutines at
+	// once: one of them asks meta.
 	select {
 	case c.tables.asking <- struct{}{}:
 		defer func() { <-c.tables.asking }()
@@ -104,8 +108,9 @@ func (c *Client) CreateTable(ctx context.Context, name string, splitKeys []strin
 	return err
 }
 
-// DropTable drops the table that has the name now: the order carries its id, so that another which takes the name meanwhile
-// stays, and finding it gone is success for every attempt.
+// DropTable drops the table that has the name now: the order carries its id, so that
+// another which takes the name meanwhile stays, and finding it gone is success for every
+// attempt.
 func (c *Client) DropTable(ctx context.Context, name string) error {
 	tables, err := c.Tables(ctx)
 	if err != nil {
@@ -145,11 +150,13 @@ func (c *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error)
 	return retryAdmin(ctx, c, func() (*pb.NodeStatusResponse, error) { return c.transport.NodeStatus(ctx) })
 }
 
-// retryAdmin repeats an idempotent request to meta until it is answered, ctx ends or OperationTimeout.
+// retryAdmin repeats an idempotent request to meta until it is answered, ctx ends or
+// OperationTimeout.
 func retryAdmin[T any](ctx context.Context, c *Client, ask func() (T, error)) (T, error) {
 	var wait patience
 	for {
-		// A closed transport fails like a node that is away: it would be asked for as long as ctx allows.
+		// A closed transport fails like a node that is away: it would be asked for as
+		// long as ctx allows.
 		if c.closed.Load() {
 			var none T
 			return none, ErrClosed

@@ -17,8 +17,9 @@ import (
 // locatePage is how many descriptors are asked for at once.
 const locatePage = 64
 
-// tabletMap caches part of the tablet map: which tablet holds a position. Readers take no lock: the list is replaced,
-// never changed. A descriptor that turned out wrong is replaced by what the tablet answered (CODE_WRONG_TABLET).
+// tabletMap caches part of the tablet map: which tablet holds a position. Readers take no
+// lock: the list is replaced, never changed. A descriptor that turned out wrong is
+// replaced by what the tablet answered (CODE_WRONG_TABLET).
 type tabletMap struct {
 	list atomic.Pointer[[]*pb.TabletDescriptor] // sorted by start, without overlap
 	mu   sync.Mutex                             // for those who replace list
@@ -56,8 +57,8 @@ func (m *tabletMap) findBefore(p wire.Position) *pb.TabletDescriptor {
 	return list[i-1]
 }
 
-// insert adds descriptors. Tablets only split, so where two overlap one descends from the other and has the higher
-// epoch: the lower one goes.
+// insert adds descriptors. Tablets only split, so where two overlap one descends from the
+// other and has the higher epoch: the lower one goes.
 func (m *tabletMap) insert(descriptors ...*pb.TabletDescriptor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,7 +119,8 @@ func (m *tabletMap) heal(d *pb.TabletDescriptor, now []*pb.TabletDescriptor) {
 // posOf is the cell's position in the tablet map.
 func posOf(c mvcc.Cell) wire.Position { return wire.Position{Table: c.Table, Row: c.Row} }
 
-// locate returns the tablet that holds p, from the cache or from meta. It tries until ctx ends or OperationTimeout.
+// locate returns the tablet that holds p, from the cache or from meta. It tries until ctx
+// ends or OperationTimeout.
 func (c *Client) locate(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
 	if d := c.tablets.find(p); d != nil {
 		return d, nil
@@ -126,7 +128,8 @@ func (c *Client) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 	var wait patience
 	for {
 		c.stats.mapMisses.Add(1)
-		// A page of the map costs as much as one descriptor, and whoever reads here will probably go on there.
+		// A page of the map costs as much as one descriptor, and whoever reads here will
+		// probably go on there.
 		found, err := c.transport.Locate(ctx, p.Table, p.Row, locatePage)
 		if err == nil {
 			c.tablets.insert(found...)
@@ -134,8 +137,9 @@ func (c *Client) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 				return d, nil
 			}
 			if len(found) > 0 && wire.Holds(found[0], p) {
-				// Newer ones are cached that overlap it: the map of the node that answers is old, and nothing but the tablet's
-				// own answer (CODE_WRONG_TABLET) mends it.
+				// Newer ones are cached that overlap it: the map of the node that answers
+				// is old, and nothing but the tablet's own answer (CODE_WRONG_TABLET)
+				// mends it.
 				return found[0], nil
 			}
 			err = fmt.Errorf("%w: no tablet holds table %d row %q", ErrUnavailable, p.Table, p.Row)
@@ -148,8 +152,9 @@ func (c *Client) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 	}
 }
 
-// locateBefore is for scans that go down. Meta is asked only upwards from a row, so the question to it is put about the
-// greatest row that could be there. It returns the tablet that holds the rows of p's table just below p.
+// locateBefore is for scans that go down. Meta is asked only upwards from a row, so the
+// question to it is put about the greatest row that could be there. It returns the tablet
+// that holds the rows of p's table just below p.
 func (c *Client) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
 	if d := c.tablets.findBefore(p); d != nil {
 		return d, nil

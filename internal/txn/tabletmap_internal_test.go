@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestTabletMapHeals: a map fed with descriptors of any age, in any order, never holds an overlap, and prefers the
-// newest: random histories of splits.
+// TestTabletMapHeals: a map fed with descriptors of any age, in any order, never holds an
+// overlap, and prefers the newest: random histories of splits.
 func TestTabletMapHeals(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))

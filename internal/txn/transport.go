@@ -12,25 +12,32 @@ import (
 // ErrNotSent is wrapped by a Transport's errors when the operation surely did not reach its tablet.
 var ErrNotSent = errors.New("percolator: request not sent")
 
-// Transport carries operations to tablets, the oracle and meta: in process in a node's own DB, gRPC after Dial.
-// All methods may be used concurrently. Messages are not changed after they are passed on, by either side.
+// Transport carries operations to tablets, the oracle and meta: in process in a node's
+// own DB, gRPC after Dial. All methods may be used concurrently. Messages are not changed
+// after they are passed on, by either side.
 type Transport interface {
-	// Send carries one operation to the leader of the tablet. A response with Error set is an answer. An error means
-	// that there was no answer: the outcome is unknown, unless it wraps ErrNotSent.
+	// Send carries one operation to the leader of the tablet. A response with Error set
+	// is an answer. An error means that there was no answer: the outcome is unknown,
+	// unless it wraps ErrNotSent.
 	Send(ctx context.Context, tablet *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error)
-	// Timestamps asks the oracle for count timestamps first, first+1, …; it may give fewer, never none.
+	// Timestamps asks the oracle for count timestamps first, first+1, …; it may give
+	// fewer, never none.
 	Timestamps(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error)
-	// Locate returns up to limit descriptors from the tablet map, in range order, beginning with the one that holds (table, row).
+	// Locate returns up to limit descriptors from the tablet map, in range order,
+	// beginning with the one that holds (table, row).
 	Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error)
 	CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error)
-	// DropTable drops the table with the id, if it has the name; one that is dropped already is no error. With the id 0, for
-	// who saw no table of that name, what is left to do of an earlier drop is done. CODE_NO_TABLE otherwise.
+	// DropTable drops the table with the id, if it has the name; one that is dropped
+	// already is no error. With the id 0, for who saw no table of that name, what is left
+	// to do of an earlier drop is done. CODE_NO_TABLE otherwise.
 	DropTable(ctx context.Context, name string, id mvcc.TableID) error
 	Tables(ctx context.Context) ([]*pb.Table, error)
 	Catalogue(ctx context.Context) (*pb.Catalogue, error)
-	// SplitTablet splits the tablet that holds the row just before it; a boundary that is there already is no error.
+	// SplitTablet splits the tablet that holds the row just before it; a boundary that is
+	// there already is no error.
 	SplitTablet(ctx context.Context, table string, row string) error
-	// WorkerDead reports positive knowledge that the worker is dead; false when not known (invariant 7).
+	// WorkerDead reports positive knowledge that the worker is dead; false when not known
+	// (invariant 7).
 	WorkerDead(ctx context.Context, worker mvcc.Worker) bool
 	// NodeStatus describes the node that answers.
 	NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error)
@@ -44,11 +51,13 @@ type Transport interface {
 type Admin interface {
 	// Observers lists the catalogue's observers with what waits for them.
 	Observers(ctx context.Context) ([]*pb.ObserverState, error)
-	// ControlObserver pauses, resumes, limits or retires an observer; it returns when all honour it.
+	// ControlObserver pauses, resumes, limits or retires an observer; it returns when all
+	// honour it.
 	ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error)
 	// Backfill starts, reads or cancels an observer's back-fill; nil if there was none.
 	Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Backfill, error)
-	// HoldHistory is a capped lease on history at a timestamp and later (design section 4, invariant 11).
+	// HoldHistory is a capped lease on history at a timestamp and later (design section
+	// 4, invariant 11).
 	HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error)
 	// Nodes lists the cluster's nodes, as meta and the node that answers know them.
 	Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error)
@@ -60,8 +69,8 @@ type Admin interface {
 	VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error)
 	// ForgetNode removes the record of a node that has gone and holds nothing.
 	ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error)
-	// ClusterPolicy reads the cluster's policy, and changes what the request sets of it; it returns when
-	// every node that is alive has it.
+	// ClusterPolicy reads the cluster's policy, and changes what the request sets of it;
+	// it returns when every node that is alive has it.
 	ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error)
 }
 
@@ -118,8 +127,8 @@ func (NoAdmin) ClusterPolicy(context.Context, *pb.ClusterPolicyRequest) (*pb.Clu
 	return nil, errNoAdmin
 }
 
-// ServerError is what a Transport's administrative methods return when the node refused. (Send returns a pb.Error in
-// its response instead.)
+// ServerError is what a Transport's administrative methods return when the node refused.
+// (Send returns a pb.Error in its response instead.)
 type ServerError struct {
 	Code       pb.Error_Code
 	Message    string

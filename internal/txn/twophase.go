@@ -13,7 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// twoPhase is one two-phase commit (§2.2, Figure 6). The transaction's writes are sorted; the first is the primary.
+// twoPhase is one two-phase commit (§2.2, Figure 6). The transaction's writes are sorted;
+// the first is the primary.
 type twoPhase struct {
 	t       *Txn
 	c       *Client
@@ -23,9 +24,9 @@ type twoPhase struct {
 	beat heartbeat
 }
 
-// commit runs the two phases. When it returns, the primary is decided, or nobody knows; the rest goes on in the
-// background.
-// The steps and what a crash of this process after each of them leads to, once somebody meets the locks:
+// commit runs the two phases. When it returns, the primary is decided, or nobody knows;
+// the rest goes on in the background. The steps and what a crash of this process after
+// each of them leads to, once somebody meets the locks:
 //
 //	some cells are prewritten    the primary's lock expires, or never came: rolled back
 //	all are prewritten           likewise: nobody but this process can commit it
@@ -51,7 +52,8 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 	done, err := p.commitPrimary(ctx, commitTS, cells, intents)
 	if err != nil {
-		// Unknown means that a rollback could not be had: trying it again is up to whoever meets the locks.
+		// Unknown means that a rollback could not be had: trying it again is up to
+		// whoever meets the locks.
 		if !errors.Is(err, ErrCommitUnknown) {
 			p.abandon(ctx)
 		}
@@ -89,7 +91,8 @@ type committed struct {
 	restCells, restIntents []mvcc.Cell
 }
 
-// commitPrimary has the decision made (Figure 6 line 58): one message for the primary and what shares its tablet.
+// commitPrimary has the decision made (Figure 6 line 58): one message for the primary and
+// what shares its tablet.
 func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) (committed, error) {
 	var wait patience
 	for {
@@ -97,8 +100,8 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		if err != nil {
 			return committed{}, err
 		}
-		// What shares the primary's tablet is committed by the same message, hence at the same moment. The primary is the
-		// first of the cells, so the run begins with it.
+		// What shares the primary's tablet is committed by the same message, hence at the
+		// same moment. The primary is the first of the cells, so the run begins with it.
 		n, weight := p.c.cellRun(d, cells, p.c.decisionWeight)
 		in, out := split(d, intents, p.c.batchBytes()-weight)
 		done := committed{commitTS: commitTS, restCells: cells[n:], restIntents: out}
@@ -116,14 +119,16 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		case unknown:
 			return p.settlePrimary(ctx, err)
 		}
-		// Surely not done, and what was sent before was surely not done either: sending it again is safe.
+		// Surely not done, and what was sent before was surely not done either: sending
+		// it again is safe.
 		if err := wait.again(ctx, p.c, v, err); err != nil {
 			return committed{}, err
 		}
 	}
 }
 
-// judgePrimary judges the answer to the primary's commit. next is not zero if it has to be sent with a later timestamp.
+// judgePrimary judges the answer to the primary's commit. next is not zero if it has to
+// be sent with a later timestamp.
 func (p *twoPhase) judgePrimary(ctx context.Context, res *pb.MutationResult, done *committed) (next mvcc.Timestamp, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
@@ -141,8 +146,9 @@ func (p *twoPhase) judgePrimary(ctx context.Context, res *pb.MutationResult, don
 	}
 }
 
-// settlePrimary settles a lost reply. If the primary turns out committed, everything else is committed in the background
-// once more: how much of it was in the lost message's tablet is not known.
+// settlePrimary settles a lost reply. If the primary turns out committed, everything else
+// is committed in the background once more: how much of it was in the lost message's
+// tablet is not known.
 func (p *twoPhase) settlePrimary(ctx context.Context, cause error) (committed, error) {
 	ts, err := p.c.settle(ctx, p.primary, p.t.at, cause)
 	if err != nil {
@@ -155,7 +161,8 @@ func (p *twoPhase) settlePrimary(ctx context.Context, cause error) (committed, e
 	return committed{commitTS: ts, restCells: withoutCell(cells, p.primary), restIntents: intents}, nil
 }
 
-// finish commits the secondaries after the caller was answered. What fails is left to whoever meets the locks.
+// finish commits the secondaries after the caller was answered. What fails is left to
+// whoever meets the locks.
 func (p *twoPhase) finish(done committed) {
 	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.cfg.OperationTimeout)
 	defer cancel()
@@ -177,8 +184,8 @@ func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cell
 	})
 }
 
-// abandon rolls back whatever was prewritten: the primary first, here if ctx still allows it, then the rest in the
-// background. What fails is left to expire.
+// abandon rolls back whatever was prewritten: the primary first, here if ctx still allows
+// it, then the rest in the background. What fails is left to expire.
 func (p *twoPhase) abandon(ctx context.Context) {
 	if !p.held.Load() {
 		return
@@ -190,15 +197,16 @@ func (p *twoPhase) abandon(ctx context.Context) {
 		_, err := p.c.mutate(ctx, posOf(p.primary), rollbackRequest(p.t.at, []mvcc.Cell{p.primary}, nil))
 		return err
 	}
-	// The caller waits for the primary's rollback only, and not long: with it done, its next run resolves what it meets of
-	// this one at once instead of taking it for alive.
+	// The caller waits for the primary's rollback only, and not long: with it done, its
+	// next run resolves what it meets of this one at once instead of taking it for alive.
 	here, cancel := context.WithTimeout(ctx, p.c.cfg.SettleTimeout)
 	defer cancel()
 	decided := here.Err() == nil && primary(here) == nil
 	p.c.work.run(func() {
 		ctx, cancel := context.WithTimeout(p.c.ctx, p.c.cfg.OperationTimeout)
 		defer cancel()
-		// No secondary is rolled back before the primary is (invariant 1): without the primary's decision it must stay.
+		// No secondary is rolled back before the primary is (invariant 1): without the
+		// primary's decision it must stay.
 		if !decided {
 			if err := primary(ctx); err != nil {
 				return

@@ -11,7 +11,8 @@ import (
 // Txn is one transaction (§2.2). Its methods may be called concurrently; what is written
 // after the end is dropped.
 //
-// Its writes live here until Commit: nothing is sent before, so a transaction that is dropped leaves nothing behind.
+// Its writes live here until Commit: nothing is sent before, so a transaction that is
+// dropped leaves nothing behind.
 type Txn struct {
 	reader
 	writeBuffer
@@ -20,8 +21,9 @@ type Txn struct {
 	ctx context.Context
 }
 
-// StartTS is the snapshot that the transaction reads. It asks the oracle if the transaction has not read anything yet; if
-// that fails, the transaction cannot commit, and StartTS is 0.
+// StartTS is the snapshot that the transaction reads. It asks the oracle if the
+// transaction has not read anything yet; if that fails, the transaction cannot commit,
+// and StartTS is 0.
 func (t *Txn) StartTS() mvcc.Timestamp {
 	if t.over() {
 		return t.begun()
@@ -36,7 +38,8 @@ func (t *Txn) StartTS() mvcc.Timestamp {
 // Start is StartTS with a context and an error.
 func (t *Txn) Start(ctx context.Context) (mvcc.Timestamp, error) { return t.start(ctx) }
 
-// Failed is why the transaction cannot commit, from the first failed read or impossible write on; nil if it can.
+// Failed is why the transaction cannot commit, from the first failed read or impossible
+// write on; nil if it can.
 func (t *Txn) Failed() error { return t.failure() }
 
 // beginRead prepares a read; its error has been made to stick.
@@ -114,7 +117,8 @@ func (t *Txn) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadRe
 	return results, err
 }
 
-// Scan yields the cells of a range, buffered writes over them as they are when the iteration begins.
+// Scan yields the cells of a range, buffered writes over them as they are when the
+// iteration begins.
 func (t *Txn) Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, error] {
 	return func(yield func(mvcc.ReadCell, error) bool) {
 		if err := t.beginRead(ctx); err != nil {

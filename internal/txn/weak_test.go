@@ -23,7 +23,8 @@ func (w *world) notifications() map[string]mvcc.Timestamp {
 
 func weak(row string) txn.Key { return txn.Key{Table: "t", Row: row, Column: "weak"} }
 
-// A transaction of notifications alone takes a timestamp of its own, above its start, and conflicts with nothing.
+// A transaction of notifications alone takes a timestamp of its own, above its start, and
+// conflicts with nothing.
 func TestNotifyAlone(t *testing.T) {
 	w := newWorld(t)
 	w.Observe(w.table, "weak", mvcc.ObservedWeak)
@@ -50,7 +51,8 @@ func TestNotifyAlone(t *testing.T) {
 	}
 }
 
-// Notifications of a transaction that writes become visible if and when it commits, in one phase and in two.
+// Notifications of a transaction that writes become visible if and when it commits, in
+// one phase and in two.
 func TestNotifyWithWrites(t *testing.T) {
 	for name, rows := range ways {
 		w := newWorld(t)
@@ -127,8 +129,8 @@ func TestWaitIdle(t *testing.T) {
 	}
 }
 
-// The client learns which columns of a row are read together, asks for them in one message, and stops when that is in
-// vain.
+// The client learns which columns of a row are read together, asks for them in one
+// message, and stops when that is in vain.
 func TestPrefetch(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})

@@ -6,7 +6,8 @@ import "runtime/debug"
 // stamped is set by the linker (-X); empty in a plain `go build`. It is never written at run time.
 var stamped string
 
-// String is the stamped version, else the module's as the Go tool recorded it, else "unversioned". Never empty.
+// String is the stamped version, else the module's as the Go tool recorded it, else
+// "unversioned". Never empty.
 func String() string {
 	if stamped != "" {
 		return stamped

@@ -40,8 +40,9 @@ func AnswerMemory(resp *pb.TabletResponse) int {
 	return n
 }
 
-// Capped is the answer to a read, or the refusal of it if the answer is larger than the request allows. Who evaluates the
-// read calls it before it does the next one: what is refused never waits anywhere.
+// Capped is the answer to a read, or the refusal of it if the answer is larger than the
+// request allows. Who evaluates the read calls it before it does the next one: what is
+// refused never waits anywhere.
 func Capped(req *pb.TabletRequest, resp *pb.TabletResponse) *pb.TabletResponse {
 	if req.GetMaxAnswerBytes() == 0 || resp.GetError() != nil {
 		return resp

@@ -5,8 +5,9 @@ import "strings"
 // from stands before the origin in the name of who holds history.
 const from = " from "
 
-// WithOrigin is the name of a holder of history that has come over the network from origin, which is put behind it by the
-// node that serves it: what a client says of itself does not count.
+// WithOrigin is the name of a holder of history that has come over the network from
+// origin, which is put behind it by the node that serves it: what a client says of itself
+// does not count.
 func WithOrigin(holder, origin string) string { return holder + from + origin }
 
 // Origin takes WithOrigin apart. The nodes' own holders have no origin.

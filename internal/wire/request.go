@@ -5,7 +5,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// The requests of the rules, from their messages. A missing message (nil) gives a zero request, never a panic.
+// The requests of the rules, from their messages. A missing message (nil) gives a zero
+// request, never a panic.
 
 // Prewrite converts a PrewriteRequest.
 func Prewrite(r *pb.PrewriteRequest) mvcc.PrewriteRequest {

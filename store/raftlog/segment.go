@@ -108,8 +108,8 @@ func (l *Log) takeSpare(name string) (file, error) {
 
 // begin makes the next segment, whose first frame holds the state, and appends go there
 // from then on. It has room for a frame of so many bytes; if small is set and the disk is
-// full, for not much more, whatever Options.Room says of that. An error other than ErrDiskFull leaves it open whether the
-// segment is there.
+// full, for not much more, whatever Options.Room says of that. An error other than
+// ErrDiskFull leaves it open whether the segment is there.
 func (l *Log) begin(room int64, small bool) error {
 	h := header{id: l.id, sequence: l.next}
 	if n := len(l.segments); n > 0 {

@@ -19,9 +19,11 @@ import (
 const (
 	// patience is how long others may wait while a cluster is attacked.
 	patience = 10 * time.Second
-	// most is what one attack may add to a node's memory, in bytes: far more than any needs, far less than is attacked with.
+	// most is what one attack may add to a node's memory, in bytes: far more than any
+	// needs, far less than is attacked with.
 	most = 512 << 20
-	// idle is how long it may take until a node is no larger than that again, if it was for a moment.
+	// idle is how long it may take until a node is no larger than that again, if it was
+	// for a moment.
 	idle = 30 * time.Second
 )
 
@@ -43,8 +45,8 @@ type target struct {
 	writes int
 }
 
-// TestAttacks: whatever one client or stranger sends to a node, the node stays up, its memory stays bounded, and others
-// are served.
+// TestAttacks: whatever one client or stranger sends to a node, the node stays up, its
+// memory stays bounded, and others are served.
 func TestAttacks(t *testing.T) {
 	if os.Getenv("ATTACK") == "" {
 		t.Skip("three processes, and tens of thousands of connections and transactions; make attack runs it")
@@ -92,7 +94,8 @@ func start(t *testing.T) *target {
 	return &target{Cluster: c, db: db}
 }
 
-// served: a client with some patience is, in every tablet; through the node that is attacked and through another.
+// served: a client with some patience is, in every tablet; through the node that is
+// attacked and through another.
 func (c *target) served(t *testing.T) {
 	t.Helper()
 	for _, addr := range c.Addrs()[:2] {

@@ -79,7 +79,8 @@ func tableID(ctx context.Context, t *testing.T, c *target) mvcc.TableID {
 	return id
 }
 
-// hugeBatch: a million operations in messages of the largest size, and a million cells in one operation.
+// hugeBatch: a million operations in messages of the largest size, and a million cells in
+// one operation.
 func hugeBatch(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -177,8 +178,8 @@ func (c *target) servedByOthers(t *testing.T) {
 	}
 }
 
-// openTransactions: a hundred thousand that have read and written and do not end, then as many snapshots, which hold
-// history by leases.
+// openTransactions: a hundred thousand that have read and written and do not end, then as
+// many snapshots, which hold history by leases.
 func openTransactions(t *testing.T, c *target) {
 	const count, workers = 100_000, 256
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

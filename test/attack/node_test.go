@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// garbageForNodes: bytes that mean nothing, and beginnings of what means something, on the ports for nodes and for gossip.
+// garbageForNodes: bytes that mean nothing, and beginnings of what means something, on
+// the ports for nodes and for gossip.
 func garbageForNodes(t *testing.T, c *target) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	noise := func(n int) []byte {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// profiles is the folder that a node writes its profiles into, in the node's environment. PROFILES=folder make attack sets it.
+// profiles is the folder that a node writes its profiles into, in the node's environment.
+// PROFILES=folder make attack sets it.
 const profiles = "PERCOLATOR_TEST_ATTACK_PROFILES"
 
 // profile has this process, a node, write a profile of its heap and of its goroutines at SIGUSR1.

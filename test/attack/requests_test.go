@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// mostSent is what clients may add to a node by what they send, in bytes: the budgets for messages that arrive (160 MiB)
-	// and for operations (160 MiB), what reads are answered meanwhile, and the garbage beside it.
+	// mostSent is what clients may add to a node by what they send, in bytes: the budgets
+	// for messages that arrive (160 MiB) and for operations (160 MiB), what reads are
+	// answered meanwhile, and the garbage beside it.
 	mostSent = 600 << 20
 
 	halfConnections = 8
@@ -29,8 +30,9 @@ const (
 	halfMessage     = 13<<20 - 1 // of which all but the end is sent
 )
 
-// halfSent: hundreds of streams each send the beginning of a message of 13 MiB, as much as is taken of it, and come again
-// when they are cut off; others have thousands of large writes under way.
+// halfSent: hundreds of streams each send the beginning of a message of 13 MiB, as much
+// as is taken of it, and come again when they are cut off; others have thousands of large
+// writes under way.
 func halfSent(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -89,7 +91,8 @@ func halfSent(t *testing.T, c *target) {
 	c.shrinks(t, before)
 }
 
-// halves sends messages over one connection, one stream after the other, all but their ends, until it is cut off.
+// halves sends messages over one connection, one stream after the other, all but their
+// ends, until it is cut off.
 func halves(ctx context.Context, addr, method string) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)

@@ -15,11 +15,13 @@ import (
 )
 
 const (
-	// mostUnread is what clients who do not read may add to a node, in bytes: the budget for answers (160 MiB), the garbage
-	// beside it (64), some 3,000 goroutines (60), requests that nobody has taken (80), and what gRPC and Badger hold.
+	// mostUnread is what clients who do not read may add to a node, in bytes: the budget
+	// for answers (160 MiB), the garbage beside it (64), some 3,000 goroutines (60),
+	// requests that nobody has taken (80), and what gRPC and Badger hold.
 	mostUnread = 600 << 20
-	// near is how much larger than before a node may still be once they have gone. The one that they have attacked gives all
-	// back; one that has read for it collects garbage at its own pace.
+	// near is how much larger than before a node may still be once they have gone. The
+	// one that they have attacked gives all back; one that has read for it collects
+	// garbage at its own pace.
 	near = 160 << 20
 
 	rudeConnections = 6
@@ -54,8 +56,8 @@ func largeRead(ctx context.Context, t *testing.T, c *target) *pb.TabletRequest {
 	}
 }
 
-// manyNeverRead: many streams of several connections ask for four MiB all the time, take nothing of it, and come again when
-// they are cut off.
+// manyNeverRead: many streams of several connections ask for four MiB all the time, take
+// nothing of it, and come again when they are cut off.
 func manyNeverRead(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -98,8 +100,9 @@ func manyNeverRead(t *testing.T, c *target) {
 	c.shrinks(t, before)
 }
 
-// ask opens a stream and sends reads on it until it ends, and says how many. What is asked for is far more than a node has;
-// after that it is less often: the test and the nodes share the processors.
+// ask opens a stream and sends reads on it until it ends, and says how many. What is
+// asked for is far more than a node has; after that it is less often: the test and the
+// nodes share the processors.
 func ask(ctx context.Context, client pb.PercolatorClient, read *pb.TabletRequest) (sent int64) {
 	stream, err := client.Operations(ctx, grpc.WaitForReady(true))
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 
 var cell = percolator.Column{Table: "t", Name: "c"}
 
-// TestFaultsOfOneNode: each fault of the harness does to a real node what it says, and its end takes it back.
+// TestFaultsOfOneNode: each fault of the harness does to a real node what it says, and
+// its end takes it back.
 func TestFaultsOfOneNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -83,7 +84,8 @@ func TestFaultsOfOneNode(t *testing.T) {
 	}
 }
 
-// TestCut: packets are dropped in the direction that was cut, and in that one only, until it is healed.
+// TestCut: packets are dropped in the direction that was cut, and in that one only, until
+// it is healed.
 func TestCut(t *testing.T) {
 	h, err := cluster.NewHosts(3)
 	if errors.Is(err, cluster.ErrUnable) {
@@ -96,7 +98,8 @@ func TestCut(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// Nobody listens: a refused connection has gone both ways, one that runs into the timeout has not.
+	// Nobody listens: a refused connection has gone both ways, one that runs into the
+	// timeout has not.
 	reaches := func(from, to int) bool {
 		line := "echo > /dev/tcp/" + h.Addr(to) + "/7800"
 		out, _ := exec.Command("ip", "netns", "exec", h.Namespace(from), "timeout", "1", "bash", "-c", line).CombinedOutput()

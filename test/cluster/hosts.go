@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// Hosts are the machines of a cluster: network namespaces on one bridge, reachable from this process.
+// Hosts are the machines of a cluster: network namespaces on one bridge, reachable from
+// this process.
 type Hosts struct {
 	prefix string
 	subnet string // "10.x.y."
@@ -109,13 +110,15 @@ func (h *Hosts) Heal() error {
 func (h *Hosts) Close() error {
 	var errs []error
 	for i := range h.count {
-		// The link first, for its other end would go some time after its namespace, and the name with it.
+		// The link first, for its other end would go some time after its namespace, and
+		// the name with it.
 		errs = append(errs, run(fmt.Sprintf("ip link del %sv%d", h.prefix, i)), run("ip netns del "+h.Namespace(i)))
 	}
 	return errors.Join(append(errs, run("ip link del "+h.prefix+"b"))...)
 }
 
-// sweep removes the hosts of processes that were killed before they could do it. Their links go with the namespaces.
+// sweep removes the hosts of processes that were killed before they could do it. Their
+// links go with the namespaces.
 func sweep() error {
 	var errs []error
 	remove := func(entries []string, pattern, command string) {

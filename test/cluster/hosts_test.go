@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestSweep: hosts of a process that was killed are gone when others are made, and are no reason not to make these.
+// TestSweep: hosts of a process that was killed are gone when others are made, and are no
+// reason not to make these.
 func TestSweep(t *testing.T) {
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {

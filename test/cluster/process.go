@@ -66,7 +66,8 @@ func (p *Process) Start() error {
 	}
 	words := []string{self}
 	if h := p.cluster.hosts; h != nil {
-		// Not by `ip netns exec`, which makes a mount namespace too: there, the disks of other nodes would stay mounted.
+		// Not by `ip netns exec`, which makes a mount namespace too: there, the disks of
+		// other nodes would stay mounted.
 		words = append([]string{"nsenter", "--net=/run/netns/" + h.Namespace(p.Index)}, words...)
 	}
 	if p.cluster.cfg.Memory > 0 {
@@ -119,7 +120,8 @@ func (p *Process) Died() error {
 	return fmt.Errorf("cluster: node %d has ended by itself: %w", p.Index, p.err)
 }
 
-// Wipe empties the directory of a node that does not run: it starts as a new one, which joins the others.
+// Wipe empties the directory of a node that does not run: it starts as a new one, which
+// joins the others.
 func (p *Process) Wipe() error {
 	if p.Running() {
 		return ErrRunning
@@ -196,7 +198,8 @@ type Sync struct {
 	Fail  bool          // it returns EIO
 }
 
-// InjectSync slows or fails the syncs of the running node until EndSync or its end. It needs strace.
+// InjectSync slows or fails the syncs of the running node until EndSync or its end. It
+// needs strace.
 func (p *Process) InjectSync(s Sync) error {
 	if !p.Running() {
 		return ErrNotRunning
@@ -229,7 +232,8 @@ func (p *Process) endTrace() {
 	p.tracer = nil
 }
 
-// CutPower takes the power from the node: it ends at once, and what was not synced is gone when it starts again.
+// CutPower takes the power from the node: it ends at once, and what was not synced is
+// gone when it starts again.
 func (p *Process) CutPower() error {
 	if p.Disk == nil {
 		return fmt.Errorf("%w: the node's directory is on no disk of its own", ErrUnable)
@@ -238,7 +242,8 @@ func (p *Process) CutPower() error {
 		return ErrNotRunning
 	}
 	p.endTrace()
-	// Frozen first: a running process can be told that a sync has succeeded whose data never reached the image.
+	// Frozen first: a running process can be told that a sync has succeeded whose data
+	// never reached the image.
 	if err := p.freeze(); err != nil {
 		return err
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/percolator-go/percolator/test/cluster/clustertest"
 )
 
-// TestTerminatedInTurn: three processes under writes; each gets SIGTERM in turn, ends with exit code 0 within 30 s, and is
-// started again. Callers with 10 s of patience see no error.
+// TestTerminatedInTurn: three processes under writes; each gets SIGTERM in turn, ends
+// with exit code 0 within 30 s, and is started again. Callers with 10 s of patience see
+// no error.
 func TestTerminatedInTurn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()

@@ -27,7 +27,8 @@ const (
 	killsWithin = 30 * time.Second
 )
 
-// catchUp is a cluster of three of which the last node is killed again and again while it catches up.
+// catchUp is a cluster of three of which the last node is killed again and again while it
+// catches up.
 type catchUp struct {
 	t   *testing.T
 	ctx context.Context
@@ -36,8 +37,9 @@ type catchUp struct {
 	rng *rand.Rand
 }
 
-// TestKilledWhileCatchingUp: a node that has missed more than the log keeps is killed at random moments while snapshots
-// arrive and are installed, some of them with its old rows cleared already; in the end it holds what the others hold.
+// TestKilledWhileCatchingUp: a node that has missed more than the log keeps is killed at
+// random moments while snapshots arrive and are installed, some of them with its old rows
+// cleared already; in the end it holds what the others hold.
 func TestKilledWhileCatchingUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes and kills them")
@@ -155,7 +157,8 @@ func (u *catchUp) write(from, to int) {
 	}
 }
 
-// checkpoints waits until the nodes that run have made one of nearly all that they have: up to there the log may be cut.
+// checkpoints waits until the nodes that run have made one of nearly all that they have:
+// up to there the log may be cut.
 func (u *catchUp) checkpoints() {
 	u.t.Helper()
 	const name = "percolator_log_unchecked_bytes"
@@ -168,8 +171,9 @@ func (u *catchUp) checkpoints() {
 	}
 }
 
-// catchesUp waits until a random part of a snapshot has been sent since it was called; late means all of it, and some
-// time for its installation. The node may also have caught up before.
+// catchesUp waits until a random part of a snapshot has been sent since it was called;
+// late means all of it, and some time for its installation. The node may also have caught
+// up before.
 func (u *catchUp) catchesUp(late bool) {
 	u.t.Helper()
 	const name = "percolator_snapshot_sent_bytes_total"
@@ -214,7 +218,8 @@ func (u *catchUp) scrape(i int, name string) float64 {
 	return 0
 }
 
-// left is what the killed node has of a snapshot: tablets with staged entries, and with an installation that has begun.
+// left is what the killed node has of a snapshot: tablets with staged entries, and with
+// an installation that has begun.
 func (u *catchUp) left() (staged, installing int) {
 	u.t.Helper()
 	st, err := store.Open(store.Options{Dir: u.c.Node(2).Dir, ReclaimInterval: -1})

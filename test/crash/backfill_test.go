@@ -20,11 +20,13 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// childBackfill makes the child process back-fill an observer; its value is how many runs it may do in its life, 0: all.
+// childBackfill makes the child process back-fill an observer; its value is how many runs
+// it may do in its life, 0: all.
 const childBackfill = "PERCOLATOR_CRASH_BACKFILL"
 
-// What the back-fill works on. A life's runs are fewer than what a back-fill may run ahead of them (2,048) leaves undone,
-// so that every kill but the last finds it in the middle.
+// What the back-fill works on. A life's runs are fewer than what a back-fill may run
+// ahead of them (2,048) leaves undone, so that every kill but the last finds it in the
+// middle.
 const (
 	backfillTable = "pages"
 	backfillRows  = 5000
@@ -55,8 +57,9 @@ func measure(ctx context.Context, tx *percolator.Tx, n percolator.Notification) 
 	return nil
 }
 
-// backfillChild starts the back-fill, or finds it started, and says how far it is until it is through and nothing waits:
-// "ran" for each run, "rows n" after each look, "done" at the end.
+// backfillChild starts the back-fill, or finds it started, and says how far it is until
+// it is through and nothing waits: "ran" for each run, "rows n" after each look, "done"
+// at the end.
 func backfillChild(dir string) error {
 	most, err := strconv.Atoi(os.Getenv(childBackfill))
 	if err != nil {
@@ -109,8 +112,8 @@ type progress struct {
 	done bool
 }
 
-// TestKillInBackfill: a back-fill that is killed again and again marks every row, never begins anew, and no row's
-// observer has run twice when all is done.
+// TestKillInBackfill: a back-fill that is killed again and again marks every row, never
+// begins anew, and no row's observer has run twice when all is done.
 func TestKillInBackfill(t *testing.T) {
 	dir, rng := t.TempDir(), rand.New(rand.NewPCG(*seed, 2))
 	prepareBackfill(t, dir)

@@ -1,5 +1,6 @@
-// Package crash kills a node with -9 at random moments, again and again on one directory, and looks whether what was
-// acknowledged is there, whether the bank still holds its money, and whether timestamps ever went back.
+// Package crash kills a node with -9 at random moments, again and again on one directory,
+// and looks whether what was acknowledged is there, whether the bank still holds its
+// money, and whether timestamps ever went back.
 package crash
 
 import (
@@ -68,7 +69,8 @@ func openWith(ctx context.Context, dir string, change func(*node.Config)) (*node
 	return node.Open(ctx, cfg)
 }
 
-// child runs a node and works on it until it is killed. It prints a line for each thing that was acknowledged, after it was.
+// child runs a node and works on it until it is killed. It prints a line for each thing
+// that was acknowledged, after it was.
 func child(dir string) error {
 	ctx := context.Background()
 	n, err := open(ctx, dir)
@@ -109,7 +111,8 @@ func hasBank(ctx context.Context, db *percolator.DB) (bool, error) {
 
 var acked = percolator.Column{Table: workload.Table, Name: "acked"}
 
-// write makes one-phase and two-phase transactions of fresh rows and says which were acknowledged, and when.
+// write makes one-phase and two-phase transactions of fresh rows and says which were
+// acknowledged, and when.
 func write(ctx context.Context, db *percolator.DB, worker int, say func(string, ...any)) {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%d-%d-%d", os.Getpid(), worker, i)
@@ -146,8 +149,9 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 	w.check(t, dir)
 }
 
-// TestPowerLossLosesNothingAcknowledged: the same with the power gone, node and all: what was not synced is not there
-// after the restart. It decides that applies need no sync of their own.
+// TestPowerLossLosesNothingAcknowledged: the same with the power gone, node and all: what
+// was not synced is not there after the restart. It decides that applies need no sync of
+// their own.
 func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
 	d, rng := disk.New(t, 2<<30), rand.New(rand.NewPCG(*seed, 1))
 	dir := filepath.Join(d.Dir(), "node")

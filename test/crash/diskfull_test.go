@@ -86,8 +86,9 @@ func until(ctx context.Context, t *testing.T, n *node.Node, what string, ok func
 	}
 }
 
-// TestWatermark: below the watermark writes are refused with the reason, reads go on, and so do collection and the end of
-// transactions; when there is room again, writes are taken.
+// TestWatermark: below the watermark writes are refused with the reason, reads go on, and
+// so do collection and the end of transactions; when there is room again, writes are
+// taken.
 func TestWatermark(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -150,7 +151,8 @@ func TestWatermark(t *testing.T) {
 	}
 }
 
-// fullChild writes until it is killed, or until the full disk ends it, and says what was acknowledged.
+// fullChild writes until it is killed, or until the full disk ends it, and says what was
+// acknowledged.
 func fullChild(dir string) error {
 	ctx := context.Background()
 	n, err := openSmall(ctx, dir, 1<<20)
@@ -189,8 +191,9 @@ func fullChild(dir string) error {
 	return nil
 }
 
-// TestRawFullDisk: another program takes the last byte at a random moment, below any watermark. The node may stop or die;
-// when there is room again it starts, with every acknowledged commit.
+// TestRawFullDisk: another program takes the last byte at a random moment, below any
+// watermark. The node may stop or die; when there is room again it starts, with every
+// acknowledged commit.
 func TestRawFullDisk(t *testing.T) {
 	d, rng := disk.New(t, smallDisk), rand.New(rand.NewPCG(*seed, 2))
 	dir := filepath.Join(d.Dir(), "node")

@@ -21,8 +21,8 @@ const childSchema = "PERCOLATOR_CRASH_SCHEMA"
 
 var parts = []string{"", "g", "p"} // where the tablets of each table begin
 
-// schemaChild makes, splits and drops tables until it is killed. A line "made x" comes after table x was acknowledged
-// with a row in each part, "drop x" before it is dropped.
+// schemaChild makes, splits and drops tables until it is killed. A line "made x" comes
+// after table x was acknowledged with a row in each part, "drop x" before it is dropped.
 func schemaChild(dir string) error {
 	ctx := context.Background()
 	n, err := open(ctx, dir)
@@ -85,8 +85,9 @@ func fill(ctx context.Context, db *percolator.DB, table string) error {
 	})
 }
 
-// TestKillDuringSchemaChanges: a node killed while it makes, splits and drops tables comes up again, every table it lists
-// can be written throughout, and every table that was acknowledged is there with its rows.
+// TestKillDuringSchemaChanges: a node killed while it makes, splits and drops tables
+// comes up again, every table it lists can be written throughout, and every table that
+// was acknowledged is there with its rows.
 func TestKillDuringSchemaChanges(t *testing.T) {
 	dir, rng, made := t.TempDir(), rand.New(rand.NewPCG(*seed, 2)), map[string]bool{}
 	for range *kills {
@@ -119,7 +120,8 @@ func TestKillDuringSchemaChanges(t *testing.T) {
 	t.Logf("%d tables", len(made))
 }
 
-// schemaLife runs one child and kills it some time after it is ready; made are the tables that must be there.
+// schemaLife runs one child and kills it some time after it is ready; made are the tables
+// that must be there.
 func schemaLife(t *testing.T, dir string, after time.Duration, made map[string]bool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -27,8 +27,8 @@ const stopTimeout = time.Minute
 
 var column = percolator.Column{Table: "device", Name: "c"}
 
-// commit starts a node, commits the transactions from this process and stops the node. The table is not counted, nor
-// what a start writes.
+// commit starts a node, commits the transactions from this process and stops the node.
+// The table is not counted, nor what a start writes.
 func commit(ctx context.Context, o options, w workload, d *disk.Disk, binary, dir string) (f figure, err error) {
 	n, err := startNode(ctx, binary, dir)
 	if err != nil {

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestCommit: the harness commits what it is told to, and counts at least the bytes of the values, which nothing can
-// compress, and not bytes of another unit.
+// TestCommit: the harness commits what it is told to, and counts at least the bytes of
+// the values, which nothing can compress, and not bytes of another unit.
 func TestCommit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -1,15 +1,16 @@
-// Command device measures how many bytes reach the block device: for each transaction that a node commits, and for the
-// web index's demo. Every measurement has an ext4 file system of its own, in a sparse file on a loop device, and reads
-// the device's counter of sectors written: data and the file system's journal, each page as often as it was written.
-// It needs root, mkfs.ext4 and loop devices. (write_bytes of /proc/PID/io is something else: it counts a mapped page
-// whenever it gets dirty.)
+// Command device measures how many bytes reach the block device: for each transaction
+// that a node commits, and for the web index's demo. Every measurement has an ext4 file
+// system of its own, in a sparse file on a loop device, and reads the device's counter of
+// sectors written: data and the file system's journal, each page as often as it was
+// written. It needs root, mkfs.ext4 and loop devices. (write_bytes of /proc/PID/io is
+// something else: it counts a mapped page whenever it gets dirty.)
 //
 //	go run ./test/device -build bin                  one-phase and two-phase transactions, and the web index
 //	go run ./test/device -build base,bin -rounds 3   two builds by turns; ratios are to the first
 //	go run ./test/device -build bin -only one-phase -count 1000000 -sizes 100,10000
 //
-// A build is a folder with the binaries percolator and webindex. They are all that is run of it, by their command
-// lines, so that builds of other commits can be compared.
+// A build is a folder with the binaries percolator and webindex. They are all that is run
+// of it, by their command lines, so that builds of other commits can be compared.
 package main
 
 import (

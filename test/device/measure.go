@@ -48,8 +48,8 @@ type figure struct {
 // perTransaction is what matters.
 func (f figure) perTransaction() float64 { return float64(f.written) / float64(f.transactions) }
 
-// measureAll measures build after build, workload after workload, round after round, and prints a line for each as soon
-// as there is one; then the medians.
+// measureAll measures build after build, workload after workload, round after round, and
+// prints a line for each as soon as there is one; then the medians.
 func measureAll(ctx context.Context, o options, out io.Writer) error {
 	all := map[string][][]figure{} // by workload, build and round
 	for round := range o.rounds {
@@ -98,7 +98,8 @@ func written(d *disk.Disk) (int64, error) {
 	return d.Written()
 }
 
-// report prints the median of the rounds' figures, and the ratio of each build's to the first one's.
+// report prints the median of the rounds' figures, and the ratio of each build's to the
+// first one's.
 func report(out io.Writer, o options, all map[string][][]figure) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(w, "\nto the block device, median of %d\n\n", o.rounds)

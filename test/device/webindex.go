@@ -15,8 +15,9 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// indexPages runs the web index's demo, which loads its pages into a node, waits until they are indexed and exported, and
-// ends. All of it is measured, from an empty directory on: the process says nothing in between.
+// indexPages runs the web index's demo, which loads its pages into a node, waits until
+// they are indexed and exported, and ends. All of it is measured, from an empty directory
+// on: the process says nothing in between.
 func indexPages(ctx context.Context, o options, d *disk.Disk, binary, dir string) (figure, error) {
 	before, err := written(d)
 	if err != nil {

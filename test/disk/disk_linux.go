@@ -1,6 +1,7 @@
-// Package disk gives tests a disk whose power can fail: an ext4 file system in a file on a loop device, and the ioctl
-// after which it drops every write, also those of its own journal. What was not synced is gone when it is mounted again.
-// (Killing the mount alone loses nothing: the page cache stays.) It also tells how much was written to the device.
+// Package disk gives tests a disk whose power can fail: an ext4 file system in a file on
+// a loop device, and the ioctl after which it drops every write, also those of its own
+// journal. What was not synced is gone when it is mounted again. (Killing the mount alone
+// loses nothing: the page cache stays.) It also tells how much was written to the device.
 package disk
 
 import (
@@ -30,8 +31,9 @@ type Disk struct {
 // ErrUnable is wrapped by what this machine can't do.
 var ErrUnable = errors.New("a file system of a test's own needs root, mkfs.ext4 and loop devices")
 
-// New makes a file system of at most size bytes, in a sparse file, which is taken down with the test; or skips the test
-// where that is not allowed: it needs root, mkfs.ext4 and loop devices.
+// New makes a file system of at most size bytes, in a sparse file, which is taken down
+// with the test; or skips the test where that is not allowed: it needs root, mkfs.ext4
+// and loop devices.
 func New(t testing.TB, size int64) *Disk {
 	t.Helper()
 	d, err := Make(t.TempDir(), size)
@@ -78,8 +80,9 @@ func Make(dir string, size int64) (*Disk, error) {
 // Dir is where the file system is mounted.
 func (d *Disk) Dir() string { return d.mount }
 
-// Mount mounts it again after Unmount: the power is back. It does so on another loop device: the one before may still be
-// mounted in the mount namespace of some process, without power, and a second mount of one device is the first one again.
+// Mount mounts it again after Unmount: the power is back. It does so on another loop
+// device: the one before may still be mounted in the mount namespace of some process,
+// without power, and a second mount of one device is the first one again.
 func (d *Disk) Mount() error {
 	out, err := exec.Command("losetup", "--find", "--show", d.image).CombinedOutput()
 	if err != nil {
@@ -111,7 +114,8 @@ func (d *Disk) Unmount() error {
 	return nil
 }
 
-// Sync writes all that is dirty to the device: files, mapped ones too, and the file system's journal.
+// Sync writes all that is dirty to the device: files, mapped ones too, and the file
+// system's journal.
 func (d *Disk) Sync() error {
 	f, err := os.Open(d.mount)
 	if err != nil {
@@ -124,8 +128,9 @@ func (d *Disk) Sync() error {
 // sectorBytes is the unit of the kernel's counters, whatever the device's own sectors are.
 const sectorBytes = 512
 
-// Written is how many bytes were written to the device, by data and by the file system's journal alike. The counter
-// belongs to the loop device, which outlives the mount: only differences mean something.
+// Written is how many bytes were written to the device, by data and by the file system's
+// journal alike. The counter belongs to the loop device, which outlives the mount: only
+// differences mean something.
 func (d *Disk) Written() (int64, error) {
 	var at unix.Stat_t
 	if err := unix.Stat(d.mount, &at); err != nil {
@@ -147,8 +152,9 @@ func (d *Disk) Written() (int64, error) {
 	return n * sectorBytes, nil
 }
 
-// Freeze stops a child process and returns when all its threads stand still. A process that runs on while the power is
-// cut can be told that a sync has succeeded whose data never reached the image; a real power loss leaves nobody to be told.
+// Freeze stops a child process and returns when all its threads stand still. A process
+// that runs on while the power is cut can be told that a sync has succeeded whose data
+// never reached the image; a real power loss leaves nobody to be told.
 func Freeze(pid int) error {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		return fmt.Errorf("freeze: %w", err)

@@ -55,7 +55,8 @@ func Torn(rng *rand.Rand, durable, end map[string][]byte) map[string][]byte {
 			after[name] = nil // made, and no more
 		}
 	}
-	// File systems keep the order of names: of the log files that were removed, the last few are back.
+	// File systems keep the order of names: of the log files that were removed, the last
+	// few are back.
 	removed := removedLogs(durable, end)
 	for _, name := range removed[rng.IntN(2*len(removed)+1)%(len(removed)+1):] {
 		after[name] = durable[name]

@@ -24,7 +24,8 @@ const (
 
 var cell = percolator.Column{Table: "figure", Name: "count"}
 
-// load are workers that count up rows of their own, read and write in one transaction, and remember how far they came.
+// load are workers that count up rows of their own, read and write in one transaction,
+// and remember how far they came.
 type load struct {
 	cluster *cluster.Cluster
 	dbs     []*percolator.DB // one through each node: a single one would measure the node that forwards for it
@@ -36,7 +37,8 @@ type load struct {
 	wg   sync.WaitGroup
 }
 
-// worker owns its rows, so that what it finds in one is what it has written there, or was not told that it has.
+// worker owns its rows, so that what it finds in one is what it has written there, or was
+// not told that it has.
 type worker struct {
 	id           int
 	acknowledged [rowsEach]uint64 // the newest count that was
@@ -111,7 +113,8 @@ func (l *load) work(ctx context.Context, w *worker) {
 	}
 }
 
-// count is one transaction. Its function runs again after a conflict, and counts on from what it finds.
+// count is one transaction. Its function runs again after a conflict, and counts on from
+// what it finds.
 func (l *load) count(ctx context.Context, db *percolator.DB, w *worker, i int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

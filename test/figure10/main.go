@@ -1,11 +1,14 @@
-// Command figure10 repeats the paper's Figure 10: a cluster under a steady load loses a third of its machines at once.
-// Six node processes in three zones, each with a CPU quota, take transactions from workers that never rest; then all
-// nodes of one zone, the one that leads the meta tablet, are killed (kill -9). It writes how many transactions were
-// committed in each second, and fails if the load is not steady again in time or if anything acknowledged is lost:
+// Command figure10 repeats the paper's Figure 10: a cluster under a steady load loses a
+// third of its machines at once. Six node processes in three zones, each with a CPU
+// quota, take transactions from workers that never rest; then all nodes of one zone, the
+// one that leads the meta tablet, are killed (kill -9). It writes how many transactions
+// were committed in each second, and fails if the load is not steady again in time or if
+// anything acknowledged is lost:
 //
 //	make figure10
 //
-// It needs root, for the quotas. The plot is a program of its own (test/figure10/plot), in a module of its own.
+// It needs root, for the quotas. The plot is a program of its own (test/figure10/plot),
+// in a module of its own.
 package main
 
 import (
@@ -29,7 +32,8 @@ const (
 	nodes   = 6
 	zones   = 3
 	tablets = 24
-	// settling is how long the cluster may take to spread what it holds before anything is measured.
+	// settling is how long the cluster may take to spread what it holds before anything
+	// is measured.
 	settling = 4 * time.Minute
 	// checking is how long the last reads may take.
 	checking = 2 * time.Minute
@@ -41,7 +45,8 @@ const (
 	steadyWithin = 10 * time.Second
 	// window is what steady is measured over.
 	window = 5
-	// steadyShare is the part of what the nodes that are left can do that makes the load steady again.
+	// steadyShare is the part of what the nodes that are left can do that makes the load
+	// steady again.
 	steadyShare = 0.8
 )
 
@@ -105,8 +110,8 @@ func figure(ctx context.Context, o options) (err error) {
 	return errors.Join(judge(l.perSecond(), killed), l.check(ctx))
 }
 
-// prepare starts the cluster, makes the table, waits until all is spread, and only then slows the nodes down: what comes
-// before is none of the figure.
+// prepare starts the cluster, makes the table, waits until all is spread, and only then
+// slows the nodes down: what comes before is none of the figure.
 func prepare(ctx context.Context, c *cluster.Cluster, o options) (*load, error) {
 	ctx, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()
@@ -128,7 +133,8 @@ func prepare(ctx context.Context, c *cluster.Cluster, o options) (*load, error) 
 	return l, nil
 }
 
-// spread waits until every node holds its share of replicas and leads its share of tablets, or nearly.
+// spread waits until every node holds its share of replicas and leads its share of
+// tablets, or nearly.
 func spread(ctx context.Context, db *percolator.DB) error {
 	const replicas, leaders = tablets * 3 / nodes, tablets / nodes
 	for {
@@ -148,7 +154,8 @@ func spread(ctx context.Context, db *percolator.DB) error {
 	}
 }
 
-// measure runs the load, kills the zone in the middle of it and returns when that was, since the load began.
+// measure runs the load, kills the zone in the middle of it and returns when that was,
+// since the load began.
 func measure(ctx context.Context, c *cluster.Cluster, l *load, o options) (killed time.Duration, err error) {
 	began := time.Now()
 	l.start(ctx, began)

@@ -13,9 +13,10 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-// TestGone: one of four processes is killed and stays away. Its replicas are made anew on the others, under writes, without
-// an error for a patient caller. Then it comes back, with everything that it had: what it holds that is another's now goes,
-// and it takes its share again.
+// TestGone: one of four processes is killed and stays away. Its replicas are made anew on
+// the others, under writes, without an error for a patient caller. Then it comes back,
+// with everything that it had: what it holds that is another's now goes, and it takes its
+// share again.
 func TestGone(t *testing.T) {
 	if os.Getenv("GROW") == "" {
 		t.Skip("minutes: make grow runs it")

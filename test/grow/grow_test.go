@@ -24,7 +24,8 @@ const (
 	// patience is how long a caller waits; its pause is how long it rests between two transactions.
 	patience = 10 * time.Second
 	rest     = 5 * time.Millisecond
-	// settling is how long the cluster may take to be even after a change: a tablet is moved once a minute at most.
+	// settling is how long the cluster may take to be even after a change: a tablet is
+	// moved once a minute at most.
 	settling = 5 * time.Minute
 )
 
@@ -35,8 +36,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestGrowAndShrink: one process becomes three, then five, then three again, under writes. No patient caller sees an error,
-// replicas, bytes and leaders are spread evenly each time, all that was acknowledged is there, and all replicas are equal.
+// TestGrowAndShrink: one process becomes three, then five, then three again, under
+// writes. No patient caller sees an error, replicas, bytes and leaders are spread evenly
+// each time, all that was acknowledged is there, and all replicas are equal.
 func TestGrowAndShrink(t *testing.T) {
 	if os.Getenv("GROW") == "" {
 		t.Skip("minutes: five processes, and what was moved rests for a minute; make grow runs it")
@@ -197,8 +199,8 @@ func spread(all []*pb.Node) (text string) {
 	return text
 }
 
-// uneven says why the nodes are; empty: each has the average of replicas, bytes and leaders, within 20% or one tablet, and
-// all together have what there is, three times.
+// uneven says why the nodes are; empty: each has the average of replicas, bytes and
+// leaders, within 20% or one tablet, and all together have what there is, three times.
 func uneven(all []*pb.Node, want []*cluster.Process) string {
 	const user = tablets + 1 // and meta; a table's first tablet is there before it
 	held, replicas, bytes := map[string]*pb.Node{}, 0, uint64(0)
@@ -237,8 +239,9 @@ func uneven(all []*pb.Node, want []*cluster.Process) string {
 	return ""
 }
 
-// Tablets are filled with so many values of so many bytes: each with one value more than the one before, so that the same
-// number of tablets can be very different numbers of bytes.
+// Tablets are filled with so many values of so many bytes: each with one value more than
+// the one before, so that the same number of tablets can be very different numbers of
+// bytes.
 const (
 	fillValue   = 256 << 10
 	filledBytes = tablets * (tablets + 1) / 2 * fillValue

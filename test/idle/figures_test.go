@@ -25,7 +25,8 @@ type standing struct {
 	moves             uint64
 }
 
-// still reports whether there is all there should be, and nothing is ticked. Meta is there before any other tablet.
+// still reports whether there is all there should be, and nothing is ticked. Meta is
+// there before any other tablet.
 func (s standing) still(tablets, count int) bool {
 	return s.replicas >= (tablets+1)*count && s.leaders*count == s.replicas && s.awake == 0
 }
@@ -86,7 +87,8 @@ func get(ctx context.Context, url string) (string, error) {
 	return text.String(), err
 }
 
-// measure prints what each process and all of them take of one core, in percent, and returns the latter.
+// measure prints what each process and all of them take of one core, in percent, and
+// returns the latter.
 func measure(t *testing.T, c *cluster.Cluster, tablets int, during time.Duration) (total float64) {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections()

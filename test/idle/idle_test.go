@@ -16,8 +16,8 @@ import (
 const (
 	// limit is what all processes together may take of one core, in percent.
 	limit = 5.0
-	// settling is how long the tablets may take until all have their replicas and none does anything, calm how long
-	// nothing must have changed.
+	// settling is how long the tablets may take until all have their replicas and none
+	// does anything, calm how long nothing must have changed.
 	settling = 10 * time.Minute
 	calm     = 20 * time.Second
 	pollRest = 5 * time.Second
@@ -25,10 +25,10 @@ const (
 	splitsAtOnce = 50
 )
 
-// TestIdle: a cluster without a request costs at most limit, without tablets and with TABLETS (1,000) of them, as measured
-// over DURATION (60s). NODES=1 is one node by itself, OBSERVERS=1 has every node
-// run observers of the tablets' table. PROFILES names a folder for profiles of each process, which are taken
-// after the measurement.
+// TestIdle: a cluster without a request costs at most limit, without tablets and with
+// TABLETS (1,000) of them, as measured over DURATION (60s). NODES=1 is one node by
+// itself, OBSERVERS=1 has every node run observers of the tablets' table. PROFILES names
+// a folder for profiles of each process, which are taken after the measurement.
 func TestIdle(t *testing.T) {
 	if os.Getenv("IDLE") == "" {
 		t.Skip("minutes, and it means nothing on a busy machine; make idle runs it")
@@ -118,8 +118,8 @@ func makeTablets(t *testing.T, c *cluster.Cluster, count int) {
 	t.Logf("%d tablets made in %v", count, time.Since(began).Round(100*time.Millisecond))
 }
 
-// atRest waits until every tablet has a replica on each node, one of them a leader, none of them is ticked, and nothing of
-// that has changed for a while.
+// atRest waits until every tablet has a replica on each node, one of them a leader, none
+// of them is ticked, and nothing of that has changed for a while.
 func atRest(t *testing.T, c *cluster.Cluster, tablets int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), settling)

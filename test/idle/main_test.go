@@ -36,15 +36,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// observe registers an observer of the table that the tablets belong to, and a weak one beside it. Nothing is ever written there.
+// observe registers an observer of the table that the tablets belong to, and a weak one
+// beside it. Nothing is ever written there.
 func observe(r *percolator.Registry) {
 	never := func(context.Context, *percolator.Tx, percolator.Notification) error { return nil }
 	r.Strong("idle", percolator.Column{Table: table, Name: "c"}, never)
 	r.Weak("idle-weak", percolator.Column{Table: table, Name: "w"}, never)
 }
 
-// profile has this process, a node, write a profile of its processor time from SIGUSR1 to SIGUSR2, and then one of its heap
-// and its goroutines. Waiting for signals costs nothing.
+// profile has this process, a node, write a profile of its processor time from SIGUSR1 to
+// SIGUSR2, and then one of its heap and its goroutines. Waiting for signals costs
+// nothing.
 func profile(dir string) {
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGUSR1, syscall.SIGUSR2)

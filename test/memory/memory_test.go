@@ -28,10 +28,11 @@ const (
 	rows       = 80_000 // 0.8 GB
 )
 
-// TestLimit writes values of 10 KB, one a transaction, from 32 callers: first a store of 0.8 GB, then
-// over it at random for a while. The node runs with its default settings in a cgroup with a limit of
-// MEMORY bytes, 1 GiB if that is no number, none if it is "none"; it must live, and serve afterwards.
-// It prints what the process took at most, and how fast it was.
+// TestLimit writes values of 10 KB, one a transaction, from 32 callers: first a store of
+// 0.8 GB, then over it at random for a while. The node runs with its default settings in
+// a cgroup with a limit of MEMORY bytes, 1 GiB if that is no number, none if it is
+// "none"; it must live, and serve afterwards. It prints what the process took at most,
+// and how fast it was.
 func TestLimit(t *testing.T) {
 	limit := os.Getenv("MEMORY")
 	if limit == "" {
@@ -156,8 +157,8 @@ func write(ctx context.Context, t *testing.T, db *percolator.DB, node *cluster.P
 		float64(count.Load())/time.Since(began).Seconds(), peak.resident>>10, peak.anonymous>>10)
 }
 
-// usage is what a process takes, in KiB: all of it, and without the pages of mapped files, which the
-// kernel takes back when it needs them.
+// usage is what a process takes, in KiB: all of it, and without the pages of mapped
+// files, which the kernel takes back when it needs them.
 type usage struct{ resident, anonymous int }
 
 // watch looks at the process ten times a second and returns what it has taken at most.

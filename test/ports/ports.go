@@ -1,6 +1,6 @@
-// Package ports finds addresses for processes that must have the same one in every life. A port that the kernel gave for
-// ":0" is no such address: once its listener is closed, any connection on the machine may be given the port. Used by tests
-// and harnesses only.
+// Package ports finds addresses for processes that must have the same one in every life.
+// A port that the kernel gave for ":0" is no such address: once its listener is closed,
+// any connection on the machine may be given the port. Used by tests and harnesses only.
 package ports
 
 import (
@@ -12,9 +12,10 @@ import (
 	"sync"
 )
 
-// The kernel hands out ports from 32768 on by itself (ip(7), ip_local_port_range); below it only those who ask for a port by
-// its number take it. Tests of many packages run at once and start nodes later than they choose their ports: a block of ports
-// belongs to the process that listens on the first of them.
+// The kernel hands out ports from 32768 on by itself (ip(7), ip_local_port_range); below
+// it only those who ask for a port by its number take it. Tests of many packages run at
+// once and start nodes later than they choose their ports: a block of ports belongs to
+// the process that listens on the first of them.
 const (
 	lowest = 20000
 	blocks = 187
@@ -32,8 +33,9 @@ var mine struct {
 	next, end int            // what is left of the last block
 }
 
-// Run finds count adjacent ports, at most 63, of 127.0.0.1, that are free now and that this function gives to nobody else on
-// the machine as long as the process lives. It returns the first of them.
+// Run finds count adjacent ports, at most 63, of 127.0.0.1, that are free now and that
+// this function gives to nobody else on the machine as long as the process lives. It
+// returns the first of them.
 func Run(count int) (base int, err error) {
 	if count >= block {
 		return 0, fmt.Errorf("%w: %d adjacent ones are too many", ErrNone, count)

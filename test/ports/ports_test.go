@@ -15,7 +15,8 @@ import (
 
 const child = "PERCOLATOR_PORTS_CHILD"
 
-// TestMain: as a child, it says which ports it was given, one a line, and waits until its input ends.
+// TestMain: as a child, it says which ports it was given, one a line, and waits until its
+// input ends.
 func TestMain(m *testing.M) {
 	count, err := strconv.Atoi(os.Getenv(child))
 	if err != nil {
@@ -33,7 +34,8 @@ func TestMain(m *testing.M) {
 	_, _ = os.Stdin.Read(make([]byte, 1)) // its end is what is waited for
 }
 
-// TestNobodyElse: processes that live at the same time are given different ports, also ones that nobody listens on yet.
+// TestNobodyElse: processes that live at the same time are given different ports, also
+// ones that nobody listens on yet.
 func TestNobodyElse(t *testing.T) {
 	const processes, each = 6, 100
 	given := map[string]int{}

@@ -89,7 +89,8 @@ func (s *soak) drafts(rows []string) map[string]string {
 	return writes
 }
 
-// write loads texts, each in a transaction, and remembers which were acknowledged. A failure is one of the test.
+// write loads texts, each in a transaction, and remembers which were acknowledged. A
+// failure is one of the test.
 func (s *soak) write(ctx context.Context, texts map[string]string) error {
 	failed, err := s.attempt(ctx, texts)
 	if err != nil {
@@ -166,8 +167,9 @@ func (s *soak) killWhileWriting(ctx context.Context) error {
 	return errors.Join(e.err, s.reach(ctx))
 }
 
-// reach waits until the client has found the node again: it pauses between its attempts to connect, and what is asked
-// meanwhile, unless it is an operation on a tablet, fails at once.
+// reach waits until the client has found the node again: it pauses between its attempts
+// to connect, and what is asked meanwhile, unless it is an operation on a tablet, fails
+// at once.
 func (s *soak) reach(ctx context.Context) error {
 	var last error
 	err := until(ctx, 10*lockTTL, func() (bool, error) {
@@ -212,7 +214,8 @@ func (s *soak) split(ctx context.Context) error {
 	return s.db.Client().Transport().SplitTablet(ctx, table, row)
 }
 
-// pause pauses an observer, writes, and resumes it: nothing runs meanwhile, and everything does afterwards.
+// pause pauses an observer, writes, and resumes it: nothing runs meanwhile, and
+// everything does afterwards.
 func (s *soak) pause(ctx context.Context) error {
 	name := observers[s.rng.IntN(len(observers))]
 	s.step("pause %s", name)
@@ -270,7 +273,8 @@ func (s *soak) observer(ctx context.Context, name string) (*pb.ObserverStatus, e
 	return nil, fmt.Errorf("soak: the node does not run %s", name)
 }
 
-// park writes documents that "count" refuses until their notifications are given up, then replays those.
+// park writes documents that "count" refuses until their notifications are given up, then
+// replays those.
 func (s *soak) park(ctx context.Context) error {
 	// What an earlier one has replayed must have run before bad words are refused again.
 	waiting, cancel := context.WithTimeout(ctx, quiesceTimeout)

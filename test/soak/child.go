@@ -50,8 +50,8 @@ func child() bool {
 	return true
 }
 
-// serve runs a node until its standard input ends. Lines on it are commands: "gc" frees what can be freed, so that the
-// figures that follow are of what is held.
+// serve runs a node until its standard input ends. Lines on it are commands: "gc" frees
+// what can be freed, so that the figures that follow are of what is held.
 func serve(o order) error {
 	ctx := context.Background()
 	cfg := node.DefaultConfig()

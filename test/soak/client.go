@@ -12,7 +12,8 @@ import (
 // pairKeys is how many pairs there are: few, so that the dead clients' locks are met.
 const pairKeys = 64
 
-// doomedClient writes pairs in two-phase commits until it is killed. Whatever is left of it must be all or nothing.
+// doomedClient writes pairs in two-phase commits until it is killed. Whatever is left of
+// it must be all or nothing.
 func doomedClient(o order) error {
 	ctx := context.Background()
 	db, err := percolator.Dial(ctx, []string{o.Client}, percolator.ClientConfig{Insecure: true, LockTTL: lockTTL})

@@ -51,7 +51,8 @@ func walk(ctx context.Context, c *txn.Client, group mvcc.Group, table mvcc.Table
 	}
 }
 
-// leftovers lists locks, intents and notifications; of the notifications those that are parked or those that are not.
+// leftovers lists locks, intents and notifications; of the notifications those that are
+// parked or those that are not.
 func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, error) {
 	var out []string
 	c := db.Client()
@@ -97,8 +98,8 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 	return out, nil
 }
 
-// outdated lists what a row holds besides the newest versions that exist: older ones, rollback records, and everything of a
-// row that does not exist.
+// outdated lists what a row holds besides the newest versions that exist: older ones,
+// rollback records, and everything of a row that does not exist.
 func outdated(ctx context.Context, db *percolator.DB, table, row string, exists bool) (out []string, err error) {
 	c := db.Client()
 	id, err := c.TableID(ctx, table)

@@ -2,8 +2,9 @@ package main
 
 import "fmt"
 
-// limits are what a run's figures must stay under once it is warm: the most that was seen during the warm-up, and some.
-// Live data is bounded by the workload, so nothing else has a reason to grow.
+// limits are what a run's figures must stay under once it is warm: the most that was seen
+// during the warm-up, and some. Live data is bounded by the workload, so nothing else has
+// a reason to grow.
 type limits struct {
 	warm bool
 	most figures // during the warm-up
@@ -15,9 +16,10 @@ type allowance struct {
 	plus  int64
 }
 
-// allowances of the figures that are bounded; the others are only reported. The additions are for what comes and goes:
-// memtables that wait to be flushed, a compaction's output beside its input, tablets that splits have made, and what has
-// been written since the oldest snapshot that is held open.
+// allowances of the figures that are bounded; the others are only reported. The additions
+// are for what comes and goes: memtables that wait to be flushed, a compaction's output
+// beside its input, tablets that splits have made, and what has been written since the
+// oldest snapshot that is held open.
 var allowances = map[figure]allowance{
 	heap:        {1.5, 64 << 20},
 	anonymous:   {1.5, 128 << 20},

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// model is what the driver knows of the documents: the texts that each may have now. One, if its last write was
-// acknowledged; more, if the node was killed meanwhile and the outcome is not known.
+// model is what the driver knows of the documents: the texts that each may have now. One,
+// if its last write was acknowledged; more, if the node was killed meanwhile and the
+// outcome is not known.
 type model struct {
 	may     map[string][]string // row: texts; "" is a document that does not exist
 	next    int                 // id of the next new document
@@ -18,7 +19,8 @@ type model struct {
 
 func newModel() *model { return &model{may: map[string][]string{}} }
 
-// vocabulary is how many words there are. A few of them are frequent, so that runs conflict, but not all the time.
+// vocabulary is how many words there are. A few of them are frequent, so that runs
+// conflict, but not all the time.
 const (
 	vocabulary = 2000
 	frequent   = 8
@@ -84,8 +86,8 @@ func (m *model) tried(row, s string) {
 	m.may[row] = append(slices.Clone(before), s)
 }
 
-// check compares with the documents that were read, and takes what was read for the truth from now on: an outcome that
-// has been seen stands.
+// check compares with the documents that were read, and takes what was read for the truth
+// from now on: an outcome that has been seen stands.
 func (m *model) check(read map[string]string) error {
 	for row, s := range read {
 		if !slices.Contains(m.may[row], s) {

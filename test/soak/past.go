@@ -80,7 +80,8 @@ func (s *soak) timeTravel(ctx context.Context) error {
 	return s.below(ctx)
 }
 
-// ago is how old a timestamp is by the oracle's clock, which a restart may have moved ahead of ours: history is kept by it.
+// ago is how old a timestamp is by the oracle's clock, which a restart may have moved
+// ahead of ours: history is kept by it.
 func (s *soak) ago(ctx context.Context, at percolator.Timestamp) (time.Duration, error) {
 	now, err := s.db.Client().Timestamp(ctx)
 	return time.Duration(now.Millis()-at.Time().UnixMilli()) * time.Millisecond, err
@@ -149,12 +150,13 @@ func (s *soak) readAt(ctx context.Context, at percolator.Timestamp) (*contents, 
 	return c, errors.Join(err, snapshot.Close())
 }
 
-// straggle is how much longer than the history what is outdated may lie about: the collector's rounds, and the surveys that
-// find what was too much to be remembered and is too little to be searched for at once.
+// straggle is how much longer than the history what is outdated may lie about: the
+// collector's rounds, and the surveys that find what was too much to be remembered and is
+// too little to be searched for at once.
 const straggle = 2 * time.Minute
 
-// rest writes nothing until all that is older than the history is collected: deleted rows leave no key. Snapshots that are
-// held are given back first.
+// rest writes nothing until all that is older than the history is collected: deleted rows
+// leave no key. Snapshots that are held are given back first.
 func (s *soak) rest(ctx context.Context) error {
 	for _, h := range s.held {
 		if err := h.snapshot.Close(); err != nil {

@@ -24,8 +24,9 @@ type process struct {
 	took  time.Duration // from its start to "ready"
 }
 
-// spawn starts this program again with an order; what it says on standard error is appended to the log. A child ends when
-// its standard input does, so none outlives the soak for long.
+// spawn starts this program again with an order; what it says on standard error is
+// appended to the log. A child ends when its standard input does, so none outlives the
+// soak for long.
 func spawn(o order, log *os.File) (*process, error) {
 	text, err := json.Marshal(o)
 	if err != nil {

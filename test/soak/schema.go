@@ -12,8 +12,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// The tables. Documents are what is loaded; a mirror of each is written in the same transaction, mostly in another tablet;
-// the rest is what observers make of them.
+// The tables. Documents are what is loaded; a mirror of each is written in the same
+// transaction, mostly in another tablet; the rest is what observers make of them.
 const (
 	docs    = "docs"
 	mirror  = "mirror"
@@ -48,8 +48,8 @@ const (
 
 var errBad = errors.New("soak: a bad word, and bad words are refused")
 
-// register links the observers: two strong ones in a chain and a weak one behind them. Their deadline must be below the
-// history.
+// register links the observers: two strong ones in a chain and a weak one behind them.
+// Their deadline must be below the history.
 func register(history time.Duration) func(*percolator.Registry) {
 	deadline := min(10*time.Second, history/2)
 	return func(r *percolator.Registry) {
@@ -63,7 +63,8 @@ func register(history time.Duration) func(*percolator.Registry) {
 // observers are their names.
 var observers = []string{"count", "invert", "degree"}
 
-// parse counts a text's words and lists its links, sorted and without repetition. Its first word is its generation.
+// parse counts a text's words and lists its links, sorted and without repetition. Its
+// first word is its generation.
 func parse(s string) (count map[string]int, to []string) {
 	count = map[string]int{}
 	for i, w := range strings.Fields(s) {
@@ -203,7 +204,8 @@ func measure(ctx context.Context, tx *percolator.Tx, n percolator.Notification) 
 	return nil
 }
 
-// docRow is a document's row, mirrorRow that of its mirror: the digits turned round, so that neighbours live far apart.
+// docRow is a document's row, mirrorRow that of its mirror: the digits turned round, so
+// that neighbours live far apart.
 func docRow(id int) string { return fmt.Sprintf("d%05d", id) }
 
 func mirrorRow(row string) string {

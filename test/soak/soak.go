@@ -27,8 +27,8 @@ type options struct {
 	tablets  int           // no split by command beyond so many
 	memTable int64
 	rest     int // cycles between two rests, or more while snapshots are held; 0: only one, at the end
-	// patience is how long locks may outlive the last transaction: those of clients that were killed expire, and somebody
-	// must come by.
+	// patience is how long locks may outlive the last transaction: those of clients that
+	// were killed expire, and somebody must come by.
 	patience time.Duration
 	out      io.Writer
 }

@@ -145,7 +145,8 @@ func TestNoticesALostWrite(t *testing.T) {
 	mustNotice(t, s.settle(ctx), "document "+row+" is gone")
 }
 
-// TestNoticesWhatIsLeft: a lock of a client that never comes back, and a notification that nobody takes away.
+// TestNoticesWhatIsLeft: a lock of a client that never comes back, and a notification
+// that nobody takes away.
 func TestNoticesWhatIsLeft(t *testing.T) {
 	s, ctx := started(t)
 	c := s.db.Client()

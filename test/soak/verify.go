@@ -88,7 +88,8 @@ func (c *contents) derived() map[percolator.Column]map[string]string {
 // maxDifferences bounds how many are told.
 const maxDifferences = 10
 
-// differences compares what is there with what is derived from the documents, and the halves of the pairs.
+// differences compares what is there with what is derived from the documents, and the
+// halves of the pairs.
 func (c *contents) differences() []string {
 	var out []string
 	want := c.derived()

@@ -27,7 +27,8 @@ type arena struct {
 	steps   *os.File // what was done when
 }
 
-// open makes a cluster for the fault, and what the workloads need in it, and waits until every tablet has its replicas.
+// open makes a cluster for the fault, and what the workloads need in it, and waits until
+// every tablet has its replicas.
 func open(ctx context.Context, o options, f fault, dir string) (_ *arena, err error) {
 	if err := os.RemoveAll(dir); err != nil { // of an earlier run
 		return nil, err
@@ -158,7 +159,8 @@ func (a *arena) start(ctx context.Context, nodes ...*cluster.Process) error {
 	return errors.Join(errs...)
 }
 
-// replicated waits until every tablet has as many voters as it is to have, and no change of them is under way.
+// replicated waits until every tablet has as many voters as it is to have, and no change
+// of them is under way.
 func (a *arena) replicated(ctx context.Context) error {
 	want := min(a.nodes, 3)
 	for {

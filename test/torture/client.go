@@ -14,7 +14,8 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// victimEnv carries addresses to a client process that is there to be killed, victimCerts its folder of certificates.
+// victimEnv carries addresses to a client process that is there to be killed, victimCerts
+// its folder of certificates.
 const (
 	victimEnv   = "PERCOLATOR_TORTURE_CLIENT"
 	victimCerts = "PERCOLATOR_TORTURE_CERTS"

@@ -16,7 +16,8 @@ type fault struct {
 	env     []string
 	// load is what is asked of the cluster; nil: all workloads.
 	load func(ctx context.Context, a *arena) (Counts, error)
-	// strike does the harm once, and takes it back before it returns: afterwards all nodes run, or are being started.
+	// strike does the harm once, and takes it back before it returns: afterwards all
+	// nodes run, or are being started.
 	strike func(ctx context.Context, a *arena) error
 }
 

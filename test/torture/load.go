@@ -20,7 +20,8 @@ const (
 	tablets = 6
 	// clients are the connections of each workload, each to another node first.
 	clients = 2
-	// pause is the longest rest of a worker between two operations: a saturated machine would only show its own limits.
+	// pause is the longest rest of a worker between two operations: a saturated machine
+	// would only show its own limits.
 	pause = 20 * time.Millisecond
 	// checking is how long a workload's last reads and its decision may take.
 	checking = 3 * time.Minute

@@ -1,12 +1,14 @@
-// Command torture runs all workloads together against a cluster of real processes under one fault after the other, and
-// writes what came of it as a table. Every run of a fault has a cluster of its own, in network namespaces; it needs root.
+// Command torture runs all workloads together against a cluster of real processes under
+// one fault after the other, and writes what came of it as a table. Every run of a fault
+// has a cluster of its own, in network namespaces; it needs root.
 //
 //	make torture DURATION=90s SEED=1 ARGS="-faults kill-one,partition-one"
 //
-// An anomaly, or a replica that differs, ends with exit code 1 and keeps the run's directory: what was done when
-// (steps.log), the nodes' logs and data, and the histories of workloads that have found something. So does a fault that
-// cannot be carried out here, which names what is missing. All choices come from the seed; the moments at which they
-// happen do not.
+// An anomaly, or a replica that differs, ends with exit code 1 and keeps the run's
+// directory: what was done when (steps.log), the nodes' logs and data, and the histories
+// of workloads that have found something. So does a fault that cannot be carried out
+// here, which names what is missing. All choices come from the seed; the moments at which
+// they happen do not.
 package main
 
 import (

@@ -20,7 +20,8 @@ func busy(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, percolator.ErrInvalid)
 }
 
-// walk asks every tablet itself what it is, from the first to the last: the map that nodes have cached may be older.
+// walk asks every tablet itself what it is, from the first to the last: the map that
+// nodes have cached may be older.
 func walk(ctx context.Context, db *percolator.DB) (found []*pb.TabletDescriptor, err error) {
 	at := wire.Position{Table: mvcc.MetaTable}
 	for {
@@ -52,7 +53,8 @@ func (a *arena) splitSomewhere(ctx context.Context) error {
 	return nil
 }
 
-// moveSomething moves the leadership of a tablet to another of its replicas, or a replica to a node that has none of it.
+// moveSomething moves the leadership of a tablet to another of its replicas, or a replica
+// to a node that has none of it.
 func (a *arena) moveSomething(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -83,7 +85,8 @@ func (a *arena) moveSomething(ctx context.Context) error {
 	return nil // placement may refuse: another change is under way
 }
 
-// share waits until every node holds something: placement lets tablets rest for a minute after each change.
+// share waits until every node holds something: placement lets tablets rest for a minute
+// after each change.
 func (a *arena) share(ctx context.Context) {
 	for began := time.Now(); ctx.Err() == nil && a.left() > 0; {
 		nodes, err := a.members(ctx)

@@ -92,7 +92,8 @@ func (a *arena) round(ctx context.Context, f fault, r *result) {
 	r.err = errors.Join(r.err, caller.Close())
 }
 
-// rest waits until nothing is left to run, looks for nodes that have ended by themselves and compares all replicas.
+// rest waits until nothing is left to run, looks for nodes that have ended by themselves
+// and compares all replicas.
 func (a *arena) rest(ctx context.Context, r *result) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -17,7 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSmoke has all workloads run on one cluster of three processes under the commonest faults, one after the other.
+// TestSmoke has all workloads run on one cluster of three processes under the commonest
+// faults, one after the other.
 func TestSmoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes for a minute and a half")

@@ -18,7 +18,8 @@ func (a *arena) killed(ctx context.Context, nodes ...*cluster.Process) error {
 	return errors.Join(append(errs, a.hold(ctx), a.start(ctx, nodes...))...)
 }
 
-// powerless takes the power from the nodes, all at one moment as far as that is possible, and gives it back.
+// powerless takes the power from the nodes, all at one moment as far as that is possible,
+// and gives it back.
 func (a *arena) powerless(ctx context.Context, nodes ...*cluster.Process) error {
 	var errs []error
 	for _, p := range nodes {
@@ -94,7 +95,8 @@ func slowSync(ctx context.Context, a *arena) error {
 	return err
 }
 
-// failedSync has a node's syncs fail: it stops serving, and is started again by whoever looks after it.
+// failedSync has a node's syncs fail: it stops serving, and is started again by whoever
+// looks after it.
 func failedSync(ctx context.Context, a *arena) error {
 	p := a.any()
 	a.log("failing the syncs of %d", p.Index)
@@ -114,7 +116,8 @@ func splitAndMove(ctx context.Context, a *arena) error {
 	return errors.Join(a.splitSomewhere(ctx), a.moveSomething(ctx), a.moveSomething(ctx))
 }
 
-// addAndDrain adds a node, lets it take its share, drains one of all, and ends that for good: it comes back as a new one.
+// addAndDrain adds a node, lets it take its share, drains one of all, and ends that for
+// good: it comes back as a new one.
 func addAndDrain(ctx context.Context, a *arena) error {
 	var nodes []*cluster.Process
 	for _, p := range a.c.Nodes() {

@@ -16,7 +16,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// observersEnv says which observers a node links beside those that count. (What begins with PERCOLATOR_ is a node's setting.)
+// observersEnv says which observers a node links beside those that count. (What begins
+// with PERCOLATOR_ is a node's setting.)
 const observersEnv = "TORTURE_OBSERVERS"
 
 // observers registers what this process, a node, links.
@@ -27,8 +28,8 @@ func observers(r *percolator.Registry) {
 	}
 }
 
-// webindex loads pages while nodes are killed and added, waits until they are indexed, and compares the index with what a
-// batch program computes from the pages alone.
+// webindex loads pages while nodes are killed and added, waits until they are indexed,
+// and compares the index with what a batch program computes from the pages alone.
 func webindex(ctx context.Context, a *arena) (c Counts, err error) {
 	ctx, cancel := context.WithTimeout(ctx, a.o.duration+15*time.Minute)
 	defer cancel()
@@ -75,7 +76,8 @@ func (l *pageLoader) again(ctx context.Context, what string, step func(ctx conte
 	}
 }
 
-// load writes the pages that are not there yet. One whose outcome is unknown is looked at by the next attempt.
+// load writes the pages that are not there yet. One whose outcome is unknown is looked at
+// by the next attempt.
 func (l *pageLoader) load(ctx context.Context) (err error) {
 	for _, name := range schema.Tables() {
 		if err := l.db.CreateTable(ctx, percolator.TableSpec{Name: name}); err != nil {

@@ -15,16 +15,17 @@ import (
 	"github.com/percolator-go/percolator/internal/sicheck"
 )
 
-// How many lists are appended to at a time, and how many appends one gets before another takes its place: lists are read
-// whole.
+// How many lists are appended to at a time, and how many appends one gets before another
+// takes its place: lists are read whole.
 const (
 	openLists  = 6
 	listLength = 60
 )
 
-// ListAppend has workers append to lists and read them, in transactions of up to five operations over several tablets,
-// and then decides whether the whole history was snapshot isolated (package sicheck). A third of them read a snapshot
-// only. It needs no retries: each attempt is in the history with the outcome that its client was told.
+// ListAppend has workers append to lists and read them, in transactions of up to five
+// operations over several tablets, and then decides whether the whole history was
+// snapshot isolated (package sicheck). A third of them read a snapshot only. It needs no
+// retries: each attempt is in the history with the outcome that its client was told.
 func ListAppend(ctx context.Context, db *percolator.DB, l Load) error {
 	run, err := newRun(ctx, db)
 	if err != nil {

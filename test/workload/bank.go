@@ -43,8 +43,8 @@ func OpenBank(ctx context.Context, db *percolator.DB) error {
 	})
 }
 
-// Bank moves money between accounts while others add all of them up in a snapshot: the sum never changes, and no
-// account that was checked is overdrawn.
+// Bank moves money between accounts while others add all of them up in a snapshot: the
+// sum never changes, and no account that was checked is overdrawn.
 func Bank(ctx context.Context, db *percolator.DB, l Load) error {
 	err := l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
 		db := l.db(db, worker)

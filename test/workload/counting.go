@@ -10,8 +10,9 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Counting is the exact-counting workload (§2.4): every row of a table changes once, a strong observer increments a counter and
-// leaves a trace of each of its commits, so that a run that counted twice, or never, is found by row.
+// Counting is the exact-counting workload (§2.4): every row of a table changes once, a
+// strong observer increments a counter and leaves a trace of each of its commits, so that
+// a run that counted twice, or never, is found by row.
 type Counting struct {
 	Table  string // "counting"; the observer's name too
 	Rows   int

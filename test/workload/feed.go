@@ -11,9 +11,10 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Feed is exact counting under faults: workers change rows, each once and with whatever outcome, until the time is up or
-// w.Rows rows are used. Then it waits until nothing is left to run and compares: every row that is there was counted
-// exactly once, those whose change was acknowledged are there, and those whose change was refused are not.
+// Feed is exact counting under faults: workers change rows, each once and with whatever
+// outcome, until the time is up or w.Rows rows are used. Then it waits until nothing is
+// left to run and compares: every row that is there was counted exactly once, those whose
+// change was acknowledged are there, and those whose change was refused are not.
 func (w Counting) Feed(ctx context.Context, db *percolator.DB, l Load) error {
 	if err := patiently(ctx, func() error { return db.CreateTable(ctx, percolator.TableSpec{Name: w.table()}) }); err != nil {
 		return err
@@ -59,7 +60,8 @@ func (f *fed) feed(ctx context.Context, db *percolator.DB, run string) error {
 	return err
 }
 
-// check compares the rows, the traces of their observers' commits, and the counters, those of earlier runs too.
+// check compares the rows, the traces of their observers' commits, and the counters,
+// those of earlier runs too.
 func (f *fed) check(ctx context.Context, db *percolator.DB) error {
 	if err := db.WaitIdle(ctx); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// LostUpdate has all workers count up the same few cells: every increment that was acknowledged is there, and those with
-// an unknown outcome at most once.
+// LostUpdate has all workers count up the same few cells: every increment that was
+// acknowledged is there, and those with an unknown outcome at most once.
 func LostUpdate(ctx context.Context, db *percolator.DB, l Load) error {
 	const counters = 3
 	var acked, unknown [counters]atomic.Int64
@@ -70,8 +70,8 @@ func settled(ctx context.Context, db *percolator.DB, row string) (int, error) {
 	return number(ctx, s, row)
 }
 
-// LongFork has writers set two cells in turn, each alone, and readers read both: if one reader sees x's write without
-// y's, none may see y's without x's.
+// LongFork has writers set two cells in turn, each alone, and readers read both: if one
+// reader sees x's write without y's, none may see y's without x's.
 func LongFork(ctx context.Context, db *percolator.DB, l Load) error {
 	type seen struct{ x, y int }
 	var round atomic.Int64
@@ -153,8 +153,9 @@ func wrongOwn(err error, format string, args ...any) error {
 	return fmt.Errorf("workload: read your writes: "+format, args...)
 }
 
-// StableSnapshots reads the same cells of one snapshot again and again while writers change them and the table's tablets
-// split: what a snapshot has shown, it goes on showing.
+// StableSnapshots reads the same cells of one snapshot again and again while writers
+// change them and the table's tablets split: what a snapshot has shown, it goes on
+// showing.
 func StableSnapshots(ctx context.Context, db *percolator.DB, l Load) error {
 	const cells = 40
 	var splits atomic.Int64
@@ -228,8 +229,9 @@ func watch(ctx context.Context, db *percolator.DB, cells int) error {
 	return nil
 }
 
-// WriteSkew lets two transactions each read both cells and write one. It reports whether both committed although each
-// had read what the other changed: snapshot isolation allows it.
+// WriteSkew lets two transactions each read both cells and write one. It reports whether
+// both committed although each had read what the other changed: snapshot isolation allows
+// it.
 func WriteSkew(ctx context.Context, db *percolator.DB) (happened bool, err error) {
 	x, y := row("skew-x", 1), row("skew-y", 2)
 	begin := func(cell string) (*percolator.Tx, error) {

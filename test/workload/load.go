@@ -15,17 +15,18 @@ type Load struct {
 	Workers  int
 	Duration time.Duration
 	Seed     uint64
-	// Pause is the longest rest of a worker between two operations; 0: none. Where time is virtual there must be one: it
-	// goes on only while all rest.
+	// Pause is the longest rest of a worker between two operations; 0: none. Where time
+	// is virtual there must be one: it goes on only while all rest.
 	Pause time.Duration
-	// Others are more handles of the same repository: workers take turns with all. What is checked at the end is read through
-	// the workload's own.
+	// Others are more handles of the same repository: workers take turns with all. What
+	// is checked at the end is read through the workload's own.
 	Others []*percolator.DB
 	// Fresh, if set, makes a handle in a process that has just begun, as it were; done closes it.
 	Fresh func() (db *percolator.DB, done func())
 	// Tally, if set, counts the operations.
 	Tally *Tally
-	// Keep, if set, is given the history of a workload that has found an anomaly, for a look at it: something that JSON can hold.
+	// Keep, if set, is given the history of a workload that has found an anomaly, for a
+	// look at it: something that JSON can hold.
 	Keep func(workload string, history any)
 }
 
@@ -44,7 +45,8 @@ func (l Load) db(own *percolator.DB, worker int) *percolator.DB {
 	return own
 }
 
-// run has the workers repeat fn until the time is up; it joins their errors. Errors that only say "busy" end nothing.
+// run has the workers repeat fn until the time is up; it joins their errors. Errors that
+// only say "busy" end nothing.
 func (l Load) run(ctx context.Context, fn func(ctx context.Context, worker int, rng *rand.Rand) error) error {
 	ctx, cancel := context.WithTimeout(ctx, l.Duration)
 	defer cancel()
@@ -85,7 +87,8 @@ func (l Load) rest(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// excused are errors that a workload meets under faults and contention; none of them breaks a promise.
+// excused are errors that a workload meets under faults and contention; none of them
+// breaks a promise.
 func excused(err error) bool {
 	for _, ok := range []error{
 		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown, percolator.ErrOverloaded,
@@ -98,8 +101,8 @@ func excused(err error) bool {
 	return false
 }
 
-// outcome is what the error of a commit says: done, surely not done (neither), or unknown. With a context that ends, what
-// is no refusal says nothing.
+// outcome is what the error of a commit says: done, surely not done (neither), or
+// unknown. With a context that ends, what is no refusal says nothing.
 func outcome(err error) (done, unknown bool) {
 	refused := errors.Is(err, percolator.ErrConflict) || errors.Is(err, percolator.ErrLocked)
 	switch {
@@ -111,7 +114,8 @@ func outcome(err error) (done, unknown bool) {
 	return false, true
 }
 
-// patiently repeats a read until it succeeds, breaks a promise, or ctx ends: the faults may not be over yet.
+// patiently repeats a read until it succeeds, breaks a promise, or ctx ends: the faults
+// may not be over yet.
 func patiently(ctx context.Context, read func() error) error {
 	const pause = 100 * time.Millisecond
 	for {
@@ -126,8 +130,8 @@ func patiently(ctx context.Context, read func() error) error {
 	}
 }
 
-// Tally counts what became of a workload's operations. Its methods may be used concurrently, and on nil, which counts
-// nothing.
+// Tally counts what became of a workload's operations. Its methods may be used
+// concurrently, and on nil, which counts nothing.
 type Tally struct {
 	mu      sync.Mutex
 	figures Figures

@@ -15,9 +15,10 @@ import (
 
 var step = percolator.Column{Table: Table, Name: "step"}
 
-// Monotonic has workers count a cell up and leave a row for each number, in transactions over several tablets. The order
-// of commit timestamps, the order of numbers, and real time must agree; every number up to the last has one row, and
-// those that were acknowledged are their workers'.
+// Monotonic has workers count a cell up and leave a row for each number, in transactions
+// over several tablets. The order of commit timestamps, the order of numbers, and real
+// time must agree; every number up to the last has one row, and those that were
+// acknowledged are their workers'.
 func Monotonic(ctx context.Context, db *percolator.DB, l Load) error {
 	run, err := newRun(ctx, db)
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	"github.com/percolator-go/percolator/internal/linear"
 )
 
-// How many registers are used at a time, and how many changes one gets before another takes its place: the time that
-// deciding takes grows with the operations on one register.
+// How many registers are used at a time, and how many changes one gets before another
+// takes its place: the time that deciding takes grows with the operations on one
+// register.
 const (
 	openRegisters  = 4
 	registerLength = 80
@@ -23,9 +24,10 @@ const (
 	patience = time.Minute
 )
 
-// Register has workers read, write and replace single cells, and then decides whether each was a linearizable register
-// (package linear): every transaction's timestamps are of its own time, so that a read that begins after a write's
-// acknowledgment sees it, whichever leader answers.
+// Register has workers read, write and replace single cells, and then decides whether
+// each was a linearizable register (package linear): every transaction's timestamps are
+// of its own time, so that a read that begins after a write's acknowledgment sees it,
+// whichever leader answers.
 func Register(ctx context.Context, db *percolator.DB, l Load) error {
 	h, err := newRegisters(ctx, db)
 	if err != nil {
@@ -118,7 +120,8 @@ func (h *registers) read(ctx context.Context, db *percolator.DB, worker int, row
 	return nil
 }
 
-// write puts a value, whatever is there. Conflicts are retried: none of the attempts before has written.
+// write puts a value, whatever is there. Conflicts are retried: none of the attempts
+// before has written.
 func (h *registers) write(ctx context.Context, db *percolator.DB, worker int, row string) error {
 	op := linear.Op{Client: worker, Key: row, Kind: linear.Write, Value: h.value.Add(1), Call: h.now()}
 	err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {

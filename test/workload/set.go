@@ -18,8 +18,9 @@ var element = percolator.Column{Table: Table, Name: "element"}
 // maxElements bounds a run's set: it is read whole.
 const maxElements = 5000
 
-// Set has workers add elements to a set and read all of it: an element whose adding was acknowledged before a read began is
-// in what it returns, one that a read has shown is in all later ones, and nothing is in it that nobody added.
+// Set has workers add elements to a set and read all of it: an element whose adding was
+// acknowledged before a read began is in what it returns, one that a read has shown is in
+// all later ones, and nothing is in it that nobody added.
 func Set(ctx context.Context, db *percolator.DB, l Load) error {
 	run, err := newRun(ctx, db)
 	if err != nil {

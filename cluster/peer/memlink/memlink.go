@@ -1,5 +1,6 @@
-// Package memlink is a network in memory for tests of several nodes in one process, also inside testing/synctest. Batches
-// are marshalled on their way, as on a real network: nodes share no memory.
+// Package memlink is a network in memory for tests of several nodes in one process, also
+// inside testing/synctest. Batches are marshalled on their way, as on a real network:
+// nodes share no memory.
 //
 // Invariants:
 //  1. Without Filter, what one node sends another arrives once and in order, unless it is cut off.
@@ -28,9 +29,10 @@ const maxWaiting = 1 << 16
 
 // Network connects links. All methods may be used concurrently.
 type Network struct {
-	// Filter, if set, is asked about each batch: how often it is delivered (0: it is lost, 2: twice), and after how long.
-	// What is delayed is overtaken by what is not. It may be called concurrently, and must not change the batch. Set it
-	// before the first Send.
+	// Filter, if set, is asked about each batch: how often it is delivered (0: it is
+	// lost, 2: twice), and after how long. What is delayed is overtaken by what is not.
+	// It may be called concurrently, and must not change the batch. Set it before the
+	// first Send.
 	Filter func(from, to uint64, b *wire.PeerBatch) (deliver int, after time.Duration)
 
 	mu    sync.Mutex
@@ -46,7 +48,8 @@ func NewNetwork() *Network {
 	return &Network{links: make(map[uint64]*link), cut: make(map[direction]bool)}
 }
 
-// Link connects a node. One that the node had before is off the network from now on: the node has begun anew.
+// Link connects a node. One that the node had before is off the network from now on: the
+// node has begun anew.
 func (n *Network) Link(node uint64) peer.Link {
 	l := &link{network: n, node: node, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	n.mu.Lock()
@@ -56,7 +59,8 @@ func (n *Network) Link(node uint64) peer.Link {
 	return l
 }
 
-// Cut loses everything that goes from one node to another, until Heal. What goes the other way arrives.
+// Cut loses everything that goes from one node to another, until Heal. What goes the
+// other way arrives.
 func (n *Network) Cut(from, to uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

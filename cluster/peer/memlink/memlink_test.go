@@ -117,7 +117,8 @@ func TestFilter(t *testing.T) {
 	})
 }
 
-// A node that begins anew gets nothing that was meant for it before, and its old link sends nothing.
+// A node that begins anew gets nothing that was meant for it before, and its old link
+// sends nothing.
 func TestBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memlink.NewNetwork()

@@ -77,7 +77,8 @@ func TestCompute(t *testing.T) {
 	if !maps.Equal(x.Anchors, wantAnchors) {
 		t.Errorf("anchors %q", x.Anchors)
 	}
-	// Nobody links to 1, 2, 3 and 4: they have 1/2. 1 and 4 have two targets, 2 and 3 have one; stubs pass nothing on.
+	// Nobody links to 1, 2, 3 and 4: they have 1/2. 1 and 4 have two targets, 2 and 3
+	// have one; stubs pass nothing on.
 	wantRanks := map[string]string{
 		"http://x/a.html": "625", "http://y/b.html": "875", "http://x/s.html": "750",
 		"http://x/n.html": "625", "http://x/never.html": "625",

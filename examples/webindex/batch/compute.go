@@ -10,7 +10,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/page"
 )
 
-// Files computes the index of the tree of HTML below dir, of its first limit pages by URL; 0: of all.
+// Files computes the index of the tree of HTML below dir, of its first limit pages by
+// URL; 0: of all.
 func Files(dir string, limit int) (*Index, error) {
 	files, _, err := page.Tree(dir)
 	if err != nil {
@@ -51,7 +52,8 @@ func Compute(all iter.Seq2[Raw, error]) (*Index, error) {
 	return c.out, nil
 }
 
-// computation goes over the pages again and again: pages by themselves, ranks, clusters, links, documents.
+// computation goes over the pages again and again: pages by themselves, ranks, clusters,
+// links, documents.
 type computation struct {
 	out   *Index
 	pages map[string]page.Page // without their texts
@@ -69,8 +71,8 @@ func (c *computation) add(url string, p page.Page) {
 	c.pages[url] = p
 }
 
-// destination is where the redirects from url lead: a URL without a redirect, or the least URL of a loop. ok is false
-// if that is too far.
+// destination is where the redirects from url lead: a URL without a redirect, or the
+// least URL of a loop. ok is false if that is too far.
 func (c *computation) destination(url string) (end string, loop, ok bool) {
 	trail := []string{url}
 	for at := url; ; {
@@ -89,7 +91,8 @@ func (c *computation) destination(url string) (end string, loop, ok bool) {
 	}
 }
 
-// cluster groups pages by content, gives stubs to the group they lead to, and picks every group's canonical page.
+// cluster groups pages by content, gives stubs to the group they lead to, and picks every
+// group's canonical page.
 func (c *computation) cluster() {
 	groups := map[string][]string{} // hash -> pages with that content
 	for url, p := range c.pages {

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Index is all that the web index says. Keys of more than one part are joined as the tables' rows are.
+// Index is all that the web index says. Keys of more than one part are joined as the
+// tables' rows are.
 type Index struct {
 	Pages   map[string]Entry  // by URL
 	Ways    map[string]string // canonical URL of every URL that has another one than itself
@@ -75,7 +76,8 @@ func (d Difference) String() string {
 	return d.What + " " + d.Key + ": want " + show(d.Want) + ", have " + show(d.Have)
 }
 
-// Diff compares two indexes. It returns the number of differences and the first of them, by kind and key, at most limit.
+// Diff compares two indexes. It returns the number of differences and the first of them,
+// by kind and key, at most limit.
 func Diff(want, have *Index, limit int) (n int, first []Difference) {
 	add := func(what string, want, have map[string]string) {
 		keys := map[string]bool{}

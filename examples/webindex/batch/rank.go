@@ -13,8 +13,9 @@ import (
 // one is a rank of 1 while it is computed: 20 binary digits are behind the point.
 const one = 1 << 20
 
-// rank computes all ranks, round by round over the whole graph, where the observers go page by page. All numbers are
-// integers below 2^53, so that floating-point arithmetic on them is exact on every machine.
+// rank computes all ranks, round by round over the whole graph, where the observers go
+// page by page. All numbers are integers below 2^53, so that floating-point arithmetic on
+// them is exact on every machine.
 func (c *computation) rank() {
 	now := map[string]float64{}
 	for source, p := range c.pages {
@@ -47,7 +48,8 @@ func (c *computation) rank() {
 	}
 }
 
-// significant keeps the leading schema.Digits binary digits of an integer; 19/32 of a step and more go up.
+// significant keeps the leading schema.Digits binary digits of an integer; 19/32 of a
+// step and more go up.
 func significant(x float64) float64 {
 	fraction, exponent := math.Frexp(x)
 	if exponent <= schema.Digits {

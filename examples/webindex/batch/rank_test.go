@@ -94,7 +94,8 @@ func TestRankSmall(t *testing.T) {
 	})
 	want := map[string]string{
 		"http://x/1.html": "1000", "http://x/2.html": "1000", "http://x/3.html": "1000", "http://x/end.html": "750",
-		// pair = 1/2 + pairs/4 and pairs = 1/2 + pair/2: 5/7 and 6/7, but for the digits: 45/64 and 27/32 are rounded down.
+		// pair = 1/2 + pairs/4 and pairs = 1/2 + pair/2: 5/7 and 6/7, but for the digits:
+		// 45/64 and 27/32 are rounded down.
 		"http://x/pair.html": "687", "http://x/pairs.html": "812", "http://x/gone.html": "687",
 	}
 	for url, rank := range want {

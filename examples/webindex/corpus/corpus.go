@@ -13,7 +13,8 @@ import (
 // generation is part of the marker: raise it when what is generated from the same sources changes.
 const generation = "2"
 
-// DefaultDir is where Generate keeps its tree unless told otherwise: below the user's cache directory.
+// DefaultDir is where Generate keeps its tree unless told otherwise: below the user's
+// cache directory.
 func DefaultDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -22,8 +23,9 @@ func DefaultDir() (string, error) {
 	return filepath.Join(cache, "percolator-webindex", "pages"), nil
 }
 
-// Generate makes sure that dir holds the default corpus of the installed toolchain, and writes it if it does not.
-// dir, and a marker file beside it, are Generate's own: a tree of another toolchain is replaced.
+// Generate makes sure that dir holds the default corpus of the installed toolchain, and
+// writes it if it does not. dir, and a marker file beside it, are Generate's own: a tree
+// of another toolchain is replaced.
 func Generate(ctx context.Context, dir string) error {
 	root, label, err := toolchain(ctx)
 	if err != nil || complete(dir, label) {
@@ -36,8 +38,9 @@ func Generate(ctx context.Context, dir string) error {
 	return write(ctx, dir, label, files)
 }
 
-// Sample writes a part of the default corpus to dir: of the documentation's pages one in n, those of the same path on
-// both hosts together. dir and a marker beside it are Sample's own.
+// Sample writes a part of the default corpus to dir: of the documentation's pages one in
+// n, those of the same path on both hosts together. dir and a marker beside it are
+// Sample's own.
 func Sample(ctx context.Context, dir string, n int) error {
 	root, label, err := toolchain(ctx)
 	if err != nil {
@@ -94,7 +97,8 @@ func complete(dir, label string) bool {
 	return err == nil && info.IsDir()
 }
 
-// write puts the files, by slash-separated path below dir, into a new tree and moves it to dir (invariant 2).
+// write puts the files, by slash-separated path below dir, into a new tree and moves it
+// to dir (invariant 2).
 func write(ctx context.Context, dir, label string, files map[string][]byte) error {
 	part := filepath.Clean(dir) + ".part"
 	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o755)); err != nil {

@@ -35,7 +35,8 @@ func tree(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-// The default corpus is what the issue asks for, and every link in the documentation leads somewhere.
+// The default corpus is what the issue asks for, and every link in the documentation
+// leads somewhere.
 func TestGenerate(t *testing.T) {
 	one := filepath.Join(t.TempDir(), "pages")
 	if err := Generate(t.Context(), one); err != nil {

@@ -1,6 +1,7 @@
-// Package corpus makes the example's default input: the Go toolchain's own standard-library documentation as a tree of
-// HTML pages with links between packages and symbols, on two hosts, with mirrored pages, redirect stubs, chains and
-// loops of them. It also edits trees, for recrawls.
+// Package corpus makes the example's default input: the Go toolchain's own
+// standard-library documentation as a tree of HTML pages with links between packages and
+// symbols, on two hosts, with mirrored pages, redirect stubs, chains and loops of them.
+// It also edits trees, for recrawls.
 //
 // Invariants:
 //  1. Deterministic: the same toolchain sources give the same bytes, the same tree, share and seed the same edits.

@@ -20,9 +20,9 @@ var ErrNothingToEdit = errors.New("corpus: no pages to edit")
 // Edits says what Edit did, in pages.
 type Edits struct{ Changed, Added, Removed int }
 
-// Edit copies the tree src to dst with share (0 to 1) of its pages edited, at least one: most are changed, some
-// removed, some added. dst and a marker beside it are Edit's own. The same tree, share and seed give the same edits;
-// dst is written anew each time.
+// Edit copies the tree src to dst with share (0 to 1) of its pages edited, at least one:
+// most are changed, some removed, some added. dst and a marker beside it are Edit's own.
+// The same tree, share and seed give the same edits; dst is written anew each time.
 func Edit(ctx context.Context, src, dst string, share float64, seed uint64) (Edits, error) {
 	if share <= 0 || share > 1 {
 		return Edits{}, fmt.Errorf("corpus: a share of %v to edit is not within (0, 1]", share)
@@ -45,8 +45,8 @@ func Edit(ctx context.Context, src, dst string, share float64, seed uint64) (Edi
 	return e.done, write(ctx, dst, fmt.Sprintf("edit %v %d of %s", share, seed, src), e.files)
 }
 
-// editor changes a tree in memory. All that it decides comes from rng, in a fixed order, over sorted names: the same
-// tree, share and seed give the same edits on every machine.
+// editor changes a tree in memory. All that it decides comes from rng, in a fixed order,
+// over sorted names: the same tree, share and seed give the same edits on every machine.
 type editor struct {
 	files map[string][]byte
 	pages []string // the pages that are there, edited or not
@@ -74,8 +74,9 @@ func (e *editor) pickURL() string {
 	return (&url.URL{Scheme: "http", Host: host, Path: "/" + path}).String()
 }
 
-// edit makes the i-th edit. The mix is meant to touch every part of the index: texts alone (a page leaves its cluster),
-// links and anchors (inverted links and elections), stubs (redirects), pages that come and go.
+// edit makes the i-th edit. The mix is meant to touch every part of the index: texts
+// alone (a page leaves its cluster), links and anchors (inverted links and elections),
+// stubs (redirects), pages that come and go.
 func (e *editor) edit(i int) {
 	page := e.pick()
 	content := e.files[page]

@@ -15,8 +15,9 @@ const (
 	MirrorHost = "mirror.example"
 )
 
-// Of the packages, one in mirrorShare is mirrored whole; of the other packages' symbols, one in stubShare has a stub
-// on the mirror. newsPages link to mirrored pages, so that some of the mirror's copies are the more popular ones.
+// Of the packages, one in mirrorShare is mirrored whole; of the other packages' symbols,
+// one in stubShare has a stub on the mirror. newsPages link to mirrored pages, so that
+// some of the mirror's copies are the more popular ones.
 const (
 	mirrorShare = 6
 	stubShare   = 8
@@ -30,7 +31,8 @@ type site struct {
 	files map[string][]byte
 }
 
-// pick decides without a random generator, so that one more package elsewhere changes nothing here: it is a fixed pseudo-random number of the name, below n.
+// pick decides without a random generator, so that one more package elsewhere changes
+// nothing here: it is a fixed pseudo-random number of the name, below n.
 func pick(name string, n int) int {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -38,7 +40,8 @@ func pick(name string, n int) int {
 	return int((x ^ x>>29) % uint64(n))
 }
 
-// stub is a redirect stub as servers and authors write them, with a link for those who do not follow it.
+// stub is a redirect stub as servers and authors write them, with a link for those who do
+// not follow it.
 func stub(target string) []byte {
 	t := html.EscapeString(target)
 	return []byte("<!DOCTYPE html>\n<html><head><meta http-equiv=\"refresh\" content=\"0; url=" + t + "\">" +
@@ -59,8 +62,8 @@ func newSite(all map[string]*pkg) (*site, error) {
 	return s, nil
 }
 
-// mirror fills the second host: whole packages, byte by byte, and stubs for parts of the others. It returns the paths
-// (below the host) of the mirrored pages, sorted.
+// mirror fills the second host: whole packages, byte by byte, and stubs for parts of the
+// others. It returns the paths (below the host) of the mirrored pages, sorted.
 func (s *site) mirror() []string {
 	var mirrored []string
 	for _, path := range slices.Sorted(maps.Keys(s.all)) {
@@ -106,7 +109,8 @@ func (s *site) news(mirrored []string) {
 	s.files[MirrorHost+"/index.html"] = document("Mirror", list.String()+"</ul>\n"+anchor("http://"+MainHost+"/", "The original"))
 }
 
-// shortcuts are stubs on the main host: /s/fmt.html leads to the package's page, /old/fmt.html to /s/fmt.html.
+// shortcuts are stubs on the main host: /s/fmt.html leads to the package's page,
+// /old/fmt.html to /s/fmt.html.
 func (s *site) shortcuts() {
 	var list strings.Builder
 	list.WriteString("<h1>Shortcuts</h1>\n<ul>\n")
@@ -119,8 +123,8 @@ func (s *site) shortcuts() {
 	s.files[MainHost+"/s/index.html"] = document("Shortcuts", list.String()+"</ul>\n"+anchor("../odd/index.html", "Odd ones")+"\n")
 }
 
-// loops are the odd redirects: a loop of three with a way in, a page that leads to itself, two that lead nowhere, and
-// a chain that is longer than anybody follows.
+// loops are the odd redirects: a loop of three with a way in, a page that leads to
+// itself, two that lead nowhere, and a chain that is longer than anybody follows.
 func (s *site) loops() {
 	const chain = 24
 	odd := MainHost + "/odd/"

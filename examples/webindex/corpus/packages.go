@@ -39,7 +39,8 @@ func goroot(ctx context.Context) (string, error) {
 	return "", errors.New("corpus: no Go toolchain found: put the go command into PATH, or give a tree of pages by --pages")
 }
 
-// packages reads the exported packages below src, by import path, as they are on one fixed platform.
+// packages reads the exported packages below src, by import path, as they are on one
+// fixed platform.
 func packages(ctx context.Context, src string) (map[string]*pkg, error) {
 	platform := build.Default
 	platform.GOOS, platform.GOARCH, platform.CgoEnabled, platform.UseAllFiles = "linux", "amd64", false, false
@@ -135,8 +136,8 @@ func (p *pkg) nameImports(all map[string]*pkg) {
 	}
 }
 
-// nameFiles gives every function, type and method its page. Names that differ in case alone are told apart by a
-// number, for file systems that do not.
+// nameFiles gives every function, type and method its page. Names that differ in case
+// alone are told apart by a number, for file systems that do not.
 func (p *pkg) nameFiles() {
 	taken := map[string]bool{"index.html": true}
 	for s := range p.symbols() {

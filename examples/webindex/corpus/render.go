@@ -15,7 +15,8 @@ import (
 	"strings"
 )
 
-// renderer writes the documentation's pages. Links are relative, so that a mirrored page has the same bytes.
+// renderer writes the documentation's pages. Links are relative, so that a mirrored page
+// has the same bytes.
 type renderer struct {
 	all  map[string]*pkg
 	emit func(rel string, content []byte) // rel is below the host's directory
@@ -38,7 +39,8 @@ func document(title, body string) []byte {
 		"</title></head>\n<body>\n" + body + "</body>\n</html>\n")
 }
 
-// href is the way from a page in directory dir to a symbol's page, or to the package's if sym is ""; "" if there is none.
+// href is the way from a page in directory dir to a symbol's page, or to the package's if
+// sym is ""; "" if there is none.
 func (r *renderer) href(dir, path, sym string) string {
 	p := r.all[path]
 	if p == nil {
@@ -71,7 +73,8 @@ func (r *renderer) documentation() error {
 	return nil
 }
 
-// pkg writes the package's own page, which links to its symbols and to the packages that import it, and theirs.
+// pkg writes the package's own page, which links to its symbols and to the packages that
+// import it, and theirs.
 func (r *renderer) pkg(p *pkg) error {
 	path, dir := p.doc.ImportPath, pkgDir(p.doc.ImportPath)
 	var b strings.Builder
@@ -171,7 +174,8 @@ func (r *renderer) declaration(b *strings.Builder, p *pkg, dir string, decl ast.
 	var scan scanner.Scanner
 	scan.Init(file, text, func(token.Position, string) {}, scanner.ScanComments)
 	b.WriteString("<pre>")
-	// A name after a dot belongs to the name before it: to a package that is imported, or to something without a page.
+	// A name after a dot belongs to the name before it: to a package that is imported, or
+	// to something without a page.
 	done, qualifier, dot := 0, "", false
 	for {
 		pos, tok, lit := scan.Scan()

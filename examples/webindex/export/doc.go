@@ -1,9 +1,11 @@
-// Package export keeps a full-text index outside of the repository (Bleve) equal to the web index inside of it: one
-// entry per canonical page, with its title, text, anchor texts and rank.
+// Package export keeps a full-text index outside of the repository (Bleve) equal to the
+// web index inside of it: one entry per canonical page, with its title, text, anchor
+// texts and rank.
 //
-// An observer of pages.doc (see package schema) reads the page, hands it to the exporter, and returns when it is on the
-// disk of the full-text index; only then does the framework acknowledge. The observer has no effect that may not be
-// repeated: what it hands over is a version, and the index keeps the newest.
+// An observer of pages.doc (see package schema) reads the page, hands it to the exporter,
+// and returns when it is on the disk of the full-text index; only then does the framework
+// acknowledge. The observer has no effect that may not be repeated: what it hands over is
+// a version, and the index keeps the newest.
 //
 //	pages.doc ──▶ export ──▶ bounded queue ──▶ one worker: batches ──▶ Bleve, synced ──▶ acknowledgment
 //
@@ -21,11 +23,13 @@
 //  5. Everything is bounded: the queue, the documents and bytes of a batch, the anchor texts of a document. Who waits for
 //     a place in the queue is an observer run, so exports lag and collapse instead of piling up.
 //
-// What happens when the process is killed: before the batch is durable, the notification is still there, and the page is
-// exported again; after it, but before the acknowledgment, it is exported again too and recognised by its version. When
-// the index is lost as a whole, Start fills a new one from the repository.
+// What happens when the process is killed: before the batch is durable, the notification
+// is still there, and the page is exported again; after it, but before the
+// acknowledgment, it is exported again too and recognised by its version. When the index
+// is lost as a whole, Start fills a new one from the repository.
 //
-// A batch of Bleve returns once its segments and its root have been synced (its option unsafe_batch is off).
+// A batch of Bleve returns once its segments and its root have been synced (its option
+// unsafe_batch is off).
 //
 // The command webindex starts and closes the exporter; package search reads the index.
 package export

@@ -15,14 +15,15 @@ import (
 
 // Bounds.
 const (
-	// concurrency is how many observer runs wait for the index at once, and so about how many pages a batch holds.
+	// concurrency is how many observer runs wait for the index at once, and so about how
+	// many pages a batch holds.
 	concurrency = 64
 	maxBatch    = 256     // changes in one batch
 	maxBytes    = 8 << 20 // of text in one batch; one document may exceed it
 )
 
-// errNotStarted: nobody writes the full-text index, or nobody does any more. It wraps percolator.ErrUnavailable, so that
-// the observer tries again and nothing is parked.
+// errNotStarted: nobody writes the full-text index, or nobody does any more. It wraps
+// percolator.ErrUnavailable, so that the observer tries again and nothing is parked.
 var errNotStarted = fmt.Errorf("export: the exporter does not run: %w", percolator.ErrUnavailable)
 
 // sink is what the worker needs of *Index; tests have another.
@@ -73,7 +74,8 @@ type Exporter struct {
 	written, removed, batches, repeated, stale, moved, failed atomic.Uint64
 }
 
-// New returns an exporter that has not started. Register its observer before the node opens, and start it after.
+// New returns an exporter that has not started. Register its observer before the node
+// opens, and start it after.
 func New() *Exporter {
 	return &Exporter{queue: make(chan item, concurrency), stop: make(chan struct{})}
 }
@@ -83,7 +85,8 @@ func (x *Exporter) Register(r *percolator.Registry) {
 	r.Strong("export", schema.Pages(schema.Doc), x.observe, percolator.Concurrency(concurrency))
 }
 
-// observe runs after a page's doc was written or deleted. It has no effect that may not be repeated, see invariant 2.
+// observe runs after a page's doc was written or deleted. It has no effect that may not
+// be repeated, see invariant 2.
 func (x *Exporter) observe(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	value, ok, err := tx.Get(ctx, n.Row, n.Column)
 	if err != nil {
@@ -98,8 +101,9 @@ func (x *Exporter) observe(ctx context.Context, tx *percolator.Tx, n percolator.
 	return x.Export(ctx, n.Row, n.TS, doc)
 }
 
-// document reads a page's document. A page that has moved on is tried again later: a writer is about to change doc. That is
-// no failure of the run, so the error wraps percolator.ErrUnavailable.
+// document reads a page's document. A page that has moved on is tried again later: a
+// writer is about to change doc. That is no failure of the run, so the error wraps
+// percolator.ErrUnavailable.
 func (x *Exporter) document(ctx context.Context, r percolator.Reader, url string, value []byte) (*Document, error) {
 	doc, err := schema.DecodeDocument(value)
 	if err != nil {
@@ -116,8 +120,9 @@ func (x *Exporter) document(ctx context.Context, r percolator.Reader, url string
 	return &d, nil
 }
 
-// Export hands a version of a page over, nil for one that is gone, and waits until it, or a newer version of the page, is
-// durable. It may be repeated, and come late. An error that wraps percolator.ErrUnavailable: try again later.
+// Export hands a version of a page over, nil for one that is gone, and waits until it, or
+// a newer version of the page, is durable. It may be repeated, and come late. An error
+// that wraps percolator.ErrUnavailable: try again later.
 func (x *Exporter) Export(ctx context.Context, url string, version percolator.Timestamp, doc *Document) error {
 	if !x.running.Load() {
 		return errNotStarted
@@ -161,7 +166,8 @@ func (x *Exporter) work() {
 	}
 }
 
-// waiting collects the batch: the first change, those that wait behind it, and those that come while it lingers.
+// waiting collects the batch: the first change, those that wait behind it, and those that
+// come while it lingers.
 func (x *Exporter) waiting(first item) []item {
 	items, size := []item{first}, first.size()
 	timer := time.NewTimer(x.linger)
@@ -243,7 +249,8 @@ func (x *Exporter) news(items []item) ([]change, error) {
 	return changes, nil
 }
 
-// apply writes one batch. While in doubt also an empty one: it says whether what the index shows is durable.
+// apply writes one batch. While in doubt also an empty one: it says whether what the
+// index shows is durable.
 func (x *Exporter) apply(changes []change) error {
 	if err := x.sink.apply(changes); err != nil {
 		x.doubt = true
@@ -283,8 +290,8 @@ func (x *Exporter) Stats() Stats {
 // Index is the index; nil before Start. It is closed by Close.
 func (x *Exporter) Index() *Index { return x.index }
 
-// Close stops the worker, after the batch that it writes, and closes the index. Exports that wait are told to come
-// again. Harmless when repeated, or without Start.
+// Close stops the worker, after the batch that it writes, and closes the index. Exports
+// that wait are told to come again. Harmless when repeated, or without Start.
 func (x *Exporter) Close() (err error) {
 	x.once.Do(func() {
 		x.running.Store(false)

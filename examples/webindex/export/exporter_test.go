@@ -141,7 +141,8 @@ func TestReopened(t *testing.T) {
 	}
 }
 
-// Exports of a few pages in any order, doubled and late, from many goroutines: the newest of each stays.
+// Exports of a few pages in any order, doubled and late, from many goroutines: the newest
+// of each stays.
 func TestAnyOrder(t *testing.T) {
 	for seed := range uint64(5) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -184,7 +185,8 @@ func TestAnyOrder(t *testing.T) {
 	}
 }
 
-// failing is an index whose batches fail after they have become visible, as Bleve's may when the disk is full.
+// failing is an index whose batches fail after they have become visible, as Bleve's may
+// when the disk is full.
 type failing struct {
 	*Index
 	fail    int // how many batches
@@ -201,7 +203,8 @@ func (f *failing) apply(changes []change) error {
 	return err
 }
 
-// What a failed batch has left is not taken for durable: the repeated export is answered after another batch only.
+// What a failed batch has left is not taken for durable: the repeated export is answered
+// after another batch only.
 func TestFailedBatchIsInDoubt(t *testing.T) {
 	x := New()
 	x.index = opened(t, filepath.Join(t.TempDir(), "index"))
@@ -282,7 +285,8 @@ func TestForeignIndexIsReplaced(t *testing.T) {
 	}
 }
 
-// dying kills the process (kill -9) when a batch is about to be written that has been acknowledged already.
+// dying kills the process (kill -9) when a batch is about to be written that has been
+// acknowledged already.
 type dying struct {
 	*Index
 	it      item
@@ -314,7 +318,8 @@ func child(dir string) {
 	d := dying{index, item{change: put("http://h.example/a", 5), done: make(chan error, 1)}, make(chan error, 1)}
 	x.start(d)
 	x.queue <- d.it
-	// In this order: an acknowledgment that comes too early is to be lying there when the batch is about to be written.
+	// In this order: an acknowledgment that comes too early is to be lying there when the
+	// batch is about to be written.
 	if err := errors.Join(<-d.applied, <-d.it.done); err != nil {
 		fmt.Println(err)
 		os.Exit(1)

@@ -18,13 +18,14 @@ type Config struct {
 	Cluster string         // id of the repository: an index of another one is thrown away
 	DB      *percolator.DB // the repository
 	Anew    bool           // throw the index away and fill a new one
-	// Linger is how long the first change of a batch waits for others. A batch costs Bleve two syncs and a segment to merge
-	// later, about 20 ms of CPU, so that a steady trickle is better written a few times a second. 0: not at all.
+	// Linger is how long the first change of a batch waits for others. A batch costs
+	// Bleve two syncs and a segment to merge later, about 20 ms of CPU, so that a steady
+	// trickle is better written a few times a second. 0: not at all.
 	Linger time.Duration
 }
 
-// Start opens the index and begins to export. A new index is filled with what the repository holds; Start returns when
-// that is done as far as it can be, see Fill.
+// Start opens the index and begins to export. A new index is filled with what the
+// repository holds; Start returns when that is done as far as it can be, see Fill.
 func (x *Exporter) Start(ctx context.Context, cfg Config) error {
 	index, err := openIndex(cfg.Dir, cfg.Cluster, cfg.Anew)
 	if err != nil {
@@ -39,8 +40,9 @@ func (x *Exporter) Start(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// Fill exports every canonical page to an index that has not been filled yet. It may run beside the observers: versions
-// decide. Pages that are just changing are left out, and then complete is false: call it again when the repository is idle.
+// Fill exports every canonical page to an index that has not been filled yet. It may run
+// beside the observers: versions decide. Pages that are just changing are left out, and
+// then complete is false: call it again when the repository is idle.
 func (x *Exporter) Fill(ctx context.Context, db *percolator.DB) (complete bool, err error) {
 	if filled, err := x.index.filled(); filled || err != nil {
 		return filled, err

@@ -31,11 +31,13 @@ type change struct {
 	doc     *Document // nil: the page is gone
 }
 
-// Index is the full-text index in a directory. The exporter's worker alone writes it; searches may run concurrently.
+// Index is the full-text index in a directory. The exporter's worker alone writes it;
+// searches may run concurrently.
 type Index struct{ bleve bleve.Index }
 
-// openIndex opens the index of the cluster in dir. One that is missing, of another format or of another cluster is begun
-// anew; one that can't be opened is an error: nothing is thrown away on a guess.
+// openIndex opens the index of the cluster in dir. One that is missing, of another format
+// or of another cluster is begun anew; one that can't be opened is an error: nothing is
+// thrown away on a guess.
 func openIndex(dir, cluster string, anew bool) (*Index, error) {
 	if anew {
 		if err := os.RemoveAll(dir); err != nil {
@@ -67,7 +69,8 @@ func openIndex(dir, cluster string, anew bool) (*Index, error) {
 	return &Index{b}, nil
 }
 
-// createIndex makes an empty index. It is made under another name, so that a crash leaves no half of one.
+// createIndex makes an empty index. It is made under another name, so that a crash leaves
+// no half of one.
 func createIndex(dir, cluster string) (*Index, error) {
 	m, err := newMapping()
 	if err != nil {
@@ -114,8 +117,8 @@ func (x *Index) version(url string) (percolator.Timestamp, error) {
 	return e.version, err
 }
 
-// apply makes the changes in one batch, of which the URLs are distinct. It returns nil once they are durable. An empty
-// batch makes everything before it durable.
+// apply makes the changes in one batch, of which the URLs are distinct. It returns nil
+// once they are durable. An empty batch makes everything before it durable.
 func (x *Index) apply(changes []change) error {
 	batch := x.bleve.NewBatch()
 	for _, c := range changes {
@@ -195,7 +198,8 @@ func (x *Index) entry(url string) (entry, error) {
 	return e, nil
 }
 
-// filled reports whether every page that was canonical when the index was begun has been exported to it.
+// filled reports whether every page that was canonical when the index was begun has been
+// exported to it.
 func (x *Index) filled() (bool, error) {
 	have, err := x.bleve.GetInternal(keyFilled)
 	if err != nil {

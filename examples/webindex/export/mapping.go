@@ -31,11 +31,12 @@ const (
 	kindGone = "gone" // a tombstone
 )
 
-// Analyzer is the name of the analyzer of the text fields: words of letters, digits and underscores, without English
-// stop words, stemmed.
+// Analyzer is the name of the analyzer of the text fields: words of letters, digits and
+// underscores, without English stop words, stemmed.
 const Analyzer = "page"
 
-// format is changed whenever entries are made in another way: an index of another format is filled anew.
+// format is changed whenever entries are made in another way: an index of another format
+// is filled anew.
 const format = "1"
 
 // newMapping says how entries are indexed.

@@ -9,8 +9,9 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// elect runs when pages joined or left a cluster, or the rank of one of its pages changed. It always writes
-// canonical (rule 1), which also makes it conflict with a page that founds the cluster.
+// elect runs when pages joined or left a cluster, or the rank of one of its pages
+// changed. It always writes canonical (rule 1), which also makes it conflict with a page
+// that founds the cluster.
 func elect(ctx context.Context, t Tx, hash string) error {
 	old, err := row(ctx, t, hash, schema.Clusters(schema.Canonical), schema.Clusters(schema.Elected))
 	if err != nil {
@@ -29,7 +30,8 @@ func elect(ctx context.Context, t Tx, hash string) error {
 		vote.pages = append(vote.pages, schema.Parts(c.Row)[1])
 	}
 	if !members {
-		// many stays: whether a page that joins right now would set it again can't be seen from here.
+		// many stays: whether a page that joins right now would set it again can't be
+		// seen from here.
 		t.Delete(hash, schema.Clusters(schema.Canonical))
 		put(t, old, hash, schema.Clusters(schema.Elected), nil)
 		return nil
@@ -45,7 +47,8 @@ func elect(ctx context.Context, t Tx, hash string) error {
 	return nil
 }
 
-// poll collects the pages of a cluster and finds the one of the highest rank, of equals the one with the least URL.
+// poll collects the pages of a cluster and finds the one of the highest rank, of equals
+// the one with the least URL.
 type poll struct{ pages []string }
 
 func (p *poll) best(ctx context.Context, t Tx) (best string, err error) {
@@ -75,7 +78,8 @@ func announce(ctx context.Context, t Tx, hash string) error {
 	return fan(ctx, t, schema.Pages(schema.Resolve), second(t.Prefix(ctx, schema.Prefix(hash), schema.MemberKind())))
 }
 
-// relink runs after a URL's canonical URL changed and has the links of every page that links to it hung anew.
+// relink runs after a URL's canonical URL changed and has the links of every page that
+// links to it hung anew.
 func relink(ctx context.Context, t Tx, url string) error {
 	return fan(ctx, t, schema.Pages(schema.Reinvert), second(t.Prefix(ctx, schema.Prefix(url), schema.LinkFrom())))
 }

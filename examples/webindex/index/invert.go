@@ -19,8 +19,9 @@ func digest(value []byte) string {
 // hanging is where a link hangs, and with which anchor texts.
 type hanging struct{ canon, texts string }
 
-// invert runs when a page's links changed, or the canonical URL of one of their targets. It hangs every link of the page
-// on that URL and takes down what no longer belongs there. It always writes inverted (rule 1), which says what hangs.
+// invert runs when a page's links changed, or the canonical URL of one of their targets.
+// It hangs every link of the page on that URL and takes down what no longer belongs
+// there. It always writes inverted (rule 1), which says what hangs.
 func invert(ctx context.Context, t Tx, url string) error {
 	old, err := row(ctx, t, url, schema.Pages(schema.Links), schema.Pages(schema.Inverted), schema.Pages(schema.Hung))
 	if err != nil {
@@ -73,7 +74,8 @@ type hanger struct {
 	published map[string]bool    // canonical URLs that are notified
 }
 
-// hang brings one link to where it belongs. What hangs there already, with the same texts, is left alone.
+// hang brings one link to where it belongs. What hangs there already, with the same
+// texts, is left alone.
 func (h *hanger) hang(l page.Link, canon string) {
 	texts := schema.EncodeAnchors(l.Anchors)
 	now := hanging{canon, digest(texts)}
@@ -102,7 +104,8 @@ func (h *hanger) remove(canon, target string) {
 	h.publish(canon)
 }
 
-// publish has the canonical page published anew, by a weak notification: popular pages are hung upon by many at once.
+// publish has the canonical page published anew, by a weak notification: popular pages
+// are hung upon by many at once.
 func (h *hanger) publish(canon string) {
 	if !h.published[canon] {
 		h.published[canon] = true

@@ -8,8 +8,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// process runs when a page was loaded, changed or removed. It parses the page, registers it where its links and its
-// redirect lead (rule 2), and passes on what changed.
+// process runs when a page was loaded, changed or removed. It parses the page, registers
+// it where its links and its redirect lead (rule 2), and passes on what changed.
 func process(ctx context.Context, t Tx, url string) error {
 	old, err := row(ctx, t, url, schema.Pages(schema.Raw), schema.Pages(schema.Title), schema.Pages(schema.Text),
 		schema.Pages(schema.Content), schema.Pages(schema.Links), schema.Pages(schema.Out), schema.Pages(schema.Share))
@@ -25,7 +25,8 @@ func process(ctx context.Context, t Tx, url string) error {
 			content = schema.Row(schema.KindStub, p.Redirect)
 		}
 	}
-	// Only what changed is written, so that only what depends on it runs. Nobody else writes these cells (rule 1).
+	// Only what changed is written, so that only what depends on it runs. Nobody else
+	// writes these cells (rule 1).
 	put(t, old, url, schema.Pages(schema.Title), []byte(p.Title))
 	put(t, old, url, schema.Pages(schema.Text), []byte(p.Text))
 
@@ -59,8 +60,9 @@ func move(t Tx, from, to, stub string) {
 	}
 }
 
-// relabel stores the page's links and its entries among those that link to a URL. It has the rank computed again of every
-// target that came or went, and of the page itself if their number changed: all targets have another share then.
+// relabel stores the page's links and its entries among those that link to a URL. It has
+// the rank computed again of every target that came or went, and of the page itself if
+// their number changed: all targets have another share then.
 func relabel(t Tx, old values, url string, links []page.Link) {
 	if !put(t, old, url, schema.Pages(schema.Links), schema.EncodeLinks(links)) {
 		return

@@ -25,7 +25,8 @@ type web struct {
 	pages  map[string]string
 }
 
-// newWeb is of several sizes: the smaller ones, with one or two different contents, meet themselves more often.
+// newWeb is of several sizes: the smaller ones, with one or two different contents, meet
+// themselves more often.
 func newWeb(seed uint64) *web {
 	w := &web{rng: rand.New(rand.NewPCG(seed, 2)), pages: map[string]string{}}
 	urls, bodies := 3+w.rng.IntN(6), 2+w.rng.IntN(4)
@@ -88,8 +89,8 @@ func check(s *sim, pages map[string]string) (int, []batch.Difference, error) {
 	return n, first, nil
 }
 
-// play edits a random web while observers run in random order and concurrency, waits until all is processed, compares,
-// and goes on; at last it removes all pages.
+// play edits a random web while observers run in random order and concurrency, waits
+// until all is processed, compares, and goes on; at last it removes all pages.
 func play(seed uint64) (*sim, error) {
 	w, s := newWeb(seed), newSim(seed)
 	width := 1 + w.rng.IntN(8)
@@ -146,7 +147,8 @@ func (s *sim) residue() error {
 	return nil
 }
 
-// Whatever the order and concurrency of loads and runs, the index is what the batch program computes.
+// Whatever the order and concurrency of loads and runs, the index is what the batch
+// program computes.
 func TestRandomWebs(t *testing.T) {
 	n := *webs
 	if n == 0 {

@@ -6,13 +6,14 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// publish runs when anything changed that a search shows of the page: content, rank, canonical URL, anchors. Whoever changed
-// it notified this row in the same transaction, so there is nobody to look up. It always deletes moved (rule 1) and
-// writes doc only if that changes, so that an export runs only if there is something to export.
+// publish runs when anything changed that a search shows of the page: content, rank,
+// canonical URL, anchors. Whoever changed it notified this row in the same transaction,
+// so there is nobody to look up. It always deletes moved (rule 1) and writes doc only if
+// that changes, so that an export runs only if there is something to export.
 //
-// It also has the canonical page of the page's cluster elected again after the page's rank changed. That it does so by a
-// later transaction than the change is rule 3: a page that joins a cluster later than this run can see has it elected with
-// this rank.
+// It also has the canonical page of the page's cluster elected again after the page's
+// rank changed. That it does so by a later transaction than the change is rule 3: a page
+// that joins a cluster later than this run can see has it elected with this rank.
 func publish(ctx context.Context, t Tx, url string) error {
 	old, err := row(ctx, t, url, schema.Pages(schema.Content), schema.Pages(schema.Canon), schema.Pages(schema.Cluster),
 		schema.Pages(schema.Rank), schema.Pages(schema.Doc), schema.Pages(schema.Moved))
@@ -33,8 +34,9 @@ func publish(ctx context.Context, t Tx, url string) error {
 	return nil
 }
 
-// reelect has the canonical page of a cluster elected again, given the membership of one of its pages. A cluster of one
-// page is left alone: it is elected when the second one joins.
+// reelect has the canonical page of a cluster elected again, given the membership of one
+// of its pages. A cluster of one page is left alone: it is elected when the second one
+// joins.
 func reelect(ctx context.Context, t Tx, membership string) error {
 	if membership == "" {
 		return nil

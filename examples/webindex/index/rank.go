@@ -18,11 +18,12 @@ const unit = 1 << 20
 // errShare: a cell of the column share that no run of rank has written.
 var errShare = errors.New("index: not a share")
 
-// scores are a URL's rank after each round, or the share of it that the URL passes on to each of its targets.
+// scores are a URL's rank after each round, or the share of it that the URL passes on to
+// each of its targets.
 type scores [schema.Rounds + 1]uint64
 
-// round keeps the leading schema.Digits binary digits. What is passed on is rounded as well: that is the threshold below
-// which changes stop.
+// round keeps the leading schema.Digits binary digits. What is passed on is rounded as
+// well: that is the threshold below which changes stop.
 func round(x uint64) uint64 {
 	n := bits.Len64(x) - schema.Digits
 	if n <= 0 {
@@ -73,12 +74,15 @@ func (r *scores) addShare(value []byte) error {
 	return nil
 }
 
-// rank runs when the pages that link here changed, or what one of them passes on, or the number of the page's targets. It
-// computes all rounds anew from what the sources pass on now. It always writes share (rule 1).
+// rank runs when the pages that link here changed, or what one of them passes on, or the
+// number of the page's targets. It computes all rounds anew from what the sources pass on
+// now. It always writes share (rule 1).
 //
-// The targets depend on share. They are looked up in links by the same transaction, although rule 3 wants a later one: it
-// would have to be one for every change. Instead process writes share as well when it changes the targets, so that the
-// two conflict: targets that came before share changed are found here, and those that come afterwards read the new one.
+// The targets depend on share. They are looked up in links by the same transaction,
+// although rule 3 wants a later one: it would have to be one for every change. Instead
+// process writes share as well when it changes the targets, so that the two conflict:
+// targets that came before share changed are found here, and those that come afterwards
+// read the new one.
 func rank(ctx context.Context, t Tx, url string) error {
 	old, err := row(ctx, t, url, schema.Pages(schema.Rank), schema.Pages(schema.Share), schema.Pages(schema.Out))
 	if err != nil {
@@ -115,8 +119,9 @@ func rank(ctx context.Context, t Tx, url string) error {
 // final is the rank as it is stored, in thousandths.
 func (r scores) final() int { return int(r[schema.Rounds] * 1000 / unit) }
 
-// pass has the rank of all targets computed again, by weak notifications: popular pages are linked to by many that change
-// at once (§2.4). They travel with the change of share; a page has a bounded number of targets.
+// pass has the rank of all targets computed again, by weak notifications: popular pages
+// are linked to by many that change at once (§2.4). They travel with the change of share;
+// a page has a bounded number of targets.
 func pass(ctx context.Context, t Tx, url string) error {
 	v, err := row(ctx, t, url, schema.Pages(schema.Links))
 	if err != nil {
@@ -137,8 +142,8 @@ func inherited(ctx context.Context, t Tx, url string) (sum scores, err error) {
 	return sum, err
 }
 
-// lookup reads one column of many rows, some hundred at a time, and calls do for the cells that exist, by their order in
-// rows.
+// lookup reads one column of many rows, some hundred at a time, and calls do for the
+// cells that exist, by their order in rows.
 func lookup(ctx context.Context, t Tx, rows iter.Seq2[string, error], col percolator.Column, do func(row string, value []byte) error) error {
 	var keys []percolator.CellKey
 	flush := func() error {

@@ -16,9 +16,10 @@ type observer struct {
 	concurrency int
 }
 
-// observers are all of them, in the order of the pipeline. Those that go over a hot spot run on few workers: while
-// they lag, notifications collapse (§2.4), and one run serves many. What follows from ranks runs on few as well: while
-// ranks still change, most of it would be for nothing. Rank itself collapses because all that is linked to waits in one
+// observers are all of them, in the order of the pipeline. Those that go over a hot spot
+// run on few workers: while they lag, notifications collapse (§2.4), and one run serves
+// many. What follows from ranks runs on few as well: while ranks still change, most of it
+// would be for nothing. Rank itself collapses because all that is linked to waits in one
 // queue; on fewer workers it did not run less often, but shared fewer syncs.
 func observers() []observer {
 	return []observer{

@@ -48,11 +48,13 @@ func follow(ctx context.Context, t Tx, url, content string) (way, error) {
 	return way{path: schema.Row(append(hops, hash)...), hash: hash}, nil
 }
 
-// refile runs when the page's content changed: it resolves the page and has everything resolved that redirects to it.
+// refile runs when the page's content changed: it resolves the page and has everything
+// resolved that redirects to it.
 //
-// That can't be left to a comparison of old and new way, hop by hop: the content may have changed there and back, and a
-// stub may have been resolved in between. The content was committed before this run started, which is late enough for
-// rule 3; stubs that are registered from now on see that content themselves.
+// That can't be left to a comparison of old and new way, hop by hop: the content may have
+// changed there and back, and a stub may have been resolved in between. The content was
+// committed before this run started, which is late enough for rule 3; stubs that are
+// registered from now on see that content themselves.
 func refile(ctx context.Context, t Tx, url string) error {
 	seen, level := map[string]bool{url: true}, []string{url}
 	for depth := 0; depth < page.MaxRedirects && len(level) > 0; depth++ {
@@ -87,8 +89,9 @@ func each(rows []string) iter.Seq2[string, error] {
 	}
 }
 
-// resolve runs when the content of a page on the page's way changed, or the canonical page of its cluster; also as part
-// of refile. It owns all that depends on where the page leads, its membership included. It always writes path (rule 1).
+// resolve runs when the content of a page on the page's way changed, or the canonical
+// page of its cluster; also as part of refile. It owns all that depends on where the page
+// leads, its membership included. It always writes path (rule 1).
 func resolve(ctx context.Context, t Tx, url string) error {
 	old, err := row(ctx, t, url, schema.Pages(schema.Content), schema.Pages(schema.Filed), schema.Pages(schema.Cluster),
 		schema.Pages(schema.Canon))
@@ -110,7 +113,8 @@ func resolve(ctx context.Context, t Tx, url string) error {
 		}
 		membership = schema.Row(w.hash, kind)
 	}
-	// A new member is only registered by this run and reads its canonical page by the next one (rule 2), a founder knows it.
+	// A new member is only registered by this run and reads its canonical page by the
+	// next one (rule 2), a founder knows it.
 	canon := w.end
 	if before := string(old.get(url, schema.Pages(schema.Cluster))); before != membership {
 		put(t, old, url, schema.Pages(schema.Cluster), []byte(membership))
@@ -139,7 +143,8 @@ func resolve(ctx context.Context, t Tx, url string) error {
 	return nil
 }
 
-// leave ends the membership before ("HASH kind" or ""), unless the URL joins that cluster again as another kind.
+// leave ends the membership before ("HASH kind" or ""), unless the URL joins that cluster
+// again as another kind.
 func leave(t Tx, before, next, url string) {
 	if before == "" {
 		return
@@ -151,9 +156,10 @@ func leave(t Tx, before, next, url string) {
 	t.Notify(hash, schema.Clusters(schema.Elect))
 }
 
-// join begins a membership ("HASH kind" or ""). The first page of a cluster founds it: it is the canonical one, and
-// nobody else needs to know (Figure 2). All others are registered now and read the canonical page by their next run
-// (rule 2); a page also has the canonical one elected again.
+// join begins a membership ("HASH kind" or ""). The first page of a cluster founds it: it
+// is the canonical one, and nobody else needs to know (Figure 2). All others are
+// registered now and read the canonical page by their next run (rule 2); a page also has
+// the canonical one elected again.
 func join(ctx context.Context, t Tx, membership, url string) (founded bool, err error) {
 	if membership == "" {
 		return false, nil
@@ -190,8 +196,9 @@ func nobody(ctx context.Context, t Tx, hash string) (bool, error) {
 	return true, nil
 }
 
-// canonical is the cluster's canonical page, "" if it is not known yet. A cluster whose canonical cell was just removed
-// gets an empty one: a page that takes the cluster for a new one then learns that it has a member.
+// canonical is the cluster's canonical page, "" if it is not known yet. A cluster whose
+// canonical cell was just removed gets an empty one: a page that takes the cluster for a
+// new one then learns that it has a member.
 func canonical(ctx context.Context, t Tx, hash string) (string, error) {
 	v, err := row(ctx, t, hash, schema.Clusters(schema.Canonical))
 	if err != nil {

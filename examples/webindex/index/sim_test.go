@@ -13,10 +13,11 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// sim is a deterministic model of what the observers run on: snapshot isolation with notifications (§2.2, §2.4). A run
-// reads all that it reads when it starts; whether it commits is decided later, after any number of other runs, so every
-// interleaving that snapshot isolation allows can occur; some commit very late. Weak observers may run several times at
-// once.
+// sim is a deterministic model of what the observers run on: snapshot isolation with
+// notifications (§2.2, §2.4). A run reads all that it reads when it starts; whether it
+// commits is decided later, after any number of other runs, so every interleaving that
+// snapshot isolation allows can occur; some commit very late. Weak observers may run
+// several times at once.
 type sim struct {
 	rng       *rand.Rand
 	clock     uint64
@@ -142,8 +143,9 @@ func (t *simTx) NotifyNow(_ context.Context, rows []string, col percolator.Colum
 
 func (t *simTx) Chunk() int { return 2 }
 
-// commit ends the transaction and reports whether it committed: not if another committed a write of the same cell since
-// its start (first committer wins), or the same acknowledgment.
+// commit ends the transaction and reports whether it committed: not if another committed
+// a write of the same cell since its start (first committer wins), or the same
+// acknowledgment.
 func (s *sim) commit(t *simTx) bool {
 	for key := range t.writes {
 		if versions := s.cells[key]; len(versions) > 0 && versions[len(versions)-1].ts > t.start {
@@ -215,7 +217,8 @@ func (s *sim) finish(i int) {
 	}
 }
 
-// step starts or ends one run, or reports that there is nothing to do. At most width runs are in flight.
+// step starts or ends one run, or reports that there is nothing to do. At most width runs
+// are in flight.
 func (s *sim) step(width int) (idle bool, err error) {
 	pending := s.pending()
 	if len(s.inflight) > 0 && (len(pending) == 0 || len(s.inflight) >= width || s.rng.IntN(2) == 0) {

@@ -8,7 +8,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Tx is what the observers need of a transaction. *percolator.Tx is one by way of wrap; tests have another.
+// Tx is what the observers need of a transaction. *percolator.Tx is one by way of wrap;
+// tests have another.
 type Tx interface {
 	GetMulti(ctx context.Context, keys ...percolator.CellKey) ([]percolator.Cell, error)
 	// Prefix yields the cells of one column in the rows that begin with prefix, by row.
@@ -43,8 +44,9 @@ func (t tx) NotifyNow(ctx context.Context, rows []string, col percolator.Column)
 	}, percolator.Name("webindex.notify"))
 }
 
-// fan notifies all rows, any number of them: full chunks at once, so that no transaction grows with the popularity of a
-// page, the rest with the transaction. If that fails, the observer runs again and notifies some rows twice.
+// fan notifies all rows, any number of them: full chunks at once, so that no transaction
+// grows with the popularity of a page, the rest with the transaction. If that fails, the
+// observer runs again and notifies some rows twice.
 func fan(ctx context.Context, t Tx, col percolator.Column, rows iter.Seq2[string, error]) error {
 	var wait []string
 	for row, err := range rows {
@@ -104,7 +106,8 @@ func row(ctx context.Context, t Tx, row string, cols ...percolator.Column) (valu
 	return read(ctx, t, keys)
 }
 
-// put makes the cell hold value, or nothing if that is empty, and writes only what changes. old holds what was read.
+// put makes the cell hold value, or nothing if that is empty, and writes only what
+// changes. old holds what was read.
 func put(t Tx, old values, row string, col percolator.Column, value []byte) (changed bool) {
 	before := old.get(row, col)
 	if bytes.Equal(before, value) && old.has(row, col) == (len(value) > 0) {

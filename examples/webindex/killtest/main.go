@@ -1,14 +1,16 @@
-// Killtest kills the webindex command (kill -9) at random moments of the load and of the indexing, starts it again in
-// the same directory, and requires that in the end its index is exactly what the batch program computes, and the
-// full-text index exactly what the repository holds:
+// Killtest kills the webindex command (kill -9) at random moments of the load and of the
+// indexing, starts it again in the same directory, and requires that in the end its index
+// is exactly what the batch program computes, and the full-text index exactly what the
+// repository holds:
 //
 //	go run ./examples/webindex/killtest --seeds 20
 //
-// With --nodes 3 it is a cluster of so many processes, of which the command itself kills and restarts some and to which it
-// adds one, at moments that the seed chooses.
+// With --nodes 3 it is a cluster of so many processes, of which the command itself kills
+// and restarts some and to which it adds one, at moments that the seed chooses.
 //
-// Each seed is one fresh node directory and up to three kills. Every other seed crawls an edited tree as well. The
-// first failing seed is printed, with the output of its last run, and its directory is kept.
+// Each seed is one fresh node directory and up to three kills. Every other seed crawls an
+// edited tree as well. The first failing seed is printed, with the output of its last
+// run, and its directory is kept.
 package main
 
 import (
@@ -188,7 +190,8 @@ func (k *killer) tryCluster(ctx context.Context, seed uint64) error {
 	return errors.Join(os.RemoveAll(dir+".cluster"), os.RemoveAll(dir+".edited"))
 }
 
-// exports is what the run's summary says about exports: how many were repeated because of the kills.
+// exports is what the run's summary says about exports: how many were repeated because of
+// the kills.
 func exports(out []byte) string { return lines(out, "export:") }
 
 // lines are those of the output that begin with the text.
@@ -202,8 +205,9 @@ func lines(out []byte, begin string) string {
 	return strings.Join(all, "; ")
 }
 
-// command runs webindex and kills it after a while; with aim, then at the first moment that the full-text index is
-// written: a batch is about to be durable, and its exports are not acknowledged yet. An error is one of the run's own.
+// command runs webindex and kills it after a while; with aim, then at the first moment
+// that the full-text index is written: a batch is about to be durable, and its exports
+// are not acknowledged yet. An error is one of the run's own.
 func (k *killer) command(ctx context.Context, args []string, after time.Duration, aim string) (out []byte, killed bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -24,14 +24,16 @@ const (
 
 // Page is what one HTML page says.
 type Page struct {
-	// Redirect is the URL that the page is a redirect stub for (<meta http-equiv="refresh">), or "". A stub has no links.
+	// Redirect is the URL that the page is a redirect stub for (<meta
+	// http-equiv="refresh">), or "". A stub has no links.
 	Redirect string
 	// Hash is the SHA-256 of the page's bytes, in hex.
 	Hash  string
 	Title string
 	// Text is the body's text, white space collapsed.
 	Text string
-	// Links are in the order in which their targets first occur. Links to the page itself are left out.
+	// Links are in the order in which their targets first occur. Links to the page itself
+	// are left out.
 	Links []Link
 }
 
@@ -54,7 +56,8 @@ func Parse(self string, raw []byte) Page {
 	if err != nil {
 		return p
 	}
-	// Parse fails only if its reader does, or beyond a nesting depth that no browser renders: then there is no text.
+	// Parse fails only if its reader does, or beyond a nesting depth that no browser
+	// renders: then there is no text.
 	root, err := html.Parse(strings.NewReader(string(raw)))
 	if err != nil {
 		return p

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Normalize is the normal form of an absolute http or https URL: scheme "http", host in lower case without the
-// default port, no user, no fragment, dots resolved, "index.html" where the path ends in a slash. ok is false for
-// anything else and beyond MaxURL.
+// Normalize is the normal form of an absolute http or https URL: scheme "http", host in
+// lower case without the default port, no user, no fragment, dots resolved, "index.html"
+// where the path ends in a slash. ok is false for anything else and beyond MaxURL.
 func Normalize(raw string) (normal string, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -49,8 +49,9 @@ func normalize(u *url.URL) (string, bool) {
 // unsafe are the characters that row keys need for themselves (invariant 3).
 func unsafe(r rune) bool { return r <= ' ' || r == 0x7f }
 
-// FileURL is the URL of the file at the slash-separated path rel below the tree's root: its first element is the host.
-// ok is false for what is not a page by its name: no host, not .html or .htm, a host that is none, a URL beyond MaxURL.
+// FileURL is the URL of the file at the slash-separated path rel below the tree's root:
+// its first element is the host. ok is false for what is not a page by its name: no host,
+// not .html or .htm, a host that is none, a URL beyond MaxURL.
 func FileURL(rel string) (string, bool) {
 	host, rest, found := strings.Cut(rel, "/")
 	ext := strings.ToLower(path.Ext(rest))

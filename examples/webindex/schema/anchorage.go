@@ -6,7 +6,8 @@ import (
 	"hash"
 )
 
-// Anchorage sums up the links that hang on a canonical URL, for its Document: add the rows of anchors in order.
+// Anchorage sums up the links that hang on a canonical URL, for its Document: add the
+// rows of anchors in order.
 type Anchorage struct {
 	// Sources is how many pages these links are on.
 	Sources int

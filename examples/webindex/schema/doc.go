@@ -1,9 +1,10 @@
-// Package schema names the tables and columns of the web index and encodes their rows and values. It decides nothing;
-// the observers, the batch verifier and the command share it.
+// Package schema names the tables and columns of the web index and encodes their rows and
+// values. It decides nothing; the observers, the batch verifier and the command share it.
 //
 // # Tables
 //
-// Rows of pages are URLs in normal form; a row of another table joins its parts by a space, which no URL contains.
+// Rows of pages are URLs in normal form; a row of another table joins its parts by a
+// space, which no URL contains.
 //
 //	pages     URL                        (also of URLs that are only linked to: they have a rank)
 //	  raw       loader    strong: process   the HTML
@@ -57,34 +58,40 @@
 //
 // # Rank
 //
-// Rank is PageRank with a damping of 1/2 over the links as they are written: what is linked to is a URL, not its cluster, and
-// a stub passes nothing on. So rank depends on no choice of a canonical page, which depends on it. It is defined by rounds:
+// Rank is PageRank with a damping of 1/2 over the links as they are written: what is
+// linked to is a URL, not its cluster, and a stub passes nothing on. So rank depends on
+// no choice of a canonical page, which depends on it. It is defined by rounds:
 //
 //	r(t, 0)   = 1
 //	r(t, k+1) = round(1/2 + 1/2 · sum of share(s, k) over the pages s that link to t)
 //	share(s, k) = round(r(s, k) / number of targets that s links to)
 //	rank(t)   = r(t, Rounds) in thousandths, rounded down
 //
-// All are integers, multiples of 1/2^20; quotients are rounded down. Then round keeps the Digits leading binary digits and
-// goes up from 19/32 of a step on. One half would not do: 1/2 + 300 · 1/20 lies there, and every change would push it to the
-// other side. The average rank is 1, less what is lost in pages without links.
+// All are integers, multiples of 1/2^20; quotients are rounded down. Then round keeps the
+// Digits leading binary digits and goes up from 19/32 of a step on. One half would not
+// do: 1/2 + 300 · 1/20 lies there, and every change would push it to the other side. The
+// average rank is 1, less what is lost in pages without links.
 //
-// Rounds instead of a fixed point: (t, k+1) depends on (s, k) alone, never on itself, cycles of links or not. So
+// Rounds instead of a fixed point: (t, k+1) depends on (s, k) alone, never on itself,
+// cycles of links or not. So
 //
 //   - the result is unique. It follows from the pages, whatever the order in which they were loaded, edited and removed,
 //     and can be compared without a tolerance. The fixed points of a rounded PageRank are many;
 //   - it ends. After the last edit round 0 stands still; once round k does everywhere, every page computes round k+1 at most
 //     once more. There is nothing to go back and forth between.
 //
-// Rounding is the threshold below which changes stop: a page has its targets computed again only if a digit that it
-// passes on changed. Its price, as a share of all ranks: each rounding is off by at most 1.2/2^Digits, which the rounds
-// add up to 3.6/2^Digits in the worst case; the rounds left out are at most 2/2^Rounds.
+// Rounding is the threshold below which changes stop: a page has its targets computed
+// again only if a digit that it passes on changed. Its price, as a share of all ranks:
+// each rounding is off by at most 1.2/2^Digits, which the rounds add up to 3.6/2^Digits
+// in the worst case; the rounds left out are at most 2/2^Rounds.
 //
 // # What is exported
 //
-// A page that is its own canonical URL and has content has a doc; no other URL has one. It is written, once the page's
-// other cells are, whenever the page's content (title, text), its rank, its anchors or the number of pages that link to its
-// cluster changed, or when it became canonical; it is deleted when the page stopped being canonical or is gone. A strong
-// observer of doc therefore sees every change of what a search shows, of deletions the delete. Duplicates are not part of
-// it: they are the rows of members with prefix Hash, looked up when they are shown.
+// A page that is its own canonical URL and has content has a doc; no other URL has one.
+// It is written, once the page's other cells are, whenever the page's content (title,
+// text), its rank, its anchors or the number of pages that link to its cluster changed,
+// or when it became canonical; it is deleted when the page stopped being canonical or is
+// gone. A strong observer of doc therefore sees every change of what a search shows, of
+// deletions the delete. Duplicates are not part of it: they are the rows of members with
+// prefix Hash, looked up when they are shown.
 package schema

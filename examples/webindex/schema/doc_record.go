@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Document is the value of the column doc: what a canonical page's entry in a full-text index is made of, as a version.
-// Two equal values mean the same title, text, anchors and rank, so that who has exported one need not export the other.
+// Document is the value of the column doc: what a canonical page's entry in a full-text
+// index is made of, as a version. Two equal values mean the same title, text, anchors and
+// rank, so that who has exported one need not export the other.
 type Document struct {
 	Hash    string // of the page's bytes, and so of title and text; also the row of its cluster, and the prefix of its members
 	Rank    int    // see Rank

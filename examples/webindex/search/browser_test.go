@@ -23,8 +23,8 @@ import (
 // browserTimeout bounds a test in the browser, its start included.
 const browserTimeout = time.Minute
 
-// browser starts Chromium on an empty profile. alarms are what a page may never do here: open a dialog, or run into a
-// script's fault.
+// browser starts Chromium on an empty profile. alarms are what a page may never do here:
+// open a dialog, or run into a script's fault.
 func browser(t *testing.T) (ctx context.Context, alarms func() []string) {
 	t.Helper()
 	if testing.Short() {
@@ -72,7 +72,8 @@ func browser(t *testing.T) (ctx context.Context, alarms func() []string) {
 	}
 }
 
-// hostile is what a page may hold to get out of the place where it is shown. Each would set window.pwned.
+// hostile is what a page may hold to get out of the place where it is shown. Each would
+// set window.pwned.
 var hostile = []string{
 	`<script>window.pwned = 1</script>`,
 	`"><script>window.pwned = 2</script>`,
@@ -84,7 +85,8 @@ var hostile = []string{
 	`</textarea><iframe srcdoc="<script>parent.pwned = 9</script>"></iframe>`,
 }
 
-// inspect gives the pointer and the focus to whatever may wait for them, and says what there is on the page.
+// inspect gives the pointer and the focus to whatever may wait for them, and says what
+// there is on the page.
 const inspect = `(() => {
 	for (const e of document.querySelectorAll('details')) e.open = true
 	const all = [...document.querySelectorAll('*')]
@@ -101,7 +103,8 @@ const inspect = `(() => {
 	}
 })()`
 
-// A crawled page full of markup is shown as text: nothing of it runs, or becomes an element, or a link that is none.
+// A crawled page full of markup is shown as text: nothing of it runs, or becomes an
+// element, or a link that is none.
 func TestHostilePage(t *testing.T) {
 	s := newSite(t)
 	all := strings.Join(hostile, " ")
@@ -158,7 +161,8 @@ func TestHostilePage(t *testing.T) {
 	}
 }
 
-// The page works by keyboard: the field has the focus, Enter searches, the next page is a link away.
+// The page works by keyboard: the field has the focus, Enter searches, the next page is a
+// link away.
 func TestByKeyboard(t *testing.T) {
 	s := newSite(t)
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"} {

@@ -53,8 +53,8 @@ var fieldNames = map[string]string{
 	"title": export.FieldTitle, "text": export.FieldText, "anchor": export.FieldAnchors, "url": export.FieldURL,
 }
 
-// parse reads words and "phrases", each of which a page must have, or, after "-", must not have; "title:", "text:",
-// "anchor:" and "url:" before one look there only.
+// parse reads words and "phrases", each of which a page must have, or, after "-", must
+// not have; "title:", "text:", "anchor:" and "url:" before one look there only.
 func parse(text string) ([]term, error) {
 	if !utf8.ValidString(text) {
 		return nil, refuse("that is no text")
@@ -103,7 +103,8 @@ func next(text string) (t term, rest string, err error) {
 	return t, rest[end:], nil
 }
 
-// build makes Bleve's query of the terms. Words that the analyzer leaves out, such as "the", are left out here too.
+// build makes Bleve's query of the terms. Words that the analyzer leaves out, such as
+// "the", are left out here too.
 func build(terms []term, analyzer analysis.Analyzer) (query.Query, error) {
 	q := bleve.NewBooleanQuery()
 	kind := bleve.NewTermQuery(export.KindPage)

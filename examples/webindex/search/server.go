@@ -29,7 +29,8 @@ const (
 	maxConnections = 256 // others wait to be accepted: the node beside us needs file descriptors too
 )
 
-// security is sent with everything: no script, no frame, no style or font but our own, nothing from elsewhere.
+// security is sent with everything: no script, no frame, no style or font but our own,
+// nothing from elsewhere.
 const security = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 //go:embed assets

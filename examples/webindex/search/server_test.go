@@ -228,8 +228,8 @@ func TestPaging(t *testing.T) {
 	}
 }
 
-// Of pages that say the same the one of higher rank comes first; a page that is about the words comes before one of
-// high rank that only mentions them.
+// Of pages that say the same the one of higher rank comes first; a page that is about the
+// words comes before one of high rank that only mentions them.
 func TestOrder(t *testing.T) {
 	s := newSite(t)
 	long := strings.Repeat("something else entirely ", 100)

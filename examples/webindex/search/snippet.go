@@ -30,7 +30,8 @@ type span struct {
 	term     string
 }
 
-// spans are the places in one field, ascending and apart from each other, inside a text of that size.
+// spans are the places in one field, ascending and apart from each other, inside a text
+// of that size.
 func spans(found search.TermLocationMap, size int) []span {
 	var all []span
 	for term, locations := range found {
@@ -51,7 +52,8 @@ func spans(found search.TermLocationMap, size int) []span {
 	})
 }
 
-// snippet is the part of the text with the most of the words in it: first the most different ones, then the most.
+// snippet is the part of the text with the most of the words in it: first the most
+// different ones, then the most.
 func snippet(text string, found search.TermLocationMap) []Segment {
 	at := spans(found, len(text))
 	from := 0
@@ -130,7 +132,8 @@ func mark(text string, from, to int, at []span) []Segment {
 	return out
 }
 
-// title is the title with its matches marked, cut to a size that fits a page; the URL where there is none.
+// title is the title with its matches marked, cut to a size that fits a page; the URL
+// where there is none.
 func title(text, url string, found search.TermLocationMap) []Segment {
 	if strings.TrimSpace(text) == "" {
 		text, found = url, nil

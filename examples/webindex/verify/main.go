@@ -1,9 +1,11 @@
-// Verify compares the web index that a running node holds with the one that it computes itself from the pages alone:
+// Verify compares the web index that a running node holds with the one that it computes
+// itself from the pages alone:
 //
 //	go run ./examples/webindex/verify --addr 127.0.0.1:7800 --pages DIR
 //
-// It exits with 0 if there is no difference, with 1 and the first differences if there are some or it can't tell, and
-// with 2 on wrong usage. It is a program of its own: no observer, actor or store is among its dependencies.
+// It exits with 0 if there is no difference, with 1 and the first differences if there
+// are some or it can't tell, and with 2 on wrong usage. It is a program of its own: no
+// observer, actor or store is among its dependencies.
 package main
 
 import (

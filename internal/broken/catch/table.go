@@ -1,13 +1,15 @@
 package main
 
-// histories is the random test of the rules against a sequential model: any seed will do, a few thousand are enough.
+// histories is the random test of the rules against a sequential model: any seed will do,
+// a few thousand are enough.
 const histories = "^TestHistories$"
 
 // few keeps it short.
 var few = []string{"HISTORIES=5000"}
 
-// properties names for every constant of package broken the test that notices its loss, and at which
-// assertion. The first ones take longest, so that the others are tried beside them.
+// properties names for every constant of package broken the test that notices its loss,
+// and at which assertion. The first ones take longest, so that the others are tried
+// beside them.
 var properties = []property{
 	{tag: "sweep_own_targets", pkg: "node", test: "^TestSweptWithoutItsObserver$/^not_linked$", assertion: "UNSWEPT: .*"},
 	{tag: "no_sync", pkg: "test/crash", test: "^TestPowerLossLosesNothingAcknowledged$", assertion: "acknowledged cells of [0-9]+ transactions are gone|no such table|node did not come up|bank: the accounts hold|log is damaged"},

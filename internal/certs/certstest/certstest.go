@@ -7,7 +7,8 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// Folder makes a folder with an authority, its gossip key, and the certificates of a node and a client for the host.
+// Folder makes a folder with an authority, its gossip key, and the certificates of a node
+// and a client for the host.
 func Folder(tb testing.TB, host string) (dir string) {
 	tb.Helper()
 	dir = tb.TempDir()

@@ -26,12 +26,13 @@ type Cluster struct {
 	extension Extension // nil: none
 }
 
-// Extension adds to a cluster what package txn does not need: walks, and hearing of changes. Its methods are called one
-// at a time.
+// Extension adds to a cluster what package txn does not need: walks, and hearing of
+// changes. Its methods are called one at a time.
 type Extension interface {
 	// Serve may answer an operation, before the cluster does; nil leaves it to the cluster.
 	Serve(v *mvcc.MemView, d *pb.TabletDescriptor, req *pb.TabletRequest) *pb.TabletResponse
-	// Applied hears of effects. What it returns, if anything, is called when the cluster is unlocked again.
+	// Applied hears of effects. What it returns, if anything, is called when the cluster
+	// is unlocked again.
 	Applied(effects []mvcc.Mutation) (after func())
 }
 

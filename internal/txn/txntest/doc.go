@@ -1,5 +1,6 @@
-// Package txntest is a repository in memory: tablets over mvcc.MemView, an oracle and meta, reached through the
-// txn.Transport of any number of processes, with faults on request. Tests of the client run against it.
+// Package txntest is a repository in memory: tablets over mvcc.MemView, an oracle and
+// meta, reached through the txn.Transport of any number of processes, with faults on
+// request. Tests of the client run against it.
 //
 // Invariants:
 //  1. An operation is evaluated and applied at one moment, under one lock: what is wrong afterwards is the client's

@@ -8,8 +8,8 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-// Start starts the nodes in a temporary directory and waits until they serve. They are ended with the test, which fails if
-// they can't be.
+// Start starts the nodes in a temporary directory and waits until they serve. They are
+// ended with the test, which fails if they can't be.
 func Start(ctx context.Context, tb testing.TB, cfg cluster.Config) *cluster.Cluster {
 	tb.Helper()
 	cfg.Dir = tb.TempDir()

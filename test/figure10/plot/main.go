@@ -1,5 +1,6 @@
-// Command plot draws the figure that figure10 has measured: transactions per second over time, with the moment of the
-// kill, as SVG and PNG beside the CSV. It is a module of its own so that the product does not depend on a plotter.
+// Command plot draws the figure that figure10 has measured: transactions per second over
+// time, with the moment of the kill, as SVG and PNG beside the CSV. It is a module of its
+// own so that the product does not depend on a plotter.
 //
 //	go run . ../../../docs/figure10.csv
 package main
