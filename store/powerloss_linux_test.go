@@ -97,7 +97,7 @@ func bigValue(round uint64) []byte {
 // A disk that fills up, here by somebody else's file, stops the writes with an error,
 // long before a memory map has no room, and loses nothing. (A store that fills a disk as
 // small as some of its tables by itself may end by SIGBUS in a compaction:
-// docs/roadmap.md.)
+// docs/limitations.md.)
 func TestDiskFull(t *testing.T) {
 	const size, watermark, others = 128 << 20, 80 << 20, 3 << 20
 	d := disk.New(t, size)
