@@ -59,7 +59,7 @@ func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.Tabl
 	if err == nil && !elsewhere(r) {
 		return r, nil
 	}
-	if err != nil && (ctx.Err() != nil || !mayRepeat(req)) {
+	if err != nil && (ctx.Err() != nil || !wire.OperationOf(req).Has(wire.Repeats)) {
 		return nil, err
 	}
 	w := &wander{Carrier: c, d: d, req: req, tried: []uint64{c.self}}
@@ -69,7 +69,7 @@ func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.Tabl
 
 // AskPort has one of this node's replicas do the operation. A full queue is an answer.
 func AskPort(ctx context.Context, port *TabletPort, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	r, err := port.Ask(ctx, req, wire.Bypasses(req))
+	r, err := port.Ask(ctx, req, wire.OperationOf(req).Has(wire.Finishes))
 	if errors.Is(err, actorkit.ErrOverloaded) {
 		return Overloaded(port, tablet), nil
 	}
@@ -134,7 +134,7 @@ func (w *wander) on(ctx context.Context) (*pb.TabletResponse, error) {
 			continue
 		}
 		w.router.Unled(w.d.GetTabletId(), node)
-		if ctx.Err() != nil || (!errors.Is(err, txn.ErrNotSent) && !mayRepeat(w.req)) {
+		if ctx.Err() != nil || (!errors.Is(err, txn.ErrNotSent) && !wire.OperationOf(w.req).Has(wire.Repeats)) {
 			return nil, err
 		}
 		w.err, w.lost = err, true
@@ -280,16 +280,3 @@ func (w *wander) refresh(ctx context.Context) {
 
 // refreshPatience is how long an operation waits for the map: meta may be away itself.
 const refreshPatience = 250 * time.Millisecond
-
-// mayRepeat reports whether the operation changes nothing: it is asked again when its
-// answer was lost.
-func mayRepeat(req *pb.TabletRequest) bool {
-	switch op := req.Op.(type) {
-	case *pb.TabletRequest_Get, *pb.TabletRequest_Scan, *pb.TabletRequest_RawGet, *pb.TabletRequest_RawScan,
-		*pb.TabletRequest_Walk, *pb.TabletRequest_History, *pb.TabletRequest_Pending, *pb.TabletRequest_Status:
-		return true
-	case *pb.TabletRequest_Checksum:
-		return op.Checksum.GetId() != 0
-	}
-	return false
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // OraclePort is how requests for timestamps reach this node's oracle.
@@ -96,7 +97,7 @@ func (c *Carrier) attempt(ctx context.Context, tablet uint64, req *pb.TabletRequ
 		if err == nil {
 			err = errors.New(r.Error.Message)
 		}
-		if mayRepeat(req) || sameAgain(req) {
+		if wire.OperationOf(req).Has(wire.Repeats) {
 			return nil, fmt.Errorf("%w: %w", errAgain, err)
 		}
 		return nil, fmt.Errorf("%w: %w", errUnknown, err)
@@ -109,16 +110,6 @@ func (c *Carrier) attempt(ctx context.Context, tablet uint64, req *pb.TabletRequ
 	default:
 		return nil, &txn.ServerError{Code: e.Code, Message: e.Message}
 	}
-}
-
-// sameAgain reports whether doing the operation twice is doing it once, whatever happens
-// between: versions and epochs see to it.
-func sameAgain(req *pb.TabletRequest) bool {
-	switch req.Op.(type) {
-	case *pb.TabletRequest_SetCatalogue, *pb.TabletRequest_Collect, *pb.TabletRequest_Mark:
-		return true
-	}
-	return false
 }
 
 // Timestamps implements txn.Transport.

@@ -171,7 +171,7 @@ func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest, reply fu
 		answer(h.n.router.Elsewhere(req.GetTabletId()))
 		return
 	}
-	err := port.Tell(req, deadline, wire.Bypasses(req), func(r actorkit.Result[*pb.TabletResponse]) {
+	err := port.Tell(req, deadline, wire.OperationOf(req).Has(wire.Finishes), func(r actorkit.Result[*pb.TabletResponse]) {
 		if r.Err != nil {
 			reply(refused(pb.Error_CODE_UNKNOWN, "tablet %d: %v", req.GetTabletId(), r.Err))
 			return

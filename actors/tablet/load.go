@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // loads is what the leader knows of the tablet's load: how much there is, and on which
@@ -71,23 +72,15 @@ func (l *loads) half() string {
 
 // rowOf is a row that the operation is about; most are about one.
 func rowOf(req *pb.TabletRequest) (string, bool) {
-	var c *pb.Cell
-	switch op := req.Op.(type) {
-	case *pb.TabletRequest_Get:
-		c = firstOf(op.Get.GetCells())
-	case *pb.TabletRequest_Prewrite:
-		c = firstOf(op.Prewrite.GetWrites()).GetCell()
-	case *pb.TabletRequest_OnePhase:
-		c = firstOf(op.OnePhase.GetWrites()).GetCell()
-	case *pb.TabletRequest_Commit:
-		c = firstOf(op.Commit.GetCells())
+	s := wire.SubjectOf(req)
+	c := s.Cell
+	switch {
+	case len(s.Writes) > 0:
+		c = s.Writes[0].GetCell()
+	case len(s.Cells) > 0:
+		c = s.Cells[0]
+	case s.Elsewhere:
+		c = nil
 	}
 	return string(c.GetRow()), c != nil
-}
-
-func firstOf[T any](list []*T) (first *T) {
-	if len(list) > 0 {
-		first = list[0]
-	}
-	return first
 }

@@ -48,12 +48,12 @@ func (t *Tablet) mutate(calls []*Call) {
 // one evaluates one operation.
 func (e *evaluation) one(call *Call) {
 	if e.failed != nil { // an operation before it could not read the store
-		call.Reply(e.refusal(call.Req))
+		call.Reply(e.refusal(wire.OperationOf(call.Req), call.Req))
 		return
 	}
 	// Meta's records are few and small, and what makes room needs them: the progress of
 	// collection, a table that is dropped.
-	if e.full != nil && e.id != MetaTabletID && !wire.Bypasses(call.Req) {
+	if e.full != nil && e.id != MetaTabletID && !wire.OperationOf(call.Req).Has(wire.Finishes) {
 		call.Reply(e.diskFull(e.full))
 		return
 	}
@@ -199,7 +199,7 @@ func (t *Tablet) stillOurs(calls []*Call) []*Call {
 		if tooLate(call, now) {
 			continue
 		}
-		if refusal := t.refusal(call.Req); refusal != nil {
+		if refusal := t.refusal(wire.OperationOf(call.Req), call.Req); refusal != nil {
 			call.Reply(refusal)
 			continue
 		}

@@ -25,128 +25,67 @@ func (t *Tablet) wrongTablet(format string, args ...any) *pb.TabletResponse {
 	return r
 }
 
-func isRead(req *pb.TabletRequest) bool {
-	switch op := req.Op.(type) {
-	case *pb.TabletRequest_Get, *pb.TabletRequest_Scan, *pb.TabletRequest_RawGet, *pb.TabletRequest_RawScan,
-		*pb.TabletRequest_Walk, *pb.TabletRequest_History, *pb.TabletRequest_Pending:
-		return true
-	case *pb.TabletRequest_Mark:
-		return op.Mark.GetRaiseTo() == 0
-	}
-	return false
-}
-
 // requestSize is about the memory that the request's payload holds.
 func requestSize(req *pb.TabletRequest) int {
 	const fixed = 64
-	writes := func(ws []*pb.CellWrite) int {
-		n := fixed
-		for _, w := range ws {
-			n += fixed + len(w.GetCell().GetRow()) + len(w.GetCell().GetColumn()) + len(w.GetValue())
-		}
-		return n
+	if c := req.GetSetCatalogue(); c != nil {
+		return proto.Size(c)
 	}
-	switch op := req.Op.(type) {
-	case *pb.TabletRequest_Prewrite:
-		return writes(op.Prewrite.GetWrites()) + fixed*len(op.Prewrite.GetIntents())
-	case *pb.TabletRequest_OnePhase:
-		return writes(op.OnePhase.GetWrites()) + fixed*len(op.OnePhase.GetNotifies())
-	case *pb.TabletRequest_RawWrite:
-		return writes(op.RawWrite.GetWrites())
-	case *pb.TabletRequest_SetCatalogue:
-		return proto.Size(op.SetCatalogue)
+	s := wire.SubjectOf(req)
+	n := fixed * (1 + len(s.Cells) + len(s.Intents))
+	for _, w := range s.Writes {
+		n += fixed + len(w.GetCell().GetRow()) + len(w.GetCell().GetColumn()) + len(w.GetValue())
 	}
-	return fixed
+	return n
 }
 
 // checkRequest is invariant "limits are checked again at the tablet" and "a row lives in
 // one tablet": nil if all is well.
-func (t *Tablet) checkRequest(req *pb.TabletRequest) *pb.TabletResponse {
-	c := check{tablet: t}
-	switch op := req.Op.(type) {
-	case *pb.TabletRequest_Get:
-		c.cells(op.Get.GetCells())
+func (t *Tablet) checkRequest(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
+	if op.By == wire.ByNobody {
+		return failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)
+	}
+	c, s := check{tablet: t}, wire.SubjectOf(req)
+	switch {
+	case op.Has(wire.NeedsTable) && t.dropped(&s):
+		return failure(pb.Error_CODE_NO_TABLE, "the table has been dropped")
+	case op.Has(wire.InTransaction):
+		c.startTS(s.Start)
+	}
+	if s.HasCell {
+		c.cell(s.Cell, !s.Elsewhere)
+	}
+	c.writes(s.Writes)
+	c.cells(s.Cells)
+	c.cells(s.Intents)
+	switch op := req.Op.(type) { // what else only one operation has
 	case *pb.TabletRequest_Scan:
 		c.resume(op.Scan.GetResume())
-	case *pb.TabletRequest_Prewrite:
-		c.startTS(op.Prewrite.GetStartTs())
-		c.cell(op.Prewrite.GetPrimary(), false)
-		c.writes(op.Prewrite.GetWrites())
-		c.cells(op.Prewrite.GetIntents())
-	case *pb.TabletRequest_Commit:
-		c.startTS(op.Commit.GetStartTs())
-		c.cells(op.Commit.GetCells())
-		c.cells(op.Commit.GetIntents())
-	case *pb.TabletRequest_OnePhase:
-		c.startTS(op.OnePhase.GetStartTs())
-		c.writes(op.OnePhase.GetWrites())
-		c.cells(op.OnePhase.GetNotifies())
-	case *pb.TabletRequest_Rollback:
-		c.startTS(op.Rollback.GetStartTs())
-		c.cells(op.Rollback.GetCells())
-		c.cells(op.Rollback.GetIntents())
-	case *pb.TabletRequest_CheckTxnStatus:
-		c.startTS(op.CheckTxnStatus.GetStartTs())
-		c.cell(op.CheckTxnStatus.GetPrimary(), true)
-	case *pb.TabletRequest_ResolveLock:
-		c.startTS(op.ResolveLock.GetStartTs())
-		c.cells(op.ResolveLock.GetCells())
-		c.cells(op.ResolveLock.GetIntents())
-	case *pb.TabletRequest_Heartbeat:
-		c.startTS(op.Heartbeat.GetStartTs())
-		c.cell(op.Heartbeat.GetPrimary(), true)
-	case *pb.TabletRequest_Notify:
-		c.startTS(op.Notify.GetTs())
-		c.cells(op.Notify.GetCells())
-	case *pb.TabletRequest_ClearNotify:
-		c.cell(op.ClearNotify.GetCell(), true)
-	case *pb.TabletRequest_FailNotify:
-		c.cell(op.FailNotify.GetCell(), true)
 	case *pb.TabletRequest_RawWrite:
-		c.writes(op.RawWrite.GetWrites())
 		for _, k := range op.RawWrite.GetConditions() {
 			c.cell(k.GetCell(), true)
 		}
-	case *pb.TabletRequest_RawGet:
-		c.cells(op.RawGet.GetCells())
 	case *pb.TabletRequest_Mark:
 		if t.id != MetaTabletID {
 			c.refuse(failure(pb.Error_CODE_INVALID, "the oracle's mark is kept by the meta tablet, not by tablet %d", t.id))
 		}
 	case *pb.TabletRequest_History:
 		c.row(op.History.GetTable(), op.History.GetRow())
-		c.cells(op.History.GetCells())
 	case *pb.TabletRequest_Split:
 		c.splitAt(op.Split)
 	case *pb.TabletRequest_Collect:
 		c.collect(op.Collect)
-	case *pb.TabletRequest_RawScan, *pb.TabletRequest_Walk, *pb.TabletRequest_Pending, *pb.TabletRequest_SetCatalogue,
-		*pb.TabletRequest_ChangeReplicas, *pb.TabletRequest_TransferLeader, *pb.TabletRequest_Checksum:
-	default:
-		return failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)
 	}
 	return c.refused
 }
 
-// dropped reports whether the request wants to read or write a dropped table. Its tablets
-// go on answering what ends transactions (design section 2).
-func (t *Tablet) dropped(req *pb.TabletRequest) bool {
+// dropped reports whether the request is about a dropped table.
+func (t *Tablet) dropped(s *wire.Subject) bool {
 	if len(t.catalogue.dropped) == 0 && len(t.catalogue.message.GetGone()) == 0 {
 		return false
 	}
-	switch op := req.Op.(type) {
-	case *pb.TabletRequest_Get:
-		return t.droppedCells(op.Get.GetCells())
-	case *pb.TabletRequest_Scan:
-		return t.catalogue.isDropped(mvcc.TableID(op.Scan.GetSpan().GetTable()))
-	case *pb.TabletRequest_Prewrite:
-		return t.droppedWrites(op.Prewrite.GetWrites()) || t.droppedCells(op.Prewrite.GetIntents())
-	case *pb.TabletRequest_OnePhase:
-		return t.droppedWrites(op.OnePhase.GetWrites()) || t.droppedCells(op.OnePhase.GetNotifies())
-	case *pb.TabletRequest_Notify:
-		return t.droppedCells(op.Notify.GetCells())
-	}
-	return false
+	return t.droppedCells(s.Cells) || t.droppedCells(s.Intents) || t.droppedWrites(s.Writes) ||
+		(s.Span != nil && t.catalogue.isDropped(mvcc.TableID(s.Span.GetTable())))
 }
 
 func (t *Tablet) droppedCells(cells []*pb.Cell) bool {

@@ -260,29 +260,22 @@ var ErrPanic = errors.New("tablet: panic")
 
 var errStopping = errors.New("tablet: stopping")
 
-// onCall admits one operation to the batch. Status is answered at once, whatever the
-// replica's state.
+// onCall admits one operation to the batch, unless it is answered without one.
 func (t *Tablet) onCall(c actor.Context, call *Call) {
-	switch op := call.Req.Op.(type) {
-	case *pb.TabletRequest_Status:
-		call.Reply(t.status(op.Status))
+	op := wire.OperationOf(call.Req)
+	switch op.By {
+	case wire.ByReplica:
+		call.Reply(t.answerAtOnce(call.Req))
 		return
-	case *pb.TabletRequest_Checksum:
-		if op.Checksum.GetId() != 0 {
-			call.Reply(t.checksum(op.Checksum.Id))
-			return
-		}
-	case *pb.TabletRequest_Mark:
-		if op.Mark.GetRaiseTo() == 0 {
-			t.onMark(call)
-			return
-		}
+	case wire.ByLeader:
+		t.onMark(call)
+		return
 	}
 	if t.stamping && needsTimestamp(call) {
 		t.firstReads = append(t.firstReads, call) // the answer that is under way closes their batch, and looks at them
 		return
 	}
-	if t.batch.Len() == 0 && !t.pipelineFree() && !isRead(call.Req) {
+	if t.batch.Len() == 0 && !t.pipelineFree() && !op.Reads() {
 		if t.held = append(t.held, call); t.early() { // else what is in flight closes their batch
 			t.overlap()
 		}
@@ -292,6 +285,14 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 	if t.batch.Add(c, call, requestSize(call.Req)) {
 		t.flush()
 	}
+}
+
+// answerAtOnce answers what any replica may.
+func (t *Tablet) answerAtOnce(req *pb.TabletRequest) *pb.TabletResponse {
+	if c := req.GetChecksum(); c != nil {
+		return t.checksum(c.Id)
+	}
+	return t.status(req.GetStatus())
 }
 
 // onMark confirms the leadership for the oracle at once. It has one such question under
@@ -315,13 +316,14 @@ func (t *Tablet) flush() {
 	var reads, mutations []*Call
 	now := time.Now()
 	for _, call := range calls {
-		switch refusal := t.refusal(call.Req); {
+		op := wire.OperationOf(call.Req)
+		switch refusal := t.refusal(op, call.Req); {
 		case tooLate(call, now):
 		case refusal != nil:
 			call.Reply(refusal)
 		case needsTimestamp(call):
 			t.firstReads = append(t.firstReads, call)
-		case isRead(call.Req):
+		case op.Reads():
 			reads = append(reads, call)
 		default:
 			mutations = append(mutations, call)
@@ -349,7 +351,7 @@ func (t *Tablet) mutateHeld() {
 }
 
 // refusal is the answer to an operation that this replica surely will not do; nil if it will.
-func (t *Tablet) refusal(req *pb.TabletRequest) *pb.TabletResponse {
+func (t *Tablet) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
 	switch {
 	case t.removed:
 		return t.wrongTablet("no replica here any more, epoch %d", t.descriptor.Epoch)
@@ -360,10 +362,8 @@ func (t *Tablet) refusal(req *pb.TabletRequest) *pb.TabletResponse {
 		return t.refusedBy()
 	case req.Epoch != 0 && req.Epoch != t.descriptor.Epoch:
 		return t.wrongTablet("epoch %d, not %d", t.descriptor.Epoch, req.Epoch)
-	case t.dropped(req):
-		return failure(pb.Error_CODE_NO_TABLE, "the table has been dropped")
 	}
-	return t.checkRequest(req)
+	return t.checkRequest(op, req)
 }
 
 // fail stops the replica on a storage fault: it answers no more, and acknowledges nothing

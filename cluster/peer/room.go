@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/heap"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // room is the memory for answers to other nodes' reads, of all nodes together and of
@@ -74,9 +75,7 @@ func partOf(bytes int64) int {
 
 // answerRoom is what the answer to a request may take; 0: it is small, or not that of a read.
 func answerRoom(req *pb.TabletRequest) int64 {
-	switch req.GetOp().(type) {
-	case *pb.TabletRequest_Get, *pb.TabletRequest_Scan, *pb.TabletRequest_RawGet, *pb.TabletRequest_RawScan,
-		*pb.TabletRequest_Walk, *pb.TabletRequest_History, *pb.TabletRequest_Pending:
+	if wire.OperationOf(req).By == wire.ByReader {
 		if n := req.GetMaxAnswerBytes(); n > 0 {
 			return int64(n)
 		}

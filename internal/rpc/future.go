@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // maxLockTTL is how far ahead of the oracle a remote client's lock may expire: no
@@ -18,9 +19,9 @@ func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 	if s.cfg.Latest == nil {
 		return nil
 	}
-	ts, expiry := timestampsOf(req)
-	claim := mvcc.Timestamp(ts)
-	if end := mvcc.Timestamp(expiry).Millis() - maxLockTTL.Milliseconds(); end > claim.Millis() {
+	subject := wire.SubjectOf(req)
+	claim := mvcc.Timestamp(subject.Latest)
+	if end := mvcc.Timestamp(subject.Expiry).Millis() - maxLockTTL.Milliseconds(); end > claim.Millis() {
 		claim = mvcc.TimestampAt(end) // an expiry claims that the oracle has come so far
 	}
 	latest, err := s.cfg.Latest(ctx, claim)
@@ -35,41 +36,13 @@ func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 // cleared until then, and a made-up "now" would let locks of the living expire
 // (invariants 1 and 6 of design section 4).
 func future(req *pb.TabletRequest, latest mvcc.Timestamp) *pb.Error {
-	ts, expiry := timestampsOf(req)
+	subject := wire.SubjectOf(req)
 	limit := mvcc.TimestampAt(latest.Millis() + maxLockTTL.Milliseconds())
 	switch {
-	case mvcc.Timestamp(ts) > latest:
-		return &pb.Error{Code: pb.Error_CODE_FUTURE, Message: fmt.Sprintf("timestamp %d: the oracle has given out none above %d", ts, latest)}
-	case latest < mvcc.MaxTimestamp && mvcc.Timestamp(expiry) > limit:
+	case mvcc.Timestamp(subject.Latest) > latest:
+		return &pb.Error{Code: pb.Error_CODE_FUTURE, Message: fmt.Sprintf("timestamp %d: the oracle has given out none above %d", subject.Latest, latest)}
+	case latest < mvcc.MaxTimestamp && mvcc.Timestamp(subject.Expiry) > limit:
 		return &pb.Error{Code: pb.Error_CODE_FUTURE, Message: fmt.Sprintf("a lock may expire %v ahead of the oracle, not more", maxLockTTL)}
 	}
 	return nil
-}
-
-// timestampsOf are the greatest timestamp that a request claims to have from the oracle,
-// and the expiry that it sets.
-func timestampsOf(req *pb.TabletRequest) (ts, expiry uint64) {
-	switch op := req.Op.(type) {
-	case *pb.TabletRequest_Get:
-		ts = op.Get.GetAt()
-	case *pb.TabletRequest_Scan:
-		ts = op.Scan.GetAt()
-	case *pb.TabletRequest_Prewrite:
-		ts, expiry = op.Prewrite.GetStartTs(), op.Prewrite.GetExpiry()
-	case *pb.TabletRequest_Commit:
-		ts = max(op.Commit.GetStartTs(), op.Commit.GetCommitTs())
-	case *pb.TabletRequest_OnePhase:
-		ts = op.OnePhase.GetStartTs()
-	case *pb.TabletRequest_Rollback:
-		ts = op.Rollback.GetStartTs()
-	case *pb.TabletRequest_CheckTxnStatus:
-		ts = max(op.CheckTxnStatus.GetStartTs(), op.CheckTxnStatus.GetNow())
-	case *pb.TabletRequest_ResolveLock:
-		ts = max(op.ResolveLock.GetStartTs(), op.ResolveLock.GetCommitTs())
-	case *pb.TabletRequest_Heartbeat:
-		ts, expiry = op.Heartbeat.GetStartTs(), op.Heartbeat.GetExpiry()
-	case *pb.TabletRequest_Notify:
-		ts = op.Notify.GetTs()
-	}
-	return ts, expiry
 }

@@ -18,21 +18,13 @@ import (
 type kind int
 
 const (
-	mutations kind = iota // and what is as small
-	cells
-	pages
-	kinds
+	mutations = kind(wire.SmallAnswer) // and what is as small
+	cells     = kind(wire.CellsAnswer)
+	pages     = kind(wire.PageAnswer)
+	kinds     = pages + 1
 )
 
-func kindOf(req *pb.TabletRequest) kind {
-	switch req.Op.(type) {
-	case *pb.TabletRequest_Get, *pb.TabletRequest_RawGet:
-		return cells
-	case *pb.TabletRequest_Scan, *pb.TabletRequest_RawScan, *pb.TabletRequest_Walk, *pb.TabletRequest_History:
-		return pages
-	}
-	return mutations
-}
+func kindOf(req *pb.TabletRequest) kind { return kind(wire.OperationOf(req).Answer) }
 
 // firstAnswer is what an answer is expected to take before there was one, and at least.
 // It is about speed only: an answer that takes more is not made before there is room for

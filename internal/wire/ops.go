@@ -1,0 +1,242 @@
+package wire
+
+import (
+	"reflect"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// Operation is what is known of an operation on a tablet by its kind alone: a row of the
+// table below, which never changes. Whoever treats operations differently by their kind
+// asks its row; a new operation needs one.
+type Operation struct {
+	Name string // of its field in the TabletRequest
+	By   Evaluator
+	Traits
+	Clients Access
+	Answer  AnswerSize
+}
+
+// operations is the table, in the order of the fields.
+var operations = [...]Operation{
+	{"get", ByReader, Repeats | NeedsTable, AccessRead, CellsAnswer},
+	{"scan", ByReader, Repeats | NeedsTable, AccessRead, PageAnswer},
+	{"prewrite", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer},
+	{"commit", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer},
+	{"one_phase", ByTablet, InTransaction | NeedsTable, AccessChange, SmallAnswer},
+	{"rollback", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer},
+	{"check_txn_status", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer},
+	{"resolve_lock", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer},
+	{"heartbeat", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer},
+	{"notify", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer},
+	{"clear_notify", ByRules, Finishes, AccessNone, SmallAnswer},
+	{"fail_notify", ByRules, 0, AccessNone, SmallAnswer},
+	{"raw_write", ByRules, 0, AccessNone, SmallAnswer},
+	{"raw_get", ByReader, Repeats, AccessRead, CellsAnswer},
+	{"raw_scan", ByReader, Repeats, AccessRead, PageAnswer},
+	{"walk", ByReader, Repeats, AccessRead, PageAnswer},
+	{"history", ByReader, Repeats, AccessRead, PageAnswer},
+	{"pending", ByReader, Repeats, AccessRead, SmallAnswer},
+	{"split", ByTablet, 0, AccessNone, SmallAnswer},
+	{"set_catalogue", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer},
+	{"mark", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer},
+	{"status", ByReplica, Repeats | Finishes, AccessRead, SmallAnswer},
+	{"collect", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer},
+	{"change_replicas", ByTablet, Finishes, AccessNone, SmallAnswer},
+	{"transfer_leader", ByTablet, Finishes, AccessNone, SmallAnswer},
+	{"checksum", ByTablet, Finishes, AccessNone, SmallAnswer},
+}
+
+// Rows of requests that only ask for what other requests with the same field have done.
+var (
+	readMark     = Operation{"mark", ByLeader, Repeats | Finishes, AccessNone, SmallAnswer}
+	readChecksum = Operation{"checksum", ByReplica, Repeats | Finishes, AccessNone, SmallAnswer}
+	unknown      Operation
+)
+
+// Evaluator says who evaluates an operation.
+type Evaluator uint8
+
+// Evaluators.
+const (
+	// ByNobody is of operations that are not in the table.
+	ByNobody Evaluator = iota
+	// ByReader is a read worker, from a view of what the leader holds, behind a ReadIndex.
+	ByReader
+	// ByLeader is the leader, as soon as a ReadIndex has confirmed that it leads.
+	ByLeader
+	// ByRules is one function of internal/mvcc, whose effects are proposed.
+	ByRules
+	// ByTablet is the leader in a way of the operation's own, which ends with a proposal.
+	ByTablet
+	// ByReplica is any replica, leader or not, at once.
+	ByReplica
+)
+
+// Traits are what operations may have in common.
+type Traits uint8
+
+// Traits of operations.
+const (
+	// Repeats: it may be sent again when its answer was lost, because it changes nothing,
+	// or because doing it twice is doing it once, whatever happens between.
+	Repeats Traits = 1 << iota
+	// Finishes: a full tablet must still take it, so that it can finish and clean up
+	// (design section 5). It is sent past the queue limit, and done on a full disk.
+	Finishes
+	// InTransaction: it has a transaction's start timestamp.
+	InTransaction
+	// NeedsTable: it is refused once the table has been dropped. What ends transactions
+	// is not (design section 2).
+	NeedsTable
+)
+
+// Has reports whether it is one of the traits.
+func (t Traits) Has(one Traits) bool { return t&one != 0 }
+
+// Access says what a remote client may do with an operation. Nodes may do all.
+type Access uint8
+
+// Kinds of access.
+const (
+	// AccessNone: the operation is for nodes only.
+	AccessNone Access = iota
+	// AccessRead is for every table, the cluster's own too: clients find tables there.
+	AccessRead
+	// AccessSettle is for every column of users' tables, to end what others have begun.
+	AccessSettle
+	// AccessChange is for users' columns of users' tables.
+	AccessChange
+)
+
+// AnswerSize is about how much memory the answer to an operation takes.
+type AnswerSize uint8
+
+// Sizes of answers.
+const (
+	SmallAnswer AnswerSize = iota // a result, or a few figures
+	CellsAnswer                   // the cells that were asked for
+	PageAnswer                    // as much as a page holds
+)
+
+// operationOf finds the rows by the type of the oneof's member.
+var operationOf = func() map[reflect.Type]*Operation {
+	rows := make(map[reflect.Type]*Operation, len(operations))
+	fields := (&pb.TabletRequest{}).ProtoReflect().Descriptor().Fields()
+	for i := range operations {
+		req := &pb.TabletRequest{}
+		req.ProtoReflect().Mutable(fields.ByName(protoreflect.Name(operations[i].Name)))
+		rows[reflect.TypeOf(req.Op)] = &operations[i]
+	}
+	return rows
+}()
+
+// OperationOf is the row of the request's operation. Where there is none, nobody
+// evaluates it, and clients may not ask it.
+func OperationOf(req *pb.TabletRequest) *Operation {
+	switch op := req.GetOp().(type) {
+	case *pb.TabletRequest_Mark:
+		if op.Mark.GetRaiseTo() == 0 {
+			return &readMark
+		}
+	case *pb.TabletRequest_Checksum:
+		if op.Checksum.GetId() != 0 {
+			return &readChecksum
+		}
+	}
+	if row := operationOf[reflect.TypeOf(req.GetOp())]; row != nil {
+		return row
+	}
+	return &unknown
+}
+
+// Reads reports whether the operation changes nothing and is answered by the leader, once
+// a ReadIndex has confirmed that it leads.
+func (o *Operation) Reads() bool { return o.By == ByReader || o.By == ByLeader }
+
+// Subject is what one request is about, whatever its operation is. It shares the request's
+// memory.
+type Subject struct {
+	Start  uint64 // the transaction's start timestamp
+	Latest uint64 // the greatest timestamp that the request claims to have from the oracle
+	Expiry uint64 // that it sets for a lock
+
+	// Writes, Cells and Intents are in the range of the request's tablet. Intents are
+	// cells of weak columns.
+	Writes  []*pb.CellWrite
+	Cells   []*pb.Cell
+	Intents []*pb.Cell
+	// Cell is that of operations that are about one (HasCell). Another tablet may hold it
+	// if Elsewhere.
+	HasCell, Elsewhere bool
+	Cell               *pb.Cell
+	Span               *pb.Span // the tablet holds a part of it
+
+	// Incomplete: something is missing that the operation can't do without. Cells and
+	// writes that are in the request may still be nil.
+	Incomplete bool
+}
+
+// SubjectOf is what the request is about.
+func SubjectOf(req *pb.TabletRequest) (s Subject) {
+	switch op := req.GetOp().(type) {
+	case *pb.TabletRequest_Get:
+		s.Latest, s.Cells = op.Get.GetAt(), op.Get.GetCells()
+		s.Incomplete = len(s.Cells) == 0
+	case *pb.TabletRequest_Scan:
+		s.Latest, s.Span = op.Scan.GetAt(), op.Scan.GetSpan()
+		s.Incomplete = s.Span == nil
+	case *pb.TabletRequest_Prewrite:
+		s.Start, s.Expiry = op.Prewrite.GetStartTs(), op.Prewrite.GetExpiry()
+		s.HasCell, s.Elsewhere, s.Cell = true, true, op.Prewrite.GetPrimary()
+		s.Writes, s.Intents = op.Prewrite.GetWrites(), op.Prewrite.GetIntents()
+		s.Incomplete = len(s.Writes)+len(s.Intents) == 0
+	case *pb.TabletRequest_Commit:
+		s.Start, s.Latest = op.Commit.GetStartTs(), op.Commit.GetCommitTs()
+		s.Cells, s.Intents = op.Commit.GetCells(), op.Commit.GetIntents()
+		s.Incomplete = len(s.Cells)+len(s.Intents) == 0
+	case *pb.TabletRequest_OnePhase:
+		s.Start = op.OnePhase.GetStartTs()
+		s.Writes, s.Intents = op.OnePhase.GetWrites(), op.OnePhase.GetNotifies()
+		s.Incomplete = len(s.Writes) == 0
+	case *pb.TabletRequest_Rollback:
+		s.Start = op.Rollback.GetStartTs()
+		s.Cells, s.Intents = op.Rollback.GetCells(), op.Rollback.GetIntents()
+		s.Incomplete = len(s.Cells)+len(s.Intents) == 0
+	case *pb.TabletRequest_CheckTxnStatus:
+		s.Start, s.Latest = op.CheckTxnStatus.GetStartTs(), op.CheckTxnStatus.GetNow()
+		s.HasCell, s.Cell = true, op.CheckTxnStatus.GetPrimary()
+	case *pb.TabletRequest_ResolveLock:
+		s.Start, s.Latest = op.ResolveLock.GetStartTs(), op.ResolveLock.GetCommitTs()
+		s.Cells, s.Intents = op.ResolveLock.GetCells(), op.ResolveLock.GetIntents()
+		s.Incomplete = len(s.Cells)+len(s.Intents) == 0
+	case *pb.TabletRequest_Heartbeat:
+		s.Start, s.Expiry = op.Heartbeat.GetStartTs(), op.Heartbeat.GetExpiry()
+		s.HasCell, s.Cell = true, op.Heartbeat.GetPrimary()
+	case *pb.TabletRequest_Notify:
+		s.Start, s.Cells = op.Notify.GetTs(), op.Notify.GetCells()
+		s.Incomplete = len(s.Cells) == 0
+	case *pb.TabletRequest_ClearNotify:
+		s.HasCell, s.Cell = true, op.ClearNotify.GetCell()
+	case *pb.TabletRequest_FailNotify:
+		s.HasCell, s.Cell = true, op.FailNotify.GetCell()
+	case *pb.TabletRequest_RawWrite:
+		s.Writes = op.RawWrite.GetWrites()
+	case *pb.TabletRequest_RawGet:
+		s.Cells = op.RawGet.GetCells()
+		s.Incomplete = len(s.Cells) == 0
+	case *pb.TabletRequest_RawScan:
+		s.Span = op.RawScan.GetSpan()
+		s.Incomplete = s.Span == nil
+	case *pb.TabletRequest_Walk:
+		s.Incomplete = op.Walk == nil
+	case *pb.TabletRequest_History:
+		s.Cells, s.Incomplete = op.History.GetCells(), op.History == nil
+	case nil:
+		s.Incomplete = true
+	}
+	s.Latest = max(s.Latest, s.Start)
+	return s
+}
