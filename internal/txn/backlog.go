@@ -36,14 +36,14 @@ type backlog struct {
 // answers, so queues grow no further than most, plus what is under way in loaders, and
 // what one load notifies beyond one. If the cluster cannot tell, it lets through. It
 // returns ctx's error when ctx ends first, ErrClosed when closed is closed.
-func (c *Client) AwaitBacklog(ctx context.Context, most uint64, closed <-chan struct{}) error {
+func (o *observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan struct{}) error {
 	for {
-		wait, pass := c.backlog.admit(most, time.Now())
+		wait, pass := o.backlog.admit(most, time.Now())
 		if pass {
 			return nil
 		}
 		if wait.flight == nil && wait.pause == 0 {
-			if err := c.askBacklog(ctx); err != nil {
+			if err := o.askBacklog(ctx); err != nil {
 				return err
 			}
 			continue
@@ -90,12 +90,12 @@ func (b *backlog) admit(most uint64, now time.Time) (w backlogWait, pass bool) {
 }
 
 // askBacklog asks on behalf of all; the caller owns the flight. Only the end of ctx is an error.
-func (c *Client) askBacklog(ctx context.Context) error {
-	b, began := &c.backlog, time.Now()
+func (o *observers) askBacklog(ctx context.Context) error {
+	b, began := &o.backlog, time.Now()
 	b.mu.Lock()
 	before := b.since
 	b.mu.Unlock()
-	runnable, err := c.runnable(ctx)
+	runnable, err := o.runnable(ctx)
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,21 +117,21 @@ func (c *Client) askBacklog(ctx context.Context) error {
 }
 
 // runnable counts the notifications that somebody may run.
-func (c *Client) runnable(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.OperationTimeout)
+func (o *observers) runnable(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.OperationTimeout)
 	defer cancel()
-	observers, err := c.transport.Observers(ctx)
+	states, err := o.meta.transport.Observers(ctx)
 	if err != nil {
 		return 0, err
 	}
 	var n uint64
-	for _, o := range observers {
+	for _, state := range states {
 		// Runs that never return have taken all that the observer may have: what is
 		// queued behind them will not run here, and loaders must not wait for it.
-		s := o.GetStatus()
+		s := state.GetStatus()
 		blocked := s.GetQueued() > 0 && s.GetStuck() > 0 && s.GetStuck() == s.GetRunning()
-		if o.Linked && !blocked && !o.GetInfo().GetPaused() && !o.GetInfo().GetRetired() {
-			n += o.Notifications
+		if info := state.GetInfo(); state.Linked && !blocked && !info.GetPaused() && !info.GetRetired() {
+			n += state.Notifications
 		}
 	}
 	return n, nil

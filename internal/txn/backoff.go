@@ -51,18 +51,18 @@ type patience struct {
 
 // again waits before another attempt; last is why the one before failed. The error, if
 // any, wraps last.
-func (p *patience) again(ctx context.Context, c *Client, v verdict, last error) error {
+func (p *patience) again(ctx context.Context, cfg *Config, v verdict, last error) error {
 	// Most operations succeed at once, so the clock is read only when one has failed.
 	if p.since.IsZero() {
 		p.since = time.Now()
-		p.wait = backoff{base: c.cfg.BackoffBase, max: c.cfg.BackoffMax}
+		p.wait = backoff{base: cfg.BackoffBase, max: cfg.BackoffMax}
 		if v == wrongTablet && ctx.Err() == nil {
 			return nil // the map has just been healed: the next attempt knows better
 		}
 	}
 	// A caller without a deadline must not hang for ever on a tablet that nobody serves.
-	if time.Since(p.since) > c.cfg.OperationTimeout {
-		return fmt.Errorf("%w: gave up after %v: %w", ErrUnavailable, c.cfg.OperationTimeout, last)
+	if time.Since(p.since) > cfg.OperationTimeout {
+		return fmt.Errorf("%w: gave up after %v: %w", ErrUnavailable, cfg.OperationTimeout, last)
 	}
 	if err := sleep(ctx, p.wait.next()); err != nil {
 		return fmt.Errorf("%w (last attempt: %w)", err, last)

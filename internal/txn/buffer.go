@@ -89,7 +89,7 @@ func (t *Txn) SetCell(cell mvcc.Cell, value []byte) {
 // buffer takes in a write of any kind. It has no context, hence can't look a table up: an
 // id that is not in the cache is looked up when there is one.
 func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
-	if err := t.c.checkAddress(k.Row, k.Column); err != nil {
+	if err := t.c.cfg.checkAddress(k.Row, k.Column); err != nil {
 		t.refuse(err)
 		return
 	}
@@ -112,7 +112,7 @@ func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	}
 	// Once a write waits for its table all later ones queue up behind it: the last write
 	// of a cell must win.
-	id, known := t.c.tables.known(k.Table)
+	id, known := t.c.meta.names.known(k.Table)
 	if !known || len(t.unresolved) > 0 {
 		t.unresolved = append(t.unresolved, unresolvedWrite{k, kind, value})
 		return
@@ -190,7 +190,7 @@ func (b *writeBuffer) bufferedIn(span mvcc.Span, columns []string) ([]pending, e
 			found = append(found, w)
 		}
 	}
-	slices.SortFunc(found, func(a, b pending) int { return compareCells(a.cell, b.cell) })
+	slices.SortFunc(found, func(a, b pending) int { return a.cell.Compare(b.cell) })
 	return found, nil
 }
 
@@ -203,7 +203,7 @@ func (t *Txn) resolveTables(ctx context.Context) error {
 			return err
 		}
 		// Not under guard: writes, which have no deadline, must not wait for meta.
-		id, err := t.c.TableID(ctx, name)
+		id, err := t.c.meta.TableID(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -242,7 +242,7 @@ func (b *writeBuffer) resolve(name string, id mvcc.TableID) {
 func (t *Txn) resolveRest(ctx context.Context) error {
 	for len(t.unresolved) > 0 {
 		name := t.unresolved[0].key.Table
-		id, err := t.c.TableID(ctx, name)
+		id, err := t.c.meta.TableID(ctx, name)
 		if err != nil {
 			return err
 		}

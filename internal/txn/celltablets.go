@@ -15,27 +15,7 @@ const maxBatchCells = 4096
 
 // batchBytes is how large one mutation is made, by the weights of mvcc: below the
 // tablet's limit on what a message says, and below what its store takes at once.
-func (c *Client) batchBytes() int { return c.cfg.Limits.Batch - c.cfg.Limits.Batch/8 }
-
-// decisionWeight is the weight of committing, resolving or rolling back a cell.
-func (c *Client) decisionWeight(cell mvcc.Cell) int { return cell.DecisionWeight(c.cfg.Limits) }
-
-// cellRun is how many of the cells, which are sorted, the tablet takes in one message,
-// and what they weigh. It is one at least: a single cell within the limits always goes
-// into a message.
-func (c *Client) cellRun(
-	d *pb.TabletDescriptor, cells []mvcc.Cell, weigh func(mvcc.Cell) int,
-) (n, weight int) {
-	for i, cell := range cells {
-		w := weigh(cell)
-		full := i >= maxBatchCells || weight+w > c.batchBytes()
-		if i > 0 && (full || !wire.Holds(d, posOf(cell))) {
-			return i, weight
-		}
-		weight += w
-	}
-	return len(cells), weight
-}
+func (r *router) batchBytes() int { return r.cfg.Limits.Batch - r.cfg.Limits.Batch/8 }
 
 // Operations on many cells know where the cells are only as well as the cached tablet map
 // does. They are cut along the map, sent, and cut again where a tablet turns out to have
@@ -44,17 +24,17 @@ func (c *Client) cellRun(
 // eachTablet sends an idempotent mutation about cells and intents, tablet by tablet in
 // parallel and in as many messages as it takes, until each is answered. check, if given,
 // sees every result and may return an error.
-func (c *Client) eachTablet(
+func (r *router) eachTablet(
 	ctx context.Context, cells, intents []mvcc.Cell,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
 ) error {
-	parts, err := c.cellParts(ctx, cells, intents)
+	parts, err := r.cellParts(ctx, cells, intents)
 	if err != nil {
 		return err
 	}
 	return parallel(len(parts), func(i int) error {
 		var wait patience
-		return c.mutatePart(ctx, parts[i], build, check, &wait)
+		return r.mutatePart(ctx, parts[i], build, check, &wait)
 	})
 }
 
@@ -67,36 +47,66 @@ type cellPart struct {
 }
 
 // cellParts sorts cells and intents by tablet.
-func (c *Client) cellParts(ctx context.Context, cells, intents []mvcc.Cell) ([]cellPart, error) {
-	var parts []cellPart
-	// Cells of one tablet are neighbours in order, so each part is a run, and no map is
-	// needed to group them.
-	for rest := sorted(cells); len(rest) > 0; {
-		d, err := c.locate(ctx, posOf(rest[0]))
+func (r *router) cellParts(ctx context.Context, cells, intents []mvcc.Cell) (parts []cellPart, err error) {
+	err = cut(ctx, r, sorted(cells), r.decision, func(d *pb.TabletDescriptor, run []mvcc.Cell, weight int) {
+		parts = append(parts, cellPart{d: d, cells: run, weight: weight})
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = cut(ctx, r, sorted(intents), func(c mvcc.Cell) (mvcc.Cell, int) {
+		return c, c.IntentDecisionWeight()
+	}, func(d *pb.TabletDescriptor, run []mvcc.Cell, weight int) {
+		parts = r.addIntents(parts, cellPart{d: d, intents: run, weight: weight})
+	})
+	return parts, err
+}
+
+// decision is the cell with the weight of committing, resolving or rolling it back.
+func (r *router) decision(c mvcc.Cell) (mvcc.Cell, int) { return c, c.DecisionWeight(r.cfg.Limits) }
+
+// cut cuts what an operation does, item by item in the order of their cells, into one run
+// for each message, and gives take each run with its weight and the tablet that is believed
+// to hold it. Items of one tablet are neighbours in order, so no map is needed to group
+// them. weigh gives an item's cell and its weight.
+func cut[T any](
+	ctx context.Context, r *router, items []T, weigh func(T) (mvcc.Cell, int),
+	take func(d *pb.TabletDescriptor, run []T, weight int),
+) error {
+	for rest := items; len(rest) > 0; {
+		first, _ := weigh(rest[0])
+		d, err := r.locate(ctx, posOf(first))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		n, weight := c.cellRun(d, rest, c.decisionWeight)
-		parts = append(parts, cellPart{d: d, cells: rest[:n], weight: weight})
+		n, weight := firstRun(r, d, rest, weigh)
+		take(d, rest[:n], weight)
 		rest = rest[n:]
 	}
-	for rest := sorted(intents); len(rest) > 0; {
-		d, err := c.locate(ctx, posOf(rest[0]))
-		if err != nil {
-			return nil, err
+	return nil
+}
+
+// firstRun is how many of the items the tablet takes in one message, and what they weigh.
+// It is one at least: a single cell within the limits always goes into a message.
+func firstRun[T any](
+	r *router, d *pb.TabletDescriptor, items []T, weigh func(T) (mvcc.Cell, int),
+) (n, weight int) {
+	for i, item := range items {
+		cell, w := weigh(item)
+		full := i >= maxBatchCells || weight+w > r.batchBytes()
+		if i > 0 && (full || !wire.Holds(d, posOf(cell))) {
+			return i, weight
 		}
-		n, weight := c.cellRun(d, rest, mvcc.Cell.IntentDecisionWeight)
-		parts = c.addIntents(parts, cellPart{d: d, intents: rest[:n], weight: weight})
-		rest = rest[n:]
+		weight += w
 	}
-	return parts, nil
+	return len(items), weight
 }
 
 // addIntents lets intents travel with the cells of their tablet if there is room for them.
-func (c *Client) addIntents(parts []cellPart, p cellPart) []cellPart {
+func (r *router) addIntents(parts []cellPart, p cellPart) []cellPart {
 	for i := range parts {
 		with := &parts[i]
-		if with.d == p.d && with.intents == nil && with.weight+p.weight <= c.batchBytes() &&
+		if with.d == p.d && with.intents == nil && with.weight+p.weight <= r.batchBytes() &&
 			len(with.cells)+len(p.intents) <= maxBatchCells {
 			with.intents = p.intents
 			with.weight += p.weight
@@ -108,21 +118,21 @@ func (c *Client) addIntents(parts []cellPart, p cellPart) []cellPart {
 
 // sorted is cells in order; a copy if they were not.
 func sorted(cells []mvcc.Cell) []mvcc.Cell {
-	if slices.IsSortedFunc(cells, compareCells) {
+	if slices.IsSortedFunc(cells, mvcc.Cell.Compare) {
 		return cells
 	}
 	cells = slices.Clone(cells)
-	slices.SortFunc(cells, compareCells)
+	slices.SortFunc(cells, mvcc.Cell.Compare)
 	return cells
 }
 
 // mutatePart has one part done. Whatever the answer to one attempt was, sending an
 // idempotent operation again is right, also after a lost reply.
-func (c *Client) mutatePart(
+func (r *router) mutatePart(
 	ctx context.Context, p cellPart,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error, wait *patience,
 ) error {
-	resp, v, err := c.try(ctx, p.d, build(p.cells, p.intents))
+	resp, v, err := r.try(ctx, p.d, build(p.cells, p.intents))
 	switch v {
 	case answered:
 		if resp.GetMutation() == nil {
@@ -135,17 +145,37 @@ func (c *Client) mutatePart(
 	case refused:
 		return err
 	}
-	if err := wait.again(ctx, c, v, err); err != nil {
+	if err := wait.again(ctx, r.cfg, v, err); err != nil {
 		return err
 	}
 	// The part may be in several tablets by now. Patience is passed on, so that all of
 	// this ends when it is used up.
-	parts, err := c.cellParts(ctx, p.cells, p.intents)
+	parts, err := r.cellParts(ctx, p.cells, p.intents)
 	if err != nil {
 		return err
 	}
 	return parallel(len(parts), func(i int) error {
 		own := *wait
-		return c.mutatePart(ctx, parts[i], build, check, &own)
+		return r.mutatePart(ctx, parts[i], build, check, &own)
+	})
+}
+
+// notify makes notify entries at ts for the cells, of a commit or of a replay.
+func (r *router) notify(ctx context.Context, ts mvcc.Timestamp, cells []mvcc.Cell, replay bool) error {
+	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
+		return &pb.TabletRequest{Op: &pb.TabletRequest_Notify{
+			Notify: &pb.NotifyRequest{Ts: uint64(ts), Cells: wire.CellsPB(cells), Replay: replay},
+		}}
+	}, func(res *pb.MutationResult) error {
+		switch {
+		case res.Status == pb.Status_STATUS_OK:
+			return nil
+		case res.Status != pb.Status_STATUS_NOTIFY_ONLY:
+			return fmt.Errorf("%w: notify answered %v", ErrUnavailable, res.Status)
+		case replay:
+			cell := wire.Cell(res.ConflictAt)
+			return fmt.Errorf("%w: row %q column %q: nothing observes it", ErrNotifyOnly, cell.Row, cell.Column)
+		}
+		return notifyOnly(res)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -13,78 +12,68 @@ import (
 // Client coordinates transactions of one process over a Transport. All its methods may be
 // used concurrently.
 //
-// It has three goroutines of its own, the oracle's, the heartbeats' and the leases', and
-// one for each thing that goes on in the background. Transactions run on their callers'
-// goroutines, as the paper's threads do (§2.5).
+// It is put together from parts (see the package comment); what those without a field name
+// export is the client's. Transactions run on their callers' goroutines, as the paper's
+// threads do (§2.5); what goes on beside them is in work.
 type Client struct {
 	transport Transport
 	cfg       Config
 	worker    mvcc.Worker // this process, as its locks name it
+	work      *background
 
-	oracle   timestamps
-	waits    sync.Pool // of *timestampWait
-	tablets  tabletMap
-	tables   tableNames
-	resolver resolver
-	learned  prefetcher
-	work     background
-	beats    heartbeats
-	leases   leases
-	backlog  backlog
-	stats    counters
-	warned   atomic.Int64 // of a late write, last, in seconds since 1970
+	*oracle    // timestamps
+	*meta      // tables, and what else is asked of meta
+	*router    // operations, to the tablets that hold their cells
+	*resolver  // locks in the way, and commits whose reply was lost
+	*observers // what waits for observers
+	beats      *heartbeats
+	leases     *leases
 
-	closed atomic.Bool
-	ctx    context.Context // ends with the client; for what goes on in the background
-	cancel context.CancelFunc
-	loops  sync.WaitGroup // the oracle's, the heartbeats' and the leases' goroutines
+	learned prefetcher
+	stats   counters
+	warned  atomic.Int64 // of a late write, last, in seconds since 1970
 }
 
 // NewClient returns a client over the transport, which belongs to it from now on. It must
 // be closed.
 func NewClient(transport Transport, cfg Config) *Client {
-	// The parts refer to the client, and the goroutines to the parts: they start last.
 	c := &Client{transport: transport, cfg: cfg.withDefaults(), worker: transport.Worker()}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.waits.New = func() any { return &timestampWait{answer: make(chan timestampAnswer, 1)} }
-	c.oracle.c, c.oracle.wake = c, make(chan struct{}, 1)
-	c.oracle.now, _ = transport.(AtOnce)
-	c.tables.asking = make(chan struct{}, 1)
-	c.tablets.max = c.cfg.MaxTablets
-	c.resolver.init(c)
-	c.learned.init()
-	c.work.init(c.cfg.Background)
-	c.beats.init(c)
-	c.leases.init(c)
-	c.loops.Go(func() { c.oracle.run(c.ctx) })
-	c.loops.Go(func() { c.beats.run(c.ctx) })
-	c.loops.Go(func() { c.leases.run(c.ctx) })
+	c.learned.patterns = make(map[patternKey]*pattern)
+	c.work = newBackground(&c.cfg)
+	c.oracle = newOracle(transport, &c.cfg)
+	c.meta = &meta{transport: transport, cfg: &c.cfg, work: c.work}
+	c.meta.names.asking = make(chan struct{}, 1)
+	c.router = &router{transport: transport, cfg: &c.cfg, names: &c.meta.names}
+	c.router.tablets.max = c.cfg.MaxTablets
+	c.resolver = newResolver(&c.cfg, c.router, c.oracle, c.work, c.worker)
+	c.observers = &observers{cfg: &c.cfg, meta: c.meta, router: c.router, oracle: c.oracle}
+	c.beats = &heartbeats{router: c.router, oracle: c.oracle, work: c.work, every: c.cfg.LockTTL / 3}
+	c.beats.runs = make(map[*heartbeat]struct{})
+	c.leases = newLeases(transport, &c.cfg, c.oracle, c.worker)
+	c.work.loop(c.oracle.run)
+	c.work.loop(c.beats.run)
+	c.work.loop(c.leases.run)
 	return c
 }
 
 // Close waits for background commits and rollbacks, ends the client's goroutines and
 // closes the transport. Whoever still uses the client gets ErrClosed.
 func (c *Client) Close() error {
-	if c.closed.Swap(true) {
+	if !c.work.close() {
 		return nil
 	}
-	// Secondaries first: what is left of them would have to be found and resolved by others.
-	c.Flush()
-	c.cancel()
-	c.work.wait(c.cfg.OperationTimeout) // what was cut off by cancel
-	c.loops.Wait()
 	return c.transport.Close()
 }
 
 // Flush waits for all that goes on in the background now, at most OperationTimeout.
-func (c *Client) Flush() { c.work.wait(c.cfg.OperationTimeout) }
+func (c *Client) Flush() { c.work.flush() }
 
 // Transport is what the client was made with.
 func (c *Client) Transport() Transport { return c.transport }
 
 // Timestamp is a fresh timestamp of the oracle.
 func (c *Client) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
-	if c.closed.Load() {
+	if c.work.closed.Load() {
 		return 0, ErrClosed
 	}
 	return c.oracle.get(ctx)
@@ -105,7 +94,7 @@ func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 // the tablet takes for it in one trip; or from Start, Scan or Commit if one of these
 // comes first. ctx is for Txn.StartTS, which has none.
 func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
-	if c.closed.Load() {
+	if c.work.closed.Load() {
 		return nil, ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
@@ -136,15 +125,10 @@ func (c *Client) Run(ctx context.Context, o Options, fn func(context.Context, *T
 	wait := backoff{base: c.cfg.BackoffBase, max: c.cfg.BackoffMax}
 	renamed := false // a table was looked up again
 	for {
-		ts, err := c.runOnce(ctx, o, fn)
-		if err == nil {
-			return ts, nil
+		ts, again, err := c.runOnce(ctx, o, fn)
+		if !again {
+			return ts, err
 		}
-		var retry *retryError
-		if !errors.As(err, &retry) {
-			return 0, err
-		}
-		err = retry.err
 		if errors.Is(err, errTableGone) { // dropped and created again since the name was looked up?
 			if renamed {
 				return 0, err
@@ -165,41 +149,27 @@ func (c *Client) Run(ctx context.Context, o Options, fn func(context.Context, *T
 	}
 }
 
-// retryError marks an error after which Run may run the function again. An error that the
-// user's function returns never is one, also if it wraps ErrConflict: it may come from
+// runOnce runs fn once and commits; again: surely not committed, and worth another run. An
+// error that fn itself returns never is, also if it wraps ErrConflict: it may come from
 // another transaction.
-type retryError struct{ err error }
-
-// Error is the error's text.
-func (e *retryError) Error() string { return e.err.Error() }
-
-// Unwrap is the error.
-func (e *retryError) Unwrap() error { return e.err }
-
-func (c *Client) runOnce(ctx context.Context, o Options, fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
+func (c *Client) runOnce(
+	ctx context.Context, o Options, fn func(context.Context, *Txn) error,
+) (ts mvcc.Timestamp, again bool, err error) {
 	t, err := c.BeginLazy(ctx, o)
 	if err != nil {
-		return 0, notCommitted(err)
+		return 0, false, notCommitted(err)
 	}
 	defer t.end() // also if fn panics
 	if err := fn(ctx, t); err != nil {
 		// What fails a transaction that could be run again is the failed read, whatever
 		// fn made of it.
-		if failed := t.failure(); failed != nil && retryable(failed) {
-			return 0, &retryError{notCommitted(failed)}
+		if failed := t.failure(); retryable(failed) {
+			return 0, true, notCommitted(failed)
 		}
-		return 0, err
+		return 0, false, err
 	}
-	ts, err := t.Commit(ctx)
-	return ts, mayRetry(err)
-}
-
-// mayRetry marks the error if it is worth another run.
-func mayRetry(err error) error {
-	if err != nil && retryable(err) {
-		return &retryError{err}
-	}
-	return err
+	ts, err = t.Commit(ctx)
+	return ts, retryable(err), err
 }
 
 // retryable: surely not committed, and worth another run.
@@ -207,7 +177,8 @@ func retryable(err error) bool {
 	if errors.Is(err, ErrCommitUnknown) {
 		return false
 	}
-	return errors.Is(err, ErrConflict) || errors.Is(err, ErrLocked) || errors.Is(err, ErrOverloaded) || errors.Is(err, errTableGone)
+	return errors.Is(err, ErrConflict) || errors.Is(err, ErrLocked) ||
+		errors.Is(err, ErrOverloaded) || errors.Is(err, errTableGone)
 }
 
 // Snapshot reads what has committed by now.
@@ -222,7 +193,7 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 // SnapshotAt reads the state at ts, which the oracle must have given out already: what is
 // below a timestamp that is still to come may still change.
 func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, error) {
-	if c.closed.Load() {
+	if c.work.closed.Load() {
 		return nil, ErrClosed
 	}
 	if ts == 0 {

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -44,9 +43,9 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	// In order, the cells of one tablet are neighbours, and the first is as good a
 	// primary as any. The order of all transactions being the same also makes those that
 	// collide collide early.
-	slices.SortFunc(t.writes, func(a, b pending) int { return compareCells(a.cell, b.cell) })
+	slices.SortFunc(t.writes, func(a, b pending) int { return a.cell.Compare(b.cell) })
 	if len(t.notifies) > 1 {
-		slices.SortFunc(t.notifies, compareCells)
+		slices.SortFunc(t.notifies, mvcc.Cell.Compare)
 		t.notifies = slices.Compact(t.notifies)
 	}
 	switch err := t.overtaken(); {
@@ -72,7 +71,7 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
 			return ts, err
 		}
 	}
-	run := &twoPhase{t: t, c: t.c, primary: t.writes[0].cell}
+	run := &twoPhase{t: t, c: t.c, heartbeat: heartbeat{primary: t.writes[0].cell, startTS: t.at}}
 	ts, err := run.commit(ctx)
 	if err == nil {
 		t.c.stats.twoPhase.Add(1)
@@ -104,18 +103,7 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	if err != nil {
 		return 0, err
 	}
-	err = t.c.eachTablet(ctx, t.notifies, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
-		return &pb.TabletRequest{Op: &pb.TabletRequest_Notify{Notify: &pb.NotifyRequest{Ts: uint64(ts), Cells: wire.CellsPB(cells)}}}
-	}, func(res *pb.MutationResult) error {
-		switch res.Status {
-		case pb.Status_STATUS_OK:
-			return nil
-		case pb.Status_STATUS_NOTIFY_ONLY:
-			return notifyOnly(res)
-		default:
-			return fmt.Errorf("%w: notify answered %v", ErrUnavailable, res.Status)
-		}
-	})
+	err = t.c.router.notify(ctx, ts, t.notifies, false)
 	if err == nil {
 		t.c.stats.notifyOnly.Add(1)
 		return ts, nil
@@ -128,15 +116,27 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	return 0, fmt.Errorf("%w: some notifications may have been made: %w", ErrCommitUnknown, err)
 }
 
+// refusal is why a tablet has refused what a commit writes; nil if it has not.
+func refusal(res *pb.MutationResult) error {
+	switch res.GetStatus() {
+	case pb.Status_STATUS_CONFLICT:
+		return &ConflictError{Cell: wire.Cell(res.ConflictAt), CommitTS: mvcc.Timestamp(res.CommitTs)}
+	case pb.Status_STATUS_ROLLED_BACK:
+		return errRolledBack
+	case pb.Status_STATUS_TOO_OLD:
+		return ErrSnapshotTooOld
+	case pb.Status_STATUS_NOTIFY_ONLY:
+		return notifyOnly(res)
+	}
+	return nil
+}
+
+var errRolledBack = fmt.Errorf("%w: rolled back by another client", ErrConflict)
+
 // notifyOnly says which cell was of the wrong kind.
 func notifyOnly(res *pb.MutationResult) error {
 	cell := wire.Cell(res.ConflictAt)
 	return fmt.Errorf("%w: row %q column %q: only a weak column can be notified, and it cannot be written", ErrNotifyOnly, cell.Row, cell.Column)
-}
-
-// conflict says which cell was in the way.
-func conflict(res *pb.MutationResult) error {
-	return &ConflictError{Cell: wire.Cell(res.ConflictAt), CommitTS: mvcc.Timestamp(res.CommitTs)}
 }
 
 // ConflictError says where another transaction was first. It wraps ErrConflict.
@@ -152,44 +152,6 @@ func (e *ConflictError) Error() string {
 
 // Unwrap is ErrConflict.
 func (e *ConflictError) Unwrap() error { return ErrConflict }
-
-// settle finds out what has become of a commit whose reply was lost, by a Rollback at the
-// primary: the answer is its commit timestamp, or the transaction is fenced for ever and
-// commitTS is 0 (invariant 8 of design section 4). It takes its own time, whatever has
-// become of the caller's context.
-func (c *Client) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Timestamp, cause error) (commitTS mvcc.Timestamp, err error) {
-	// The caller's context is often why the reply was lost. Leaving then would leave the
-	// outcome to chance.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.SettleTimeout)
-	defer cancel()
-	var wait patience
-	for {
-		res, err := c.mutate(ctx, posOf(primary), rollbackRequest(startTS, []mvcc.Cell{primary}, nil))
-		if err == nil {
-			switch res.Status {
-			case pb.Status_STATUS_COMMITTED:
-				c.stats.settled.Add(1)
-				return mvcc.Timestamp(res.CommitTs), nil
-			case pb.Status_STATUS_OK, pb.Status_STATUS_ROLLED_BACK:
-				// The rollback record refuses a copy of the commit that is still under
-				// way, whenever it arrives.
-				c.stats.settled.Add(1)
-				return 0, nil
-			case pb.Status_STATUS_LOCKED: // the one-phase commit itself is still in flight
-				err = fmt.Errorf("%w: the commit is still under way", ErrUnavailable)
-				if err = wait.again(ctx, c, askLater, err); err == nil {
-					continue
-				}
-			default: // below the safepoint nothing may be inferred
-				err = fmt.Errorf("rollback answered %v", res.Status)
-			}
-		}
-		if broken.RerunUnknown {
-			return 0, nil
-		}
-		return 0, fmt.Errorf("%w: %w; settling it failed: %w", ErrCommitUnknown, cause, err)
-	}
-}
 
 // errFenced is a conflict to whoever decides about another run: surely not committed. The
 // reply to a commit was lost, and the transaction has been rolled back since.

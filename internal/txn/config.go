@@ -78,34 +78,39 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	def := mvcc.DefaultLimits()
-	orInt(&c.Limits.Row, def.Row)
-	orInt(&c.Limits.Column, def.Column)
-	orInt(&c.Limits.Value, def.Value)
-	orInt(&c.Limits.Batch, def.Batch)
-	orInt(&c.Limits.Inline, def.Inline)
-	orDuration(&c.LockTTL, 10*time.Second)
-	orDuration(&c.OperationTimeout, 20*time.Second)
-	orDuration(&c.SettleTimeout, 5*time.Second)
-	orDuration(&c.LeaseTTL, 30*time.Second)
-	orDuration(&c.BackoffBase, time.Millisecond)
-	orDuration(&c.BackoffMax, 200*time.Millisecond)
-	orInt(&c.Background, 256)
-	orInt(&c.MaxTablets, 1<<16)
-	orInt(&c.ReadCacheBytes, 16<<20)
-	orInt(&c.TransactionBytes, 128<<20)
+	orDefault(&c.Limits.Row, def.Row)
+	orDefault(&c.Limits.Column, def.Column)
+	orDefault(&c.Limits.Value, def.Value)
+	orDefault(&c.Limits.Batch, def.Batch)
+	orDefault(&c.Limits.Inline, def.Inline)
+	orDefault(&c.LockTTL, 10*time.Second)
+	orDefault(&c.OperationTimeout, 20*time.Second)
+	orDefault(&c.SettleTimeout, 5*time.Second)
+	orDefault(&c.LeaseTTL, 30*time.Second)
+	orDefault(&c.BackoffBase, time.Millisecond)
+	orDefault(&c.BackoffMax, 200*time.Millisecond)
+	orDefault(&c.Background, 256)
+	orDefault(&c.MaxTablets, 1<<16)
+	orDefault(&c.ReadCacheBytes, 16<<20)
+	orDefault(&c.TransactionBytes, 128<<20)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
 
-func orInt(v *int, def int) {
-	if *v <= 0 {
-		*v = def
+// checkAddress applies the limits of rows and columns.
+func (c *Config) checkAddress(row, column string) error {
+	if len(row) > c.Limits.Row {
+		return &LimitError{Limit: "row", Size: len(row), Max: c.Limits.Row}
 	}
+	if len(column) > c.Limits.Column {
+		return &LimitError{Limit: "column", Size: len(column), Max: c.Limits.Column}
+	}
+	return nil
 }
 
-func orDuration(v *time.Duration, def time.Duration) {
+func orDefault[T int | time.Duration](v *T, def T) {
 	if *v <= 0 {
 		*v = def
 	}

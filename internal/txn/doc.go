@@ -19,6 +19,13 @@
 //  8. An open snapshot that gets older than a quarter of the history is held by a lease of the process, as long as the
 //     cluster lets it [11]. It is advisory: a read that comes too late is refused, never wrong.
 //
+// A Client is put together from parts, each with state that only it changes: oracle asks
+// for timestamps; router has the tablet map, and sends; meta has the tables' names;
+// resolver gets locks out of the way and settles commits whose reply was lost; heartbeats
+// and leases keep locks and history alive; observers watches notifications; background
+// bounds and joins what goes on beside the callers. A part knows only the parts before it.
+// A transaction's own steps are methods of reader (reads), Txn (one phase) and twoPhase.
+//
 // Everything that a Client starts in the background is bounded and joined by Close. A
 // crash of the process leaves locks behind; they expire by oracle time and whoever meets
 // them decides them by their primary (CheckTxnStatus).

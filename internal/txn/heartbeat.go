@@ -3,9 +3,11 @@ package txn
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -16,36 +18,37 @@ import (
 // A timer per commit would be started and stopped for each, and fire for hardly any: a
 // commit takes milliseconds, the first heartbeat is due after seconds.
 type heartbeats struct {
-	c     *Client
-	every time.Duration // a third of LockTTL: two may fail before the locks expire
-	mu    sync.Mutex
-	runs  map[*twoPhase]struct{} // commits under way
+	router *router
+	oracle *oracle
+	work   *background
+	every  time.Duration // a third of LockTTL: two may fail before the locks expire
+	sent   atomic.Uint64 // a counter
+
+	mu   sync.Mutex
+	runs map[*heartbeat]struct{} // commits under way
 }
 
-// heartbeat is when a commit's locks were last known to be fresh. heartbeats.mu guards it.
+// heartbeat is a commit's primary, and when its lock was last known to be fresh.
 type heartbeat struct {
-	last    time.Time // of the prewrite or the last heartbeat's end
-	beating bool      // one is being sent
-}
-
-func (h *heartbeats) init(c *Client) {
-	h.c, h.every = c, c.cfg.LockTTL/3
-	h.runs = make(map[*twoPhase]struct{})
+	primary mvcc.Cell
+	startTS mvcc.Timestamp
+	last    time.Time // of the prewrite or the last heartbeat's end; guarded by heartbeats.mu
+	beating bool      // one is being sent; likewise
 }
 
 // add registers a commit before its first prewrite.
-func (h *heartbeats) add(p *twoPhase) {
-	p.beat.last = time.Now()
+func (h *heartbeats) add(b *heartbeat) {
+	b.last = time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.runs[p] = struct{}{}
+	h.runs[b] = struct{}{}
 }
 
 // remove forgets a commit that is decided, or given up.
-func (h *heartbeats) remove(p *twoPhase) {
+func (h *heartbeats) remove(b *heartbeat) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.runs, p)
+	delete(h.runs, b)
 }
 
 // run looks for commits that need a heartbeat until ctx, the client's, ends.
@@ -57,8 +60,8 @@ func (h *heartbeats) run(ctx context.Context) {
 		case now := <-ticker.C:
 			// In the background: a primary whose tablet does not answer must not keep the
 			// others waiting.
-			for _, p := range h.due(now) {
-				h.c.work.run(func() { h.beat(ctx, p) })
+			for _, b := range h.due(now) {
+				h.work.run(func(ctx context.Context) { h.beat(ctx, b) })
 			}
 		case <-ctx.Done():
 			return
@@ -67,14 +70,14 @@ func (h *heartbeats) run(ctx context.Context) {
 }
 
 // due returns the commits that need a heartbeat now, and marks them.
-func (h *heartbeats) due(now time.Time) []*twoPhase {
+func (h *heartbeats) due(now time.Time) []*heartbeat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var due []*twoPhase
-	for p := range h.runs {
-		if !p.beat.beating && now.Sub(p.beat.last) >= h.every {
-			p.beat.beating = true
-			due = append(due, p)
+	var due []*heartbeat
+	for b := range h.runs {
+		if !b.beating && now.Sub(b.last) >= h.every {
+			b.beating = true
+			due = append(due, b)
 		}
 	}
 	return due
@@ -82,14 +85,15 @@ func (h *heartbeats) due(now time.Time) []*twoPhase {
 
 // beat sends one heartbeat. Its failure is no harm yet: the next is sent after a third of
 // the time to live.
-func (h *heartbeats) beat(ctx context.Context, p *twoPhase) {
+func (h *heartbeats) beat(ctx context.Context, b *heartbeat) {
 	ctx, cancel := context.WithTimeout(ctx, h.every)
 	defer cancel()
-	h.c.stats.heartbeats.Add(1)
-	_, _ = h.c.mutate(ctx, posOf(p.primary), &pb.TabletRequest{Op: &pb.TabletRequest_Heartbeat{Heartbeat: &pb.HeartbeatRequest{
-		Primary: wire.CellPB(p.primary), StartTs: uint64(p.t.at), Expiry: uint64(h.c.expiry()),
-	}}})
+	h.sent.Add(1)
+	beat := &pb.HeartbeatRequest{
+		Primary: wire.CellPB(b.primary), StartTs: uint64(b.startTS), Expiry: uint64(h.oracle.expiry()),
+	}
+	_, _ = h.router.mutate(ctx, posOf(b.primary), &pb.TabletRequest{Op: &pb.TabletRequest_Heartbeat{Heartbeat: beat}})
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p.beat.last, p.beat.beating = time.Now(), false
+	b.last, b.beating = time.Now(), false
 }

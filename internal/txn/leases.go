@@ -35,7 +35,11 @@ const (
 // It is advisory. A client that dies loses its lease when that ends, and one that is
 // never closed holds history no longer than the cluster lets it.
 type leases struct {
-	c      *Client
+	transport Transport
+	cfg       *Config
+	oracle    *oracle
+	asked     atomic.Uint64 // a counter of requests
+
 	holder string // as operators see it
 	token  []byte // without which nobody ends the lease
 	shards [leaseShards]leaseShard
@@ -55,17 +59,19 @@ type leaseShard struct {
 	_    [40]byte // a cache line each
 }
 
-func (l *leases) init(c *Client) {
-	l.c, l.wake, l.after = c, make(chan struct{}, 1), firstLeaseAge
-	l.holder = fmt.Sprintf("client %016x", rand.Uint64())
-	l.token = []byte(cryptorand.Text())
-	if c.worker.Node != 0 {
-		l.holder = fmt.Sprintf("node %d, start %d, %s", c.worker.Node, c.worker.Incarnation, l.holder)
+func newLeases(transport Transport, cfg *Config, oracle *oracle, worker mvcc.Worker) *leases {
+	l := &leases{
+		transport: transport, cfg: cfg, oracle: oracle, wake: make(chan struct{}, 1), after: firstLeaseAge,
+		holder: fmt.Sprintf("client %016x", rand.Uint64()), token: []byte(cryptorand.Text()),
+	}
+	if worker.Node != 0 {
+		l.holder = fmt.Sprintf("node %d, start %d, %s", worker.Node, worker.Incarnation, l.holder)
 	}
 	for i := range l.shards {
 		l.shards[i].open = make(map[mvcc.Timestamp]int)
 	}
 	l.asleep.Store(true)
+	return l
 }
 
 func (l *leases) shard(ts mvcc.Timestamp) *leaseShard { return &l.shards[ts%leaseShards] }
@@ -143,7 +149,7 @@ func (l *leases) look(ctx context.Context) time.Duration {
 		}
 		l.asleep.Store(false)
 	}
-	age := time.Duration(l.c.oracle.estimate().Millis()-oldest.Millis()) * time.Millisecond
+	age := time.Duration(l.oracle.estimate().Millis()-oldest.Millis()) * time.Millisecond
 	if age < l.after {
 		l.giveBack(ctx)
 		return l.after - age
@@ -157,15 +163,15 @@ func (l *leases) look(ctx context.Context) time.Duration {
 
 // hold takes or renews the lease and says when to look again.
 func (l *leases) hold(ctx context.Context, oldest mvcc.Timestamp) time.Duration {
-	asked, cancel := context.WithTimeout(ctx, l.c.cfg.LeaseTTL/3)
+	asked, cancel := context.WithTimeout(ctx, l.cfg.LeaseTTL/3)
 	defer cancel()
-	l.c.stats.leases.Add(1)
-	r, err := l.c.transport.HoldHistory(asked, &pb.HoldHistoryRequest{
+	l.asked.Add(1)
+	r, err := l.transport.HoldHistory(asked, &pb.HoldHistoryRequest{
 		Holder: l.holder, Token: l.token, Oldest: uint64(oldest),
-		TtlMs: uint32(l.c.cfg.LeaseTTL.Milliseconds()),
+		TtlMs: uint32(l.cfg.LeaseTTL.Milliseconds()),
 	})
 	if err != nil {
-		l.c.cfg.Logger.Debug("percolator: history could not be held for an open snapshot", "error", err)
+		l.cfg.Logger.Debug("percolator: history could not be held for an open snapshot", "error", err)
 		return leaseRetry
 	}
 	if h := time.Duration(r.HistoryMs) * time.Millisecond; h > 0 {
@@ -186,5 +192,5 @@ func (l *leases) giveBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaseEnd)
 	defer cancel()
 	// If it fails the lease ends by itself.
-	_, _ = l.c.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Holder: l.holder, Token: l.token})
+	_, _ = l.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Holder: l.holder, Token: l.token})
 }

@@ -19,10 +19,6 @@ var errManyTablets = errors.New("percolator: cells in several tablets")
 // memory before it asks the oracle for the commit timestamp (invariant 10 of design
 // section 4).
 
-// maxResolveRounds is how often a commit gets locks out of its way before it gives up and
-// is run again.
-const maxResolveRounds = 8
-
 // onePhase commits a transaction whose cells are all in one tablet with one message. At
 // most one copy of it is ever under way: it is sent again only after an answer that says
 // "surely not done", and after no answer it is settled. Once it has been sent it never
@@ -33,7 +29,7 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 	var msg onePhaseMessage
 	for sent, rounds := false, 0; ; {
 		// The map is asked again on every round: the answer before may have healed it.
-		d, err := c.locate(ctx, posOf(t.writes[0].cell))
+		d, err := c.router.locate(ctx, posOf(t.writes[0].cell))
 		if err != nil {
 			return 0, err
 		}
@@ -51,7 +47,7 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 				return 0, err
 			}
 		}
-		resp, v, err := c.try(ctx, d, msg.request(t, !sent))
+		resp, v, err := c.router.try(ctx, d, msg.request(t, !sent))
 		sent = true
 		switch v {
 		case answered:
@@ -66,7 +62,7 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 		case unknown:
 			return t.settleOnePhase(ctx, err)
 		}
-		if err := wait.again(ctx, c, v, err); err != nil {
+		if err := wait.again(ctx, &c.cfg, v, err); err != nil {
 			return 0, err
 		}
 	}
@@ -81,19 +77,12 @@ func (t *Txn) onePhaseResult(ctx context.Context, res *pb.MutationResult, rounds
 		if res.GetCommitTs() > uint64(t.at) {
 			return mvcc.Timestamp(res.CommitTs), false, nil
 		}
-	case pb.Status_STATUS_CONFLICT:
-		return 0, false, conflict(res)
-	case pb.Status_STATUS_ROLLED_BACK:
-		return 0, false, fmt.Errorf("%w: rolled back by another client", ErrConflict)
-	case pb.Status_STATUS_TOO_OLD:
-		return 0, false, ErrSnapshotTooOld
-	case pb.Status_STATUS_NOTIFY_ONLY:
-		return 0, false, notifyOnly(res)
 	case pb.Status_STATUS_LOCKED:
-		if err := t.c.clearAway(ctx, res, rounds); err != nil {
-			return 0, false, err
-		}
-		return 0, true, nil
+		err := t.c.resolver.clearAway(ctx, res, rounds)
+		return 0, err == nil, err
+	}
+	if err := refusal(res); err != nil {
+		return 0, false, err
 	}
 	// An answer that makes no sense says nothing about the outcome.
 	ts, err = t.settleOnePhase(ctx, fmt.Errorf("the tablet answered %v", res))
@@ -103,29 +92,11 @@ func (t *Txn) onePhaseResult(ctx context.Context, res *pb.MutationResult, rounds
 // settleOnePhase settles with the first cell in the part of the primary: the batch is all
 // or nothing, so what holds for one of its cells holds for all.
 func (t *Txn) settleOnePhase(ctx context.Context, cause error) (mvcc.Timestamp, error) {
-	ts, err := t.c.settle(ctx, t.writes[0].cell, t.at, cause)
+	ts, err := t.c.resolver.settle(ctx, t.writes[0].cell, t.at, cause)
 	if err == nil && ts == 0 {
 		err = errFenced
 	}
 	return ts, err
-}
-
-// clearAway resolves the locks that a commit has met, without waiting: the caller may
-// hold locks (invariant 3). The error wraps ErrLocked if one of them is alive.
-func (c *Client) clearAway(ctx context.Context, res *pb.MutationResult, rounds int) error {
-	if len(res.Locks) == 0 || rounds >= maxResolveRounds {
-		return ErrLocked
-	}
-	// The owner of a lock that has just committed its primary is on its way to this cell:
-	// rolling it forward here saves a run of the whole transaction.
-	live, err := c.resolver.resolve(ctx, wire.Result(res).Locks, rounds, false)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrLocked, err)
-	}
-	if live {
-		return fmt.Errorf("%w: row %q", ErrLocked, res.Locks[0].GetCell().GetRow())
-	}
-	return nil
 }
 
 // fits reports whether all of the transaction goes into one message for d.
@@ -148,7 +119,7 @@ func (t *Txn) fits(d *pb.TabletDescriptor) bool {
 		}
 	}
 	// A single write within the limits always goes into a message.
-	return len(t.writes)+len(t.notifies) == 1 || size <= t.c.batchBytes()
+	return len(t.writes)+len(t.notifies) == 1 || size <= t.c.router.batchBytes()
 }
 
 // onePhaseMessage is a message and, in the same allocation, all of it if it has one cell.

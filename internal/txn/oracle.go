@@ -19,25 +19,36 @@ const (
 	maxTimestampQueue = 1 << 16
 )
 
-// timestamps asks the oracle on behalf of all transactions of the process (§2.3): one
-// request is pending at a time, and all that is asked for meanwhile shares the next one.
-// One goroutine (run) sends; callers wait in get.
+// oracle asks the cluster's oracle for timestamps on behalf of all transactions of the
+// process (§2.3): one request is pending at a time, and all that is asked for meanwhile
+// shares the next one. One goroutine (run) sends; callers wait in get.
 //
 // It could be the first asker who sends for all, and hands the task on; but then the end
 // of one caller's context would be everybody's.
-type timestamps struct {
-	c    *Client
-	now  AtOnce        // nil: the transport cannot
-	wake chan struct{} // capacity 1: there is somebody in the queue
+type oracle struct {
+	transport Transport
+	cfg       *Config
+	now       AtOnce        // nil: the transport cannot
+	wake      chan struct{} // capacity 1: there is somebody in the queue
+	waits     sync.Pool     // of *timestampWait
 
 	mu     sync.Mutex
 	queue  []*timestampWait // who asked since the last request was sent, oldest first
 	spare  []*timestampWait // the queue's other backing array
 	seenAt time.Time        // when basis was seen
-	closed bool
+	closed atomic.Bool      // written under mu
 
 	highest atomic.Uint64 // the greatest timestamp seen
 	basis   atomic.Uint64 // what estimate goes by; written under mu
+
+	received, requests, refused atomic.Uint64 // counters
+}
+
+func newOracle(transport Transport, cfg *Config) *oracle {
+	o := &oracle{transport: transport, cfg: cfg, wake: make(chan struct{}, 1)}
+	o.waits.New = func() any { return &timestampWait{answer: make(chan timestampAnswer, 1)} }
+	o.now, _ = transport.(AtOnce)
+	return o
 }
 
 // timestampWait is one caller. Its channel has room for the one answer it gets. A caller
@@ -50,7 +61,7 @@ type timestampAnswer struct {
 }
 
 // get returns a timestamp above all that this process saw before the call.
-func (o *timestamps) get(ctx context.Context) (mvcc.Timestamp, error) {
+func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -58,14 +69,14 @@ func (o *timestamps) get(ctx context.Context) (mvcc.Timestamp, error) {
 		return ts, nil
 	}
 	// Every transaction comes through here, so what it needs is reused.
-	w := o.c.waits.Get().(*timestampWait)
+	w := o.waits.Get().(*timestampWait)
 	o.mu.Lock()
-	if o.closed || len(o.queue) >= maxTimestampQueue {
+	if o.closed.Load() || len(o.queue) >= maxTimestampQueue {
 		defer o.mu.Unlock()
-		if o.closed {
+		if o.closed.Load() {
 			return 0, ErrClosed
 		}
-		return 0, &OverloadedError{RetryAfter: o.c.cfg.BackoffMax, Message: "too many wait for timestamps"}
+		return 0, &OverloadedError{RetryAfter: o.cfg.BackoffMax, Message: "too many wait for timestamps"}
 	}
 	o.queue = append(o.queue, w)
 	first := len(o.queue) == 1
@@ -79,7 +90,7 @@ func (o *timestamps) get(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 	select {
 	case a := <-w.answer:
-		o.c.waits.Put(w)
+		o.waits.Put(w)
 		return a.ts, a.err
 	case <-ctx.Done():
 		return 0, ctx.Err()
@@ -88,8 +99,8 @@ func (o *timestamps) get(ctx context.Context) (mvcc.Timestamp, error) {
 
 // atOnce asks the oracle in this process. What it gives was requested here and now, like
 // what get waits for.
-func (o *timestamps) atOnce() (mvcc.Timestamp, bool) {
-	if o.now == nil || o.c.closed.Load() {
+func (o *oracle) atOnce() (mvcc.Timestamp, bool) {
+	if o.now == nil || o.closed.Load() {
 		return 0, false
 	}
 	floor := o.seen()
@@ -97,12 +108,12 @@ func (o *timestamps) atOnce() (mvcc.Timestamp, bool) {
 	if !ok || o.accept(ts, ts, floor) != nil { // run tries again, and says why it cannot
 		return 0, false
 	}
-	o.c.stats.timestampRequests.Add(1)
+	o.requests.Add(1)
 	return ts, true
 }
 
 // run sends requests until ctx, the client's, ends.
-func (o *timestamps) run(ctx context.Context) {
+func (o *oracle) run(ctx context.Context) {
 	for {
 		select {
 		case <-o.wake:
@@ -115,7 +126,7 @@ func (o *timestamps) run(ctx context.Context) {
 }
 
 // serve sends one request after the other until nobody waits.
-func (o *timestamps) serve(ctx context.Context) {
+func (o *oracle) serve(ctx context.Context) {
 	var p patience // with the requests that failed in a row
 	for ctx.Err() == nil {
 		batch := o.take()
@@ -138,7 +149,7 @@ func (o *timestamps) serve(ctx context.Context) {
 		// Attempts that fail are repeated here, not by the callers: those who come
 		// meanwhile join the next attempt, and the answer to one that was given up on is
 		// dropped by the transport together with its context.
-		if err = p.again(ctx, o.c, askLater, err); err != nil {
+		if err = p.again(ctx, o.cfg, askLater, err); err != nil {
 			for _, w := range batch {
 				w.answer <- timestampAnswer{err: err}
 			}
@@ -151,7 +162,7 @@ func (o *timestamps) serve(ctx context.Context) {
 }
 
 // take removes the oldest of the queue for one request.
-func (o *timestamps) take() []*timestampWait {
+func (o *oracle) take() []*timestampWait {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.queue) == 0 {
@@ -168,7 +179,7 @@ func (o *timestamps) take() []*timestampWait {
 }
 
 // putBack returns those of the batch that were not answered, batch[n:], to the front of the queue.
-func (o *timestamps) putBack(batch []*timestampWait, n int) {
+func (o *oracle) putBack(batch []*timestampWait, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if n < len(batch) {
@@ -182,12 +193,12 @@ func (o *timestamps) putBack(batch []*timestampWait, n int) {
 // ask sends one request and refuses timestamps that are not above all that was seen
 // before it was sent. (What tablets take for first reads meanwhile may be above its
 // answer, and arrive before it.)
-func (o *timestamps) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
+func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
 	attempt, cancel := context.WithTimeout(ctx, timestampAttempt)
 	defer cancel()
-	o.c.stats.timestampRequests.Add(1)
+	o.requests.Add(1)
 	floor := o.seen()
-	first, n, err := o.c.transport.Timestamps(attempt, count)
+	first, n, err := o.transport.Timestamps(attempt, count)
 	if err != nil {
 		return 0, 0, fmt.Errorf("percolator: oracle: %w", err)
 	}
@@ -207,21 +218,21 @@ func (c *Config) basisAge() time.Duration { return min(time.Second, c.LockTTL/16
 
 // accept takes note of the timestamps first to last, or refuses them: floor is the
 // greatest that had been seen when they were asked for.
-func (o *timestamps) accept(first, last, floor mvcc.Timestamp) error {
+func (o *oracle) accept(first, last, floor mvcc.Timestamp) error {
 	// Two oracles at once would be a fault of the cluster. What this process has seen it
 	// never goes back behind, so that at least its own transactions stay in order.
 	if first <= floor {
-		o.c.stats.timestampsRefused.Add(1)
+		o.refused.Add(1)
 		return fmt.Errorf("%w: the oracle gave %d after %d", ErrUnavailable, first, floor)
 	}
-	o.c.stats.timestamps.Add(uint64(last - first + 1))
+	o.received.Add(uint64(last - first + 1))
 	for {
 		seen := o.highest.Load()
 		if uint64(last) <= seen || o.highest.CompareAndSwap(seen, uint64(last)) {
 			break
 		}
 	}
-	if last.Millis() >= mvcc.Timestamp(o.basis.Load()).Millis()+o.c.cfg.basisAge().Milliseconds() {
+	if last.Millis() >= mvcc.Timestamp(o.basis.Load()).Millis()+o.cfg.basisAge().Milliseconds() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.basis.Store(uint64(last))
@@ -232,8 +243,8 @@ func (o *timestamps) accept(first, last, floor mvcc.Timestamp) error {
 
 // OracleTime is about the oracle's time now, which may be ahead of this machine's clock;
 // this machine's before the client has seen a timestamp.
-func (c *Client) OracleTime() time.Time {
-	if at := c.oracle.estimate(); at != 0 {
+func (o *oracle) OracleTime() time.Time {
+	if at := o.estimate(); at != 0 {
 		return time.UnixMilli(at.Millis())
 	}
 	return time.Now()
@@ -242,7 +253,7 @@ func (c *Client) OracleTime() time.Time {
 // estimate is about the oracle's time now: a timestamp seen not long ago, moved on by the
 // time since then on this machine's monotonic clock. It never needs to be exact: expiries
 // are set by it, decisions are not.
-func (o *timestamps) estimate() mvcc.Timestamp {
+func (o *oracle) estimate() mvcc.Timestamp {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	basis := mvcc.Timestamp(o.basis.Load())
@@ -252,14 +263,21 @@ func (o *timestamps) estimate() mvcc.Timestamp {
 	return mvcc.TimestampAt(basis.Millis() + time.Since(o.seenAt).Milliseconds())
 }
 
+// expiry is LockTTL from now in oracle time, for locks. It is taken when the message is
+// built, not from the start timestamp: a long read phase must not make locks that are born
+// dead (invariant 6 of design section 4).
+func (o *oracle) expiry() mvcc.Timestamp {
+	return mvcc.TimestampAt(o.estimate().Millis() + o.cfg.LockTTL.Milliseconds())
+}
+
 // seen is the greatest timestamp seen.
-func (o *timestamps) seen() mvcc.Timestamp { return mvcc.Timestamp(o.highest.Load()) }
+func (o *oracle) seen() mvcc.Timestamp { return mvcc.Timestamp(o.highest.Load()) }
 
 // stop turns everybody away: the client is closed.
-func (o *timestamps) stop() {
+func (o *oracle) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed = true
+	o.closed.Store(true)
 	for _, w := range o.queue {
 		w.answer <- timestampAnswer{err: ErrClosed}
 	}

@@ -47,8 +47,6 @@ type guess struct {
 	score  int // above 0; asked for from guessFrom on
 }
 
-func (p *prefetcher) init() { p.patterns = make(map[patternKey]*pattern) }
-
 // predict returns the columns to ask for together with the key's, which is read first of its row.
 func (p *prefetcher) predict(k patternKey) []string {
 	if !p.some.Load() {

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -33,40 +34,23 @@ func (p *twoPhase) prewriteAll(ctx context.Context) error {
 }
 
 // parts sorts writes and notifications by tablet, none larger than the batch limit.
-func (p *twoPhase) parts(ctx context.Context, writes []pending, notifies []mvcc.Cell) ([]prewritePart, error) {
-	var parts []prewritePart
-	for rest := writes; len(rest) > 0; {
-		d, err := p.c.locate(ctx, posOf(rest[0].cell))
-		if err != nil {
-			return nil, err
-		}
-		n := p.c.writeRun(d, rest, p.primary)
-		parts = append(parts, prewritePart{d: d, writes: rest[:n]})
-		rest = rest[n:]
+func (p *twoPhase) parts(
+	ctx context.Context, writes []pending, notifies []mvcc.Cell,
+) (parts []prewritePart, err error) {
+	err = cut(ctx, p.c.router, writes, func(w pending) (mvcc.Cell, int) {
+		return w.cell, w.cell.PrewriteWeight(len(w.value), p.primary)
+	}, func(d *pb.TabletDescriptor, run []pending, _ int) {
+		parts = append(parts, prewritePart{d: d, writes: run})
+	})
+	if err != nil {
+		return nil, err
 	}
-	for rest := notifies; len(rest) > 0; {
-		d, err := p.c.locate(ctx, posOf(rest[0]))
-		if err != nil {
-			return nil, err
-		}
-		n, _ := p.c.cellRun(d, rest, func(c mvcc.Cell) int { return c.IntentWeight(p.primary) })
-		parts = append(parts, prewritePart{d: d, intents: rest[:n]})
-		rest = rest[n:]
-	}
-	return parts, nil
-}
-
-// writeRun is how many of the sorted writes the tablet takes in one message.
-func (c *Client) writeRun(d *pb.TabletDescriptor, writes []pending, primary mvcc.Cell) int {
-	size := 0
-	for i := range writes {
-		w := &writes[i]
-		size += w.cell.PrewriteWeight(len(w.value), primary)
-		if i > 0 && (i >= maxBatchCells || size > c.batchBytes() || !wire.Holds(d, posOf(w.cell))) {
-			return i
-		}
-	}
-	return len(writes)
+	err = cut(ctx, p.c.router, notifies, func(c mvcc.Cell) (mvcc.Cell, int) {
+		return c, c.IntentWeight(p.primary)
+	}, func(d *pb.TabletDescriptor, run []mvcc.Cell, _ int) {
+		parts = append(parts, prewritePart{d: d, intents: run})
+	})
+	return parts, err
 }
 
 // prewrite has one part locked. Prewriting is idempotent, so after a lost reply it is
@@ -75,7 +59,7 @@ func (c *Client) writeRun(d *pb.TabletDescriptor, writes []pending, primary mvcc
 func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *patience) error {
 	req := p.prewriteRequest(part)
 	for rounds := 0; ; rounds++ {
-		resp, v, err := p.c.try(ctx, part.d, req)
+		resp, v, err := p.c.router.try(ctx, part.d, req)
 		switch v {
 		case answered:
 			again, err := p.prewriteResult(ctx, resp.GetMutation(), rounds)
@@ -89,7 +73,7 @@ func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *patien
 		case unknown:
 			p.held.Store(true) // a rollback is due if it ends here
 		}
-		if err := wait.again(ctx, p.c, v, err); err != nil {
+		if err := wait.again(ctx, &p.c.cfg, v, err); err != nil {
 			return err
 		}
 		parts, err := p.parts(ctx, part.writes, part.intents)
@@ -110,37 +94,19 @@ func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult, r
 		// Also "committed": a copy of this message that came late found what an earlier one led to.
 		p.held.Store(true)
 		return false, nil
-	case pb.Status_STATUS_CONFLICT:
-		return false, conflict(res)
-	case pb.Status_STATUS_ROLLED_BACK:
-		return false, fmt.Errorf("%w: rolled back by another client", ErrConflict)
-	case pb.Status_STATUS_TOO_OLD:
-		return false, ErrSnapshotTooOld
-	case pb.Status_STATUS_NOTIFY_ONLY:
-		return false, notifyOnly(res)
 	case pb.Status_STATUS_LOCKED:
-		if err := p.c.clearAway(ctx, res, rounds); err != nil {
-			return false, err
-		}
-		return true, nil
-	default:
-		return false, fmt.Errorf("%w: prewrite answered %v", ErrUnavailable, res)
+		err := p.c.resolver.clearAway(ctx, res, rounds)
+		return err == nil, err
 	}
+	return false, cmp.Or(refusal(res), fmt.Errorf("%w: prewrite answered %v", ErrUnavailable, res))
 }
 
 // prewriteRequest builds the message. The locks expire LockTTL from now by oracle time,
 // and name this process.
 func (p *twoPhase) prewriteRequest(part prewritePart) *pb.TabletRequest {
 	body := &pb.PrewriteRequest{
-		StartTs: uint64(p.t.at), Primary: wire.CellPB(p.primary), Expiry: uint64(p.c.expiry()),
+		StartTs: uint64(p.startTS), Primary: wire.CellPB(p.primary), Expiry: uint64(p.c.oracle.expiry()),
 		Worker: wire.WorkerPB(p.c.worker), Writes: writesPB(part.writes), Intents: wire.CellsPB(part.intents),
 	}
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: body}}
-}
-
-// expiry is LockTTL from now in oracle time. It is taken when the message is built, not
-// from the start timestamp: a long read phase must not make locks that are born dead
-// (invariant 6 of design section 4).
-func (c *Client) expiry() mvcc.Timestamp {
-	return mvcc.TimestampAt(c.oracle.estimate().Millis() + c.cfg.LockTTL.Milliseconds())
 }

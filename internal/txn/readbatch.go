@@ -1,10 +1,12 @@
 package txn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -27,7 +29,7 @@ type readBatch struct {
 	need    int               // of cells: those after are guesses, not worth waiting for
 	origin  []int             // of each cell, its place in the caller's order
 	wait    patience          // with its attempts
-	opens   *reader           // this batch is its first read, and takes its timestamp; nil: it has one
+	opens   bool              // this batch is its reader's first, and takes its timestamp
 
 	cellRoom   [1]mvcc.Cell
 	resultRoom [1]mvcc.ReadResult
@@ -45,7 +47,7 @@ type getMessage struct {
 
 // newReadBatch sorts cells[which...] by position.
 func newReadBatch(cells []mvcc.Cell, which []int) *readBatch {
-	slices.SortFunc(which, func(a, b int) int { return compareCells(cells[a], cells[b]) })
+	slices.SortFunc(which, func(a, b int) int { return cells[a].Compare(cells[b]) })
 	b := &readBatch{origin: which, need: len(which), cells: make([]mvcc.Cell, len(which))}
 	b.results = make([]mvcc.ReadResult, len(which))
 	for i, w := range which {
@@ -54,28 +56,19 @@ func newReadBatch(cells []mvcc.Cell, which []int) *readBatch {
 	return b
 }
 
-// compareCells orders by table, row, class, column.
-func compareCells(a, b mvcc.Cell) int { return a.Compare(b) }
-
 // part is b's cells lo to hi.
 func (b *readBatch) part(lo, hi int) *readBatch {
 	need := max(0, min(b.need, hi)-lo)
 	return &readBatch{cells: b.cells[lo:hi], results: b.results[lo:hi], need: need, wait: b.wait}
 }
 
-// readAll fills in the results, with one message per tablet in parallel. It waits for
-// locks, or resolves them. At 0 the tablet takes the timestamp, and b.opens gets it.
-func (c *Client) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
-	b.wait = patience{}
-	return c.readTablets(ctx, at, b)
-}
-
-// readTablets cuts the batch along the tablet map. A batch that is all in one tablet, as
-// most are, is read here.
-func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
+// readAll fills in the results, with one message per tablet in parallel; a batch that is
+// all in one tablet, as most are, is read here. It waits for locks, or resolves them. At 0
+// the tablet takes the timestamp, for the reader.
+func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	var parts []*readBatch
 	for lo := 0; lo < len(b.cells); {
-		d, err := c.locate(ctx, posOf(b.cells[lo]))
+		d, err := r.c.router.locate(ctx, posOf(b.cells[lo]))
 		if err != nil {
 			return err
 		}
@@ -84,36 +77,36 @@ func (c *Client) readTablets(ctx context.Context, at mvcc.Timestamp, b *readBatc
 			hi++
 		}
 		if lo == 0 && hi == len(b.cells) {
-			return c.readTablet(ctx, d, at, b)
+			return r.readTablet(ctx, d, at, b)
 		}
 		parts = append(parts, b.part(lo, hi))
 		lo = hi
 	}
 	if at == 0 { // several tablets must read at one timestamp
 		var err error
-		if at, err = c.oracle.get(ctx); err != nil {
+		if at, err = r.c.oracle.get(ctx); err != nil {
 			return err
 		}
-		b.gotTimestamp(at)
+		r.tookTimestamp(b, at)
 	}
 	return parallel(len(parts), func(i int) error {
-		return c.readTablets(ctx, at, parts[i])
+		return r.readAll(ctx, at, parts[i])
 	})
 }
 
 // readTablet reads cells that d is believed to hold.
-func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc.Timestamp, b *readBatch) error {
-	floor := c.oracle.seen()
-	resp, v, err := c.try(ctx, d, b.request(at))
-	c.stats.reads.Add(1) // here, next to the others: the line that they are in need be fetched once
-	c.stats.readCells.Add(uint64(len(b.cells)))
+func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc.Timestamp, b *readBatch) error {
+	floor := r.c.oracle.seen()
+	resp, v, err := r.c.router.try(ctx, d, b.request(at))
+	r.c.stats.reads.Add(1) // here, next to the others: the line that they are in need be fetched once
+	r.c.stats.readCells.Add(uint64(len(b.cells)))
 	if v == answered && at == 0 {
 		taken := mvcc.Timestamp(resp.GetGet().GetAt())
-		if err = c.oracle.accept(taken, taken, floor); err != nil {
+		if err = r.c.oracle.accept(taken, taken, floor); err != nil {
 			v = unknown
 		} else {
 			at = taken
-			b.gotTimestamp(at)
+			r.tookTimestamp(b, at)
 		}
 	}
 	switch v {
@@ -121,10 +114,10 @@ func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	case refused, busy:
 		return err
 	default: // reading is idempotent: an unknown outcome is none
-		if err := b.wait.again(ctx, c, v, err); err != nil {
+		if err := b.wait.again(ctx, &r.c.cfg, v, err); err != nil {
 			return err
 		}
-		return c.readTablets(ctx, at, b)
+		return r.readAll(ctx, at, b)
 	}
 	// Fewer results than cells: the answer would have grown too large for a message.
 	results := resp.GetGet().GetResults()
@@ -132,8 +125,8 @@ func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 		return fmt.Errorf("%w: %d results for %d cells", ErrUnavailable, len(results), len(b.cells))
 	}
 	var locked []mvcc.LockInfo
-	for i, r := range results {
-		b.results[i] = wire.ReadResult(r)
+	for i, result := range results {
+		b.results[i] = wire.ReadResult(result)
 		switch b.results[i].Status {
 		case mvcc.StatusOK:
 		case mvcc.StatusLocked:
@@ -146,22 +139,24 @@ func (c *Client) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 			return fmt.Errorf("%w: read answered with status %d", ErrUnavailable, b.results[i].Status)
 		}
 	}
-	if err := c.readLocked(ctx, at, b, locked); err != nil {
+	if err := r.readLocked(ctx, at, b, locked); err != nil {
 		return err
 	}
 	if n := len(results); n < len(b.cells) {
-		return c.readAll(ctx, at, b.part(n, len(b.cells)))
+		rest := b.part(n, len(b.cells))
+		rest.wait = patience{}
+		return r.readAll(ctx, at, rest)
 	}
 	return nil
 }
 
 // readLocked gets the locks out of the way and reads their cells again.
-func (c *Client) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch, locked []mvcc.LockInfo) error {
+func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch, locked []mvcc.LockInfo) error {
 	// Waiting is all there is to do: below a lock with start_ts ≤ R nobody knows yet what
 	// R reads (invariant 1 of design section 4). The reader holds no locks, so its
 	// waiting can't be part of a deadlock.
 	for round := 0; len(locked) > 0; round++ {
-		if _, err := c.resolver.resolve(ctx, locked, round, true); err != nil {
+		if _, err := r.c.resolver.resolve(ctx, locked, round, true); err != nil {
 			return err
 		}
 		var which []int
@@ -172,7 +167,7 @@ func (c *Client) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 		}
 		again := newReadBatch(b.cells, which)
 		again.need = 0 // locks come back to us
-		if err := c.readAll(ctx, at, again); err != nil {
+		if err := r.readAll(ctx, at, again); err != nil {
 			return err
 		}
 		locked = locked[:0]
@@ -215,18 +210,10 @@ func parallel(n int, task func(i int) error) error {
 	// All of them run to their end, also after one has failed: an operation that is cut
 	// off has an unknown outcome, which costs more to clean up than to wait for.
 	errs := make([]error, n)
-	var next sync.Mutex
-	at := 0
+	var next atomic.Int64
 	work := func() {
-		for {
-			next.Lock()
-			i := at
-			at++
-			next.Unlock()
-			if i >= n {
-				return
-			}
-			errs[i] = task(i)
+		for i := int(next.Add(1)); i <= n; i = int(next.Add(1)) {
+			errs[i-1] = task(i - 1)
 		}
 	}
 	var wg sync.WaitGroup
@@ -235,10 +222,5 @@ func parallel(n int, task func(i int) error) error {
 	}
 	work()
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }

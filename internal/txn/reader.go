@@ -42,9 +42,10 @@ func (r *reader) batch() *readBatch {
 	return &r.room
 }
 
-// read returns what is in each cell at the snapshot. Values are shared with the cache:
-// copy before handing out.
-func (r *reader) read(ctx context.Context, cells []mvcc.Cell) ([]mvcc.ReadResult, error) {
+// GetRecords returns what is in each cell at the snapshot, ack columns, deletes and
+// timestamps too: also for the observer framework. It does not look at buffered writes. The
+// values are shared with the cache and must not be changed.
+func (r *reader) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	// The lock is not held while messages are under way: two concurrent reads of one cell
 	// may both ask for it. They get the same answer, because it is the same snapshot.
 	out := make([]mvcc.ReadResult, len(cells))
@@ -75,7 +76,7 @@ func (r *reader) read(ctx context.Context, cells []mvcc.Cell) ([]mvcc.ReadResult
 	return out, nil
 }
 
-// readOne is read for one cell, with prefetching: columns of the same row that
+// readOne is GetRecords for one cell, with prefetching: columns of the same row that
 // transactions like this one have read after this column travel in the same message
 // (design section 8).
 func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, error) {
@@ -134,34 +135,16 @@ func (r *reader) used(hit *cachedCell) {
 	}
 }
 
-// GetRecords reads cells by their ids, ack columns too, and reports deletes and
-// timestamps: for the observer framework. It does not look at buffered writes. The values
-// must not be changed.
-func (r *reader) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
-	return r.read(ctx, cells)
-}
-
 // cell looks the key's table up.
 func (c *Client) cell(ctx context.Context, k Key) (mvcc.Cell, error) {
-	id, err := c.TableID(ctx, k.Table)
+	id, err := c.meta.TableID(ctx, k.Table)
 	if err != nil {
 		return mvcc.Cell{}, err
 	}
-	if err := c.checkAddress(k.Row, k.Column); err != nil {
+	if err := c.cfg.checkAddress(k.Row, k.Column); err != nil {
 		return mvcc.Cell{}, err
 	}
 	return mvcc.Cell{Table: id, Row: k.Row, Column: k.Column}, nil
-}
-
-// checkAddress applies the limits of rows and columns.
-func (c *Client) checkAddress(row, column string) error {
-	if len(row) > c.cfg.Limits.Row {
-		return &LimitError{Limit: "row", Size: len(row), Max: c.cfg.Limits.Row}
-	}
-	if len(column) > c.cfg.Limits.Column {
-		return &LimitError{Limit: "column", Size: len(column), Max: c.cfg.Limits.Column}
-	}
-	return nil
 }
 
 // handOut copies a value for the user; what exists is never nil.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -18,6 +19,9 @@ const (
 	lockWaitBase = time.Millisecond
 	lockWaitMax  = 100 * time.Millisecond
 	maxDecisions = 4096
+	// maxResolveRounds is how often a commit gets locks out of its way before it gives up
+	// and is run again.
+	maxResolveRounds = 8
 )
 
 // resolver gets locks out of the way (invariants 3, 6 and 7 of design section 4). All who
@@ -28,7 +32,14 @@ const (
 // hundreds of readers. Without sharing, each of them would ask the same primary the same
 // question, just when its tablet has most to do.
 type resolver struct {
-	c       *Client
+	cfg    *Config
+	router *router
+	oracle *oracle
+	work   *background
+	worker mvcc.Worker // this process
+
+	met, checked, rolledForward, rolledBack, settled atomic.Uint64 // counters
+
 	mu      sync.Mutex
 	flights map[flightKey]*flight
 	decided map[mvcc.Timestamp]mvcc.Timestamp // start_ts to commit_ts, 0: rolled back. A bounded memory of answers.
@@ -54,10 +65,11 @@ type flight struct {
 	err     error // likewise
 }
 
-func (r *resolver) init(c *Client) {
-	r.c = c
-	r.flights = make(map[flightKey]*flight)
-	r.decided = make(map[mvcc.Timestamp]mvcc.Timestamp)
+func newResolver(cfg *Config, router *router, oracle *oracle, work *background, worker mvcc.Worker) *resolver {
+	return &resolver{
+		cfg: cfg, router: router, oracle: oracle, work: work, worker: worker,
+		flights: make(map[flightKey]*flight), decided: make(map[mvcc.Timestamp]mvcc.Timestamp),
+	}
 }
 
 // resolve does one round for each of the locks' transactions: those that are decided,
@@ -66,7 +78,7 @@ func (r *resolver) init(c *Client) {
 // begins with a longer wait. One that must not (invariant 3 of this package) gets its
 // answer at once.
 func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int, wait bool) (live bool, err error) {
-	r.c.stats.locksMet.Add(uint64(len(locks)))
+	r.met.Add(uint64(len(locks)))
 	var joined []*flight
 	r.mu.Lock()
 	for _, l := range locks {
@@ -109,11 +121,11 @@ func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *flight {
 	// The flight lives on the client's context: the first caller's may end long before the others'.
 	f = &flight{key: key, met: []mvcc.LockInfo{l}, done: make(chan struct{})}
 	var ctx context.Context
-	ctx, f.cancel = context.WithTimeout(r.c.ctx, r.c.cfg.OperationTimeout)
+	ctx, f.cancel = context.WithTimeout(r.work.ctx, r.cfg.OperationTimeout)
 	r.flights[key] = f
-	g := r.c.work.begin()
+	g := r.work.begin()
 	go func() {
-		defer r.c.work.done(g)
+		defer r.work.done(g)
 		r.fly(ctx, f, l, round)
 	}()
 	return f
@@ -151,14 +163,14 @@ func (r *resolver) fly(ctx context.Context, f *flight, l mvcc.LockInfo, round in
 
 // round waits, asks and resolves, as far as each is called for.
 func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round int) (live bool, err error) {
-	commitTS, known := r.decision(l.Lock.StartTS)
+	commitTS, known := r.Decided(l.Lock.StartTS)
 	if !known {
-		dead := l.Lock.Worker != r.c.worker && r.c.transport.WorkerDead(ctx, l.Lock.Worker)
+		dead := l.Lock.Worker != r.worker && r.router.transport.WorkerDead(ctx, l.Lock.Worker)
 		// Most locks that are met belong to commits that end within a millisecond or so.
 		// An expired lock, or one of a dead worker, is not worth waiting for, unless it
 		// lives all the same: heartbeats move the expiry of the primary only.
 		b := backoff{base: lockWaitBase, max: lockWaitMax, n: min(round, 16)}
-		first := f.key.wait && !dead && r.c.oracle.estimate() <= l.Lock.Expiry
+		first := f.key.wait && !dead && r.oracle.estimate() <= l.Lock.Expiry
 		if first {
 			if err := sleep(ctx, b.next()); err != nil {
 				return true, err
@@ -187,19 +199,19 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round 
 func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool) (commitTS mvcc.Timestamp, live bool, err error) {
 	// Whether a lock has expired is decided by the oracle's time, never by this machine's
 	// (invariant 6 of design section 4).
-	now, err := r.c.oracle.get(ctx)
+	now, err := r.oracle.get(ctx)
 	if err != nil {
 		return 0, false, err
 	}
 	if broken.LocalExpiry {
 		now = mvcc.TimestampAt(time.Now().UnixMilli())
 	}
-	r.c.stats.statusChecks.Add(1)
+	r.checked.Add(1)
 	check := &pb.CheckTxnStatusRequest{
 		Primary: wire.CellPB(l.Lock.Primary), StartTs: uint64(l.Lock.StartTS), Now: uint64(now),
 		MetExpiry: uint64(l.Lock.Expiry), WorkerDead: dead,
 	}
-	res, err := r.c.mutate(ctx, posOf(l.Lock.Primary), &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: check}})
+	res, err := r.router.mutate(ctx, posOf(l.Lock.Primary), &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: check}})
 	if err != nil {
 		return 0, false, err
 	}
@@ -226,23 +238,25 @@ func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp, 
 		}
 	}
 	if commitTS != 0 {
-		r.c.stats.rolledForward.Add(uint64(len(met)))
+		r.rolledForward.Add(uint64(len(met)))
 	} else {
-		r.c.stats.rolledBackIn.Add(uint64(len(met)))
+		r.rolledBack.Add(uint64(len(met)))
 	}
-	return r.c.eachTablet(ctx, cells, intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+	return r.router.eachTablet(ctx, cells, intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{ResolveLock: &pb.ResolveLockRequest{
 			StartTs: uint64(startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells), Intents: wire.CellsPB(intents),
 		}}}
 	}, nil)
 }
 
-// decision is what is known about a transaction. Decisions never change.
-func (r *resolver) decision(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, ok bool) {
+// Decided is what this client knows of a transaction whose locks it has resolved: its
+// commit timestamp, 0 if it was rolled back. Decisions never change, but the memory is
+// bounded: known is false also for what was forgotten.
+func (r *resolver) Decided(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	commitTS, ok = r.decided[startTS]
-	return commitTS, ok
+	commitTS, known = r.decided[startTS]
+	return commitTS, known
 }
 
 // remember keeps a decision for those who meet further locks of the transaction.
@@ -257,14 +271,83 @@ func (r *resolver) remember(startTS, commitTS mvcc.Timestamp) {
 
 // ResolveLock does one round of resolution for a lock or intent that somebody has found,
 // at once: for scanners and tools. resolved is false if its transaction is alive.
-func (c *Client) ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
-	live, err := c.resolver.resolve(ctx, []mvcc.LockInfo{l}, 0, false)
+func (r *resolver) ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
+	live, err := r.resolve(ctx, []mvcc.LockInfo{l}, 0, false)
 	return err == nil && !live, err
 }
 
-// Decided is what this client knows of a transaction whose locks it has resolved: its
-// commit timestamp, 0 if it was rolled back. The memory is bounded: known is false also
-// for what was forgotten.
-func (c *Client) Decided(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, known bool) {
-	return c.resolver.decision(startTS)
+// ForceLock is ResolveLock that takes the lock's transaction for dead, whatever it says
+// of itself: if it is undecided, it is rolled back at its primary, and its commit will be
+// refused (invariants 3 and 7 of design section 4: being wrong about a death costs an
+// abort, never correctness). resolved is false while a one-phase commit of it is in
+// flight, or if nobody can say any more what became of it.
+func (r *resolver) ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
+	commitTS, known := r.Decided(l.Lock.StartTS)
+	if !known {
+		var live bool
+		if commitTS, live, err = r.ask(ctx, l, true); err != nil || live {
+			return false, err
+		}
+		r.remember(l.Lock.StartTS, commitTS)
+	}
+	err = r.apply(ctx, l.Lock.StartTS, commitTS, []mvcc.LockInfo{l})
+	return err == nil, err
+}
+
+// clearAway resolves the locks that a commit has met, without waiting: the caller may
+// hold locks (invariant 3). The error wraps ErrLocked if one of them is alive.
+func (r *resolver) clearAway(ctx context.Context, res *pb.MutationResult, rounds int) error {
+	if len(res.Locks) == 0 || rounds >= maxResolveRounds {
+		return ErrLocked
+	}
+	// The owner of a lock that has just committed its primary is on its way to this cell:
+	// rolling it forward here saves a run of the whole transaction.
+	live, err := r.resolve(ctx, wire.Result(res).Locks, rounds, false)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLocked, err)
+	}
+	if live {
+		return fmt.Errorf("%w: row %q", ErrLocked, res.Locks[0].GetCell().GetRow())
+	}
+	return nil
+}
+
+// settle finds out what has become of a commit whose reply was lost, by a Rollback at the
+// primary: the answer is its commit timestamp, or the transaction is fenced for ever and
+// commitTS is 0 (invariant 8 of design section 4). It takes its own time, whatever has
+// become of the caller's context.
+func (r *resolver) settle(
+	ctx context.Context, primary mvcc.Cell, startTS mvcc.Timestamp, cause error,
+) (commitTS mvcc.Timestamp, err error) {
+	// The caller's context is often why the reply was lost. Leaving then would leave the
+	// outcome to chance.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.SettleTimeout)
+	defer cancel()
+	var wait patience
+	for {
+		res, err := r.router.mutate(ctx, posOf(primary), rollbackRequest(startTS, []mvcc.Cell{primary}, nil))
+		if err == nil {
+			switch res.Status {
+			case pb.Status_STATUS_COMMITTED:
+				r.settled.Add(1)
+				return mvcc.Timestamp(res.CommitTs), nil
+			case pb.Status_STATUS_OK, pb.Status_STATUS_ROLLED_BACK:
+				// The rollback record refuses a copy of the commit that is still under
+				// way, whenever it arrives.
+				r.settled.Add(1)
+				return 0, nil
+			case pb.Status_STATUS_LOCKED: // the one-phase commit itself is still in flight
+				err = fmt.Errorf("%w: the commit is still under way", ErrUnavailable)
+				if err = wait.again(ctx, r.cfg, askLater, err); err == nil {
+					continue
+				}
+			default: // below the safepoint nothing may be inferred
+				err = fmt.Errorf("rollback answered %v", res.Status)
+			}
+		}
+		if broken.RerunUnknown {
+			return 0, nil
+		}
+		return 0, fmt.Errorf("%w: %w; settling it failed: %w", ErrCommitUnknown, cause, err)
+	}
 }

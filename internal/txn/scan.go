@@ -55,12 +55,12 @@ func (s *scanner) page(ctx context.Context) ([]*pb.ReadCell, error) {
 			continue
 		}
 		s.c.stats.scanPages.Add(1)
-		resp, v, err := s.c.try(ctx, d, s.request(clip))
+		resp, v, err := s.c.router.try(ctx, d, s.request(clip))
 		if v != answered {
 			if v == refused || v == busy {
 				return nil, err
 			}
-			if err := s.wait.again(ctx, s.c, v, err); err != nil {
+			if err := s.wait.again(ctx, &s.c.cfg, v, err); err != nil {
 				return nil, err
 			}
 			continue
@@ -76,16 +76,16 @@ func (s *scanner) page(ctx context.Context) ([]*pb.ReadCell, error) {
 // tablet is the one that the scan goes on in.
 func (s *scanner) tablet(ctx context.Context) (*pb.TabletDescriptor, error) {
 	if s.resume != nil {
-		return s.c.locate(ctx, posOf(*s.resume))
+		return s.c.router.locate(ctx, posOf(*s.resume))
 	}
 	if !s.reverse {
-		return s.c.locate(ctx, wire.Position{Table: s.span.Table, Row: s.span.Start})
+		return s.c.router.locate(ctx, wire.Position{Table: s.span.Table, Row: s.span.Start})
 	}
 	if s.span.HasEnd {
-		return s.c.locateBefore(ctx, wire.Position{Table: s.span.Table, Row: s.span.End})
+		return s.c.router.locateBefore(ctx, wire.Position{Table: s.span.Table, Row: s.span.End})
 	}
 	last := strings.Repeat("\xff", s.c.cfg.Limits.Row) // no row is above it
-	return s.c.locate(ctx, wire.Position{Table: s.span.Table, Row: last})
+	return s.c.router.locate(ctx, wire.Position{Table: s.span.Table, Row: last})
 }
 
 // request asks for one row more than wanted: then a page that is done with fewer has seen
@@ -133,7 +133,7 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor, page *pb.Sca
 	}
 	if !s.after(page) {
 		err := fmt.Errorf("%w: a scan page without progress", ErrUnavailable)
-		return nil, s.wait.again(ctx, s.c, askLater, err)
+		return nil, s.wait.again(ctx, &s.c.cfg, askLater, err)
 	}
 	s.wait = patience{}
 	return page.Cells, nil
@@ -214,9 +214,9 @@ type merge struct {
 // scan yields the cells of the range in scan order. buffered gives the writes to lay over it.
 func (r *reader) scan(ctx context.Context, spec ScanSpec, buffered func(mvcc.Span, []string) []pending) iter.Seq2[mvcc.ReadCell, error] {
 	return func(yield func(mvcc.ReadCell, error) bool) {
-		id, err := r.c.TableID(ctx, spec.Table)
+		id, err := r.c.meta.TableID(ctx, spec.Table)
 		if err == nil {
-			err = r.c.checkScan(spec)
+			err = r.c.cfg.checkScan(spec)
 		}
 		if err != nil {
 			yield(mvcc.ReadCell{}, err)
@@ -248,7 +248,7 @@ func (r *reader) scan(ctx context.Context, spec ScanSpec, buffered func(mvcc.Spa
 }
 
 // checkScan applies the limits. An end beyond the limit of rows is harmless.
-func (c *Client) checkScan(s ScanSpec) error {
+func (c *Config) checkScan(s ScanSpec) error {
 	if err := c.checkAddress(s.From, ""); err != nil {
 		return err
 	}
@@ -310,7 +310,7 @@ func (m *merge) flush(before *mvcc.Cell) (overwritten, more bool) {
 		w := m.buffered[0]
 		order := -1
 		if before != nil {
-			order = compareCells(w.cell, *before)
+			order = w.cell.Compare(*before)
 			if m.pages.reverse {
 				order = -order
 			}

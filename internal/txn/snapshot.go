@@ -26,7 +26,7 @@ func (r *reader) getMulti(ctx context.Context, keys []Key, overlay func(mvcc.Cel
 		}
 		cells, where = append(cells, cell), append(where, i)
 	}
-	results, err := r.read(ctx, cells)
+	results, err := r.GetRecords(ctx, cells...)
 	if err != nil {
 		return nil, err
 	}

@@ -96,18 +96,18 @@ func (r *reader) readBatch(ctx context.Context, b *readBatch) error {
 // readClaimed is readBatch with what claim has given.
 func (r *reader) readClaimed(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	if at != 0 {
-		return r.c.readAll(ctx, at, b)
+		return r.readAll(ctx, at, b)
 	}
-	b.opens = r
-	err := r.c.readAll(ctx, 0, b)
-	if b.opens != nil { // the read has failed before it had one
+	b.opens = true
+	err := r.readAll(ctx, 0, b)
+	if b.opens { // the read has failed before it had one
 		r.opened(0)
 	}
 	return err
 }
 
-// gotTimestamp passes the timestamp that a first read has taken on to its reader.
-func (b *readBatch) gotTimestamp(at mvcc.Timestamp) {
-	b.opens.opened(at)
-	b.opens = nil
+// tookTimestamp takes the timestamp that the reader's first read has brought.
+func (r *reader) tookTimestamp(b *readBatch, at mvcc.Timestamp) {
+	r.opened(at)
+	b.opens = false
 }

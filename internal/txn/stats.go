@@ -107,34 +107,37 @@ func (s *counters) byName() map[string]NameStats {
 	return out
 }
 
-// counters are Stats in the making.
+// counters are those of Stats that belong to no part of the client.
 type counters struct {
-	begun, onePhase, twoPhase, notifyOnly, readOnly     atomic.Uint64
-	conflicts, locked, unknown, settled, retries        atomic.Uint64
-	rolledBack, heartbeats, secondaries, leases         atomic.Uint64
-	timestamps, timestampRequests, timestampsRefused    atomic.Uint64
-	reads, readCells, cacheHits, scanPages              atomic.Uint64
-	prefetchAsked, prefetchUsed, prefetchLocked         atomic.Uint64
-	locksMet, statusChecks, rolledForward, rolledBackIn atomic.Uint64
-	mapMisses, wrongTablet                              atomic.Uint64
+	begun, onePhase, twoPhase, notifyOnly, readOnly atomic.Uint64
+	conflicts, locked, unknown, retries             atomic.Uint64
+	rolledBack, secondaries                         atomic.Uint64
+	reads, readCells, cacheHits, scanPages          atomic.Uint64
+	prefetchAsked, prefetchUsed, prefetchLocked     atomic.Uint64
 
 	names     sync.Map // of *nameCounters, by name
 	nameCount atomic.Int64
 }
 
-// Stats returns the counters. They are read one after the other, so they may be a few events apart.
+// Stats returns the counters. They are read one after the other, so they may be a few
+// events apart.
 func (c *Client) Stats() Stats {
 	s := &c.stats
 	return Stats{
-		Begun: s.begun.Load(), OnePhase: s.onePhase.Load(), TwoPhase: s.twoPhase.Load(), NotifyOnly: s.notifyOnly.Load(),
-		ReadOnly: s.readOnly.Load(), Conflicts: s.conflicts.Load(), Locked: s.locked.Load(), Unknown: s.unknown.Load(),
-		Settled: s.settled.Load(), Retries: s.retries.Load(), RolledBack: s.rolledBack.Load(), Heartbeats: s.heartbeats.Load(),
-		Leases: s.leases.Load(), Secondaries: s.secondaries.Load(), InBackground: uint64(c.work.running()),
-		Timestamps: s.timestamps.Load(), TimestampRequests: s.timestampRequests.Load(), TimestampsRefused: s.timestampsRefused.Load(),
-		Reads: s.reads.Load(), ReadCells: s.readCells.Load(), CacheHits: s.cacheHits.Load(), ScanPages: s.scanPages.Load(),
-		PrefetchAsked: s.prefetchAsked.Load(), PrefetchUsed: s.prefetchUsed.Load(), PrefetchLocked: s.prefetchLocked.Load(),
-		LocksMet: s.locksMet.Load(), StatusChecks: s.statusChecks.Load(), RolledForward: s.rolledForward.Load(),
-		RolledBackIn: s.rolledBackIn.Load(), MapMisses: s.mapMisses.Load(), WrongTablet: s.wrongTablet.Load(),
+		Begun: s.begun.Load(), OnePhase: s.onePhase.Load(), TwoPhase: s.twoPhase.Load(),
+		NotifyOnly: s.notifyOnly.Load(), ReadOnly: s.readOnly.Load(), Conflicts: s.conflicts.Load(),
+		Locked: s.locked.Load(), Unknown: s.unknown.Load(), Settled: c.resolver.settled.Load(),
+		Retries: s.retries.Load(), RolledBack: s.rolledBack.Load(), Heartbeats: c.beats.sent.Load(),
+		Leases: c.leases.asked.Load(), Secondaries: s.secondaries.Load(),
+		InBackground: uint64(c.work.running()),
+		Timestamps:   c.oracle.received.Load(), TimestampRequests: c.oracle.requests.Load(),
+		TimestampsRefused: c.oracle.refused.Load(),
+		Reads:             s.reads.Load(), ReadCells: s.readCells.Load(), CacheHits: s.cacheHits.Load(),
+		ScanPages: s.scanPages.Load(), PrefetchAsked: s.prefetchAsked.Load(),
+		PrefetchUsed: s.prefetchUsed.Load(), PrefetchLocked: s.prefetchLocked.Load(),
+		LocksMet: c.resolver.met.Load(), StatusChecks: c.resolver.checked.Load(),
+		RolledForward: c.resolver.rolledForward.Load(), RolledBackIn: c.resolver.rolledBack.Load(),
+		MapMisses: c.router.mapMisses.Load(), WrongTablet: c.router.wrongTablet.Load(),
 		ByName: s.byName(),
 	}
 }

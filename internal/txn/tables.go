@@ -26,6 +26,14 @@ type tableNames struct {
 	asking chan struct{}
 }
 
+// meta asks the cluster's meta tablet, again and again if need be.
+type meta struct {
+	transport Transport
+	cfg       *Config
+	work      *background // whether the client is closed
+	names     tableNames
+}
+
 // known is the cached id.
 func (n *tableNames) known(name string) (mvcc.TableID, bool) {
 	m := n.ids.Load()
@@ -52,37 +60,37 @@ func (n *tableNames) learn(tables []*pb.Table) {
 
 // TableID is the id of the table of that name, from the cache or from meta. ErrNoTable if
 // there is none.
-func (c *Client) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
-	if id, ok := c.tables.known(name); ok {
+func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
+	if id, ok := m.names.known(name); ok {
 		return id, nil
 	}
 	// A process that starts asks about its few tables from hundreds of goroutines at
 	// once: one of them asks meta.
 	select {
-	case c.tables.asking <- struct{}{}:
-		defer func() { <-c.tables.asking }()
+	case m.names.asking <- struct{}{}:
+		defer func() { <-m.names.asking }()
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	if id, ok := c.tables.known(name); ok {
+	if id, ok := m.names.known(name); ok {
 		return id, nil
 	}
-	if _, err := c.Tables(ctx); err != nil {
+	if _, err := m.Tables(ctx); err != nil {
 		return 0, err
 	}
-	if id, ok := c.tables.known(name); ok {
+	if id, ok := m.names.known(name); ok {
 		return id, nil
 	}
 	return 0, fmt.Errorf("%w: %q", ErrNoTable, name)
 }
 
 // Tables lists the tables by name, without those that were dropped.
-func (c *Client) Tables(ctx context.Context) ([]*pb.Table, error) {
-	tables, err := retryAdmin(ctx, c, func() ([]*pb.Table, error) { return c.transport.Tables(ctx) })
+func (m *meta) Tables(ctx context.Context) ([]*pb.Table, error) {
+	tables, err := retry(ctx, m, func() ([]*pb.Table, error) { return m.transport.Tables(ctx) })
 	if err != nil {
 		return nil, err
 	}
-	c.tables.learn(tables)
+	m.names.learn(tables)
 	tables = slices.DeleteFunc(slices.Clone(tables), func(t *pb.Table) bool { return t.DroppedTs != 0 })
 	slices.SortFunc(tables, func(a, b *pb.Table) int { return strings.Compare(a.Name, b.Name) })
 	return tables, nil
@@ -91,7 +99,7 @@ func (c *Client) Tables(ctx context.Context) ([]*pb.Table, error) {
 // Nothing is cached about tables that do not exist: another process may create them at any moment.
 
 // CreateTable creates a table, or adds split keys to one that exists.
-func (c *Client) CreateTable(ctx context.Context, name string, splitKeys []string) error {
+func (m *meta) CreateTable(ctx context.Context, name string, splitKeys []string) error {
 	if name == "" || len(name) > maxTableName || !utf8.ValidString(name) {
 		return Invalid("table name %q is not 1 to %d bytes of UTF-8", name, maxTableName)
 	}
@@ -99,20 +107,20 @@ func (c *Client) CreateTable(ctx context.Context, name string, splitKeys []strin
 		if k == "" {
 			return Invalid("empty split key")
 		}
-		if len(k) > c.cfg.Limits.Row {
-			return &LimitError{Limit: "split key", Size: len(k), Max: c.cfg.Limits.Row}
+		if len(k) > m.cfg.Limits.Row {
+			return &LimitError{Limit: "split key", Size: len(k), Max: m.cfg.Limits.Row}
 		}
 	}
-	_, err := retryAdmin(ctx, c, func() (*pb.Table, error) { return c.transport.CreateTable(ctx, name, splitKeys) })
-	c.tables.forget()
+	_, err := retry(ctx, m, func() (*pb.Table, error) { return m.transport.CreateTable(ctx, name, splitKeys) })
+	m.names.forget()
 	return err
 }
 
 // DropTable drops the table that has the name now: the order carries its id, so that
 // another which takes the name meanwhile stays, and finding it gone is success for every
 // attempt.
-func (c *Client) DropTable(ctx context.Context, name string) error {
-	tables, err := c.Tables(ctx)
+func (m *meta) DropTable(ctx context.Context, name string) error {
+	tables, err := m.Tables(ctx)
 	if err != nil {
 		return err
 	}
@@ -123,11 +131,11 @@ func (c *Client) DropTable(ctx context.Context, name string) error {
 		}
 	}
 	attempts := 0
-	_, err = retryAdmin(ctx, c, func() (struct{}, error) {
+	_, err = retry(ctx, m, func() (struct{}, error) {
 		attempts++
-		return struct{}{}, c.transport.DropTable(ctx, name, id)
+		return struct{}{}, m.transport.DropTable(ctx, name, id)
 	})
-	c.tables.forget()
+	m.names.forget()
 	if attempts > 1 && errors.Is(err, ErrNoTable) {
 		return nil // an earlier attempt, whose answer was lost, has finished the drop
 	}
@@ -135,29 +143,34 @@ func (c *Client) DropTable(ctx context.Context, name string) error {
 }
 
 // Catalogue is the catalogue of observed columns.
-func (c *Client) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
-	return retryAdmin(ctx, c, func() (*pb.Catalogue, error) { return c.transport.Catalogue(ctx) })
+func (m *meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
+	return retry(ctx, m, func() (*pb.Catalogue, error) { return m.transport.Catalogue(ctx) })
 }
 
 // SplitTablet splits before the row; harmless when repeated.
-func (c *Client) SplitTablet(ctx context.Context, table, row string) error {
-	_, err := retryAdmin(ctx, c, func() (struct{}, error) { return struct{}{}, c.transport.SplitTablet(ctx, table, row) })
+func (m *meta) SplitTablet(ctx context.Context, table, row string) error {
+	_, err := retry(ctx, m, func() (struct{}, error) { return struct{}{}, m.transport.SplitTablet(ctx, table, row) })
 	return err
 }
 
 // NodeStatus describes the node that answers.
-func (c *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
-	return retryAdmin(ctx, c, func() (*pb.NodeStatusResponse, error) { return c.transport.NodeStatus(ctx) })
+func (m *meta) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
+	return retry(ctx, m, func() (*pb.NodeStatusResponse, error) { return m.transport.NodeStatus(ctx) })
 }
 
-// retryAdmin repeats an idempotent request to meta until it is answered, ctx ends or
+// Observers lists the catalogue's observers with what waits for them.
+func (m *meta) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
+	return retry(ctx, m, func() ([]*pb.ObserverState, error) { return m.transport.Observers(ctx) })
+}
+
+// retry repeats an idempotent request to meta until it is answered, ctx ends or
 // OperationTimeout.
-func retryAdmin[T any](ctx context.Context, c *Client, ask func() (T, error)) (T, error) {
+func retry[T any](ctx context.Context, m *meta, ask func() (T, error)) (T, error) {
 	var wait patience
 	for {
 		// A closed transport fails like a node that is away: it would be asked for as
 		// long as ctx allows.
-		if c.closed.Load() {
+		if m.work.closed.Load() {
 			var none T
 			return none, ErrClosed
 		}
@@ -168,7 +181,7 @@ func retryAdmin[T any](ctx context.Context, c *Client, ask func() (T, error)) (T
 		if err = adminError(err); permanent(err) {
 			return v, err
 		}
-		if err := wait.again(ctx, c, askLater, err); err != nil {
+		if err := wait.again(ctx, m.cfg, askLater, err); err != nil {
 			return v, err
 		}
 	}

@@ -1,11 +1,8 @@
 package txn
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"sort"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -13,9 +10,6 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
-
-// locatePage is how many descriptors are asked for at once.
-const locatePage = 64
 
 // tabletMap caches part of the tablet map: which tablet holds a position. Readers take no
 // lock: the list is replaced, never changed. A descriptor that turned out wrong is
@@ -118,60 +112,3 @@ func (m *tabletMap) heal(d *pb.TabletDescriptor, now []*pb.TabletDescriptor) {
 
 // posOf is the cell's position in the tablet map.
 func posOf(c mvcc.Cell) wire.Position { return wire.Position{Table: c.Table, Row: c.Row} }
-
-// locate returns the tablet that holds p, from the cache or from meta. It tries until ctx
-// ends or OperationTimeout.
-func (c *Client) locate(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
-	if d := c.tablets.find(p); d != nil {
-		return d, nil
-	}
-	var wait patience
-	for {
-		c.stats.mapMisses.Add(1)
-		// A page of the map costs as much as one descriptor, and whoever reads here will
-		// probably go on there.
-		found, err := c.transport.Locate(ctx, p.Table, p.Row, locatePage)
-		if err == nil {
-			c.tablets.insert(found...)
-			if d := c.tablets.find(p); d != nil {
-				return d, nil
-			}
-			if len(found) > 0 && wire.Holds(found[0], p) {
-				// Newer ones are cached that overlap it: the map of the node that answers
-				// is old, and nothing but the tablet's own answer (CODE_WRONG_TABLET)
-				// mends it.
-				return found[0], nil
-			}
-			err = fmt.Errorf("%w: no tablet holds table %d row %q", ErrUnavailable, p.Table, p.Row)
-		} else if err = adminError(err); permanent(err) {
-			return nil, err
-		}
-		if err := wait.again(ctx, c, askLater, err); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// locateBefore is for scans that go down. Meta is asked only upwards from a row, so the
-// question to it is put about the greatest row that could be there. It returns the tablet
-// that holds the rows of p's table just below p.
-func (c *Client) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
-	if d := c.tablets.findBefore(p); d != nil {
-		return d, nil
-	}
-	return c.locate(ctx, wire.Position{Table: p.Table, Row: rowBelow(p.Row, c.cfg.Limits.Row)})
-}
-
-// rowBelow is the greatest row of at most limit bytes below row.
-func rowBelow(row string, limit int) string {
-	// Below "b" comes "a" with as many 0xff as fit; below "b\x00" comes "b".
-	if row == "" {
-		return ""
-	}
-	cut, last := row[:len(row)-1], row[len(row)-1]
-	if last == 0 {
-		return cut
-	}
-	below := cut + string([]byte{last - 1})
-	return below + strings.Repeat("\xff", max(0, limit-len(below)))
-}

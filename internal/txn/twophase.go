@@ -16,12 +16,10 @@ import (
 // twoPhase is one two-phase commit (§2.2, Figure 6). The transaction's writes are sorted;
 // the first is the primary.
 type twoPhase struct {
-	t       *Txn
-	c       *Client
-	primary mvcc.Cell
-	// held: some prewrite may have left locks.
-	held atomic.Bool
-	beat heartbeat
+	t *Txn
+	c *Client
+	heartbeat
+	held atomic.Bool // some prewrite may have left locks
 }
 
 // commit runs the two phases. When it returns, the primary is decided, or nobody knows;
@@ -34,8 +32,8 @@ type twoPhase struct {
 //
 // commit is what users wait for; its latency is one prewrite, one timestamp and one commit.
 func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
-	p.c.beats.add(p)
-	defer p.c.beats.remove(p)
+	p.c.beats.add(&p.heartbeat)
+	defer p.c.beats.remove(&p.heartbeat)
 	if err := p.prewriteAll(ctx); err != nil {
 		p.abandon(ctx)
 		return 0, err
@@ -48,7 +46,7 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 	cells, intents := p.cells()
 	if broken.SecondaryFirst { // the constant is false but in the build that the tests must catch
-		_ = p.commitRest(ctx, commitTS, withoutCell(cells, p.primary), intents)
+		_ = p.commitRest(ctx, commitTS, cells[1:], intents)
 	}
 	done, err := p.commitPrimary(ctx, commitTS, cells, intents)
 	if err != nil {
@@ -60,29 +58,18 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		return 0, err
 	}
 	if len(done.restCells)+len(done.restIntents) > 0 {
-		p.c.work.run(func() { p.finish(done) })
+		p.c.work.run(func(ctx context.Context) { p.finish(ctx, done) })
 	}
 	return done.commitTS, nil
 }
 
-// cells is all that has to be committed or rolled back.
+// cells is all that has to be committed or rolled back; the first is the primary.
 func (p *twoPhase) cells() (cells, intents []mvcc.Cell) {
 	cells = make([]mvcc.Cell, len(p.t.writes))
 	for i := range p.t.writes {
 		cells[i] = p.t.writes[i].cell
 	}
 	return cells, p.t.notifies
-}
-
-// withoutCell is cells without one of them.
-func withoutCell(cells []mvcc.Cell, cell mvcc.Cell) []mvcc.Cell {
-	out := make([]mvcc.Cell, 0, len(cells))
-	for _, c := range cells {
-		if c != cell {
-			out = append(out, c)
-		}
-	}
-	return out
 }
 
 // committed is what the primary's commit has left to do.
@@ -96,16 +83,16 @@ type committed struct {
 func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) (committed, error) {
 	var wait patience
 	for {
-		d, err := p.c.locate(ctx, posOf(p.primary))
+		d, err := p.c.router.locate(ctx, posOf(p.primary))
 		if err != nil {
 			return committed{}, err
 		}
 		// What shares the primary's tablet is committed by the same message, hence at the
 		// same moment. The primary is the first of the cells, so the run begins with it.
-		n, weight := p.c.cellRun(d, cells, p.c.decisionWeight)
-		in, out := split(d, intents, p.c.batchBytes()-weight)
+		n, weight := firstRun(p.c.router, d, cells, p.c.router.decision)
+		in, out := split(d, intents, p.c.router.batchBytes()-weight)
 		done := committed{commitTS: commitTS, restCells: cells[n:], restIntents: out}
-		resp, v, err := p.c.try(ctx, d, commitRequest(p.t.at, commitTS, cells[:n], in))
+		resp, v, err := p.c.router.try(ctx, d, commitRequest(p.startTS, commitTS, cells[:n], in))
 		switch v {
 		case answered:
 			next, err := p.judgePrimary(ctx, resp.GetMutation(), &done)
@@ -121,7 +108,7 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		}
 		// Surely not done, and what was sent before was surely not done either: sending
 		// it again is safe.
-		if err := wait.again(ctx, p.c, v, err); err != nil {
+		if err := wait.again(ctx, &p.c.cfg, v, err); err != nil {
 			return committed{}, err
 		}
 	}
@@ -137,7 +124,7 @@ func (p *twoPhase) judgePrimary(ctx context.Context, res *pb.MutationResult, don
 		}
 		return 0, nil
 	case pb.Status_STATUS_ROLLED_BACK:
-		return 0, fmt.Errorf("%w: rolled back by another client", ErrConflict)
+		return 0, errRolledBack
 	case pb.Status_STATUS_COMMIT_TS_TOO_LOW: // surely not done
 		return p.c.oracle.get(ctx)
 	default: // "not found" among them: the lock is gone, and the record that says why has to be asked for
@@ -150,7 +137,7 @@ func (p *twoPhase) judgePrimary(ctx context.Context, res *pb.MutationResult, don
 // is committed in the background once more: how much of it was in the lost message's
 // tablet is not known.
 func (p *twoPhase) settlePrimary(ctx context.Context, cause error) (committed, error) {
-	ts, err := p.c.settle(ctx, p.primary, p.t.at, cause)
+	ts, err := p.c.resolver.settle(ctx, p.primary, p.startTS, cause)
 	if err != nil {
 		return committed{}, err
 	}
@@ -158,24 +145,22 @@ func (p *twoPhase) settlePrimary(ctx context.Context, cause error) (committed, e
 		return committed{}, errFenced
 	}
 	cells, intents := p.cells()
-	return committed{commitTS: ts, restCells: withoutCell(cells, p.primary), restIntents: intents}, nil
+	return committed{commitTS: ts, restCells: cells[1:], restIntents: intents}, nil
 }
 
 // finish commits the secondaries after the caller was answered. What fails is left to
 // whoever meets the locks.
-func (p *twoPhase) finish(done committed) {
-	ctx, cancel := context.WithTimeout(p.c.ctx, p.c.cfg.OperationTimeout)
-	defer cancel()
+func (p *twoPhase) finish(ctx context.Context, done committed) {
 	if err := p.commitRest(ctx, done.commitTS, done.restCells, done.restIntents); err != nil {
 		p.c.stats.secondaries.Add(1)
-		p.c.cfg.Logger.Warn("secondaries left to be resolved", "start_ts", p.t.at, "commit_ts", done.commitTS, "error", err)
+		p.c.cfg.Logger.Warn("secondaries left to be resolved", "start_ts", p.startTS, "commit_ts", done.commitTS, "error", err)
 	}
 }
 
 // commitRest commits secondaries and intents of a transaction whose primary is committed.
 func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) error {
-	return p.c.eachTablet(ctx, cells, intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
-		return commitRequest(p.t.at, commitTS, cells, intents)
+	return p.c.router.eachTablet(ctx, cells, intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+		return commitRequest(p.startTS, commitTS, cells, intents)
 	}, func(res *pb.MutationResult) error {
 		if res.Status != pb.Status_STATUS_OK && res.Status != pb.Status_STATUS_COMMITTED {
 			return fmt.Errorf("percolator: a secondary's commit was answered %v", res.Status)
@@ -192,9 +177,8 @@ func (p *twoPhase) abandon(ctx context.Context) {
 	}
 	p.c.stats.rolledBack.Add(1)
 	cells, intents := p.cells()
-	rest := withoutCell(cells, p.primary)
 	primary := func(ctx context.Context) error {
-		_, err := p.c.mutate(ctx, posOf(p.primary), rollbackRequest(p.t.at, []mvcc.Cell{p.primary}, nil))
+		_, err := p.c.router.mutate(ctx, posOf(p.primary), rollbackRequest(p.startTS, []mvcc.Cell{p.primary}, nil))
 		return err
 	}
 	// The caller waits for the primary's rollback only, and not long: with it done, its
@@ -202,9 +186,7 @@ func (p *twoPhase) abandon(ctx context.Context) {
 	here, cancel := context.WithTimeout(ctx, p.c.cfg.SettleTimeout)
 	defer cancel()
 	decided := here.Err() == nil && primary(here) == nil
-	p.c.work.run(func() {
-		ctx, cancel := context.WithTimeout(p.c.ctx, p.c.cfg.OperationTimeout)
-		defer cancel()
+	p.c.work.run(func(ctx context.Context) {
 		// No secondary is rolled back before the primary is (invariant 1): without the
 		// primary's decision it must stay.
 		if !decided {
@@ -212,8 +194,8 @@ func (p *twoPhase) abandon(ctx context.Context) {
 				return
 			}
 		}
-		_ = p.c.eachTablet(ctx, rest, intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
-			return rollbackRequest(p.t.at, cells, intents)
+		_ = p.c.router.eachTablet(ctx, cells[1:], intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+			return rollbackRequest(p.startTS, cells, intents)
 		}, nil)
 	})
 }

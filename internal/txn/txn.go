@@ -110,7 +110,7 @@ func (t *Txn) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadRe
 	if err := t.beginRead(ctx); err != nil {
 		return nil, err
 	}
-	results, err := t.read(ctx, cells)
+	results, err := t.reader.GetRecords(ctx, cells...)
 	if err != nil {
 		t.fail(err)
 	}

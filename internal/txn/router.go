@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -28,8 +32,83 @@ const (
 	unknown                    // done or not, now or later
 )
 
+// Bounds of one request: descriptors of the tablet map, and entries of a walk.
+const (
+	locatePage = 64
+	walkPage   = 512
+)
+
+// router carries operations to the tablets that hold their positions: it caches the
+// tablet map, has it mended by those that know better, and sends again what was surely not
+// done or may be done twice.
+type router struct {
+	transport Transport
+	cfg       *Config
+	tablets   tabletMap
+	names     *tableNames // forgotten when a tablet does not know a table
+
+	mapMisses, wrongTablet atomic.Uint64 // counters
+}
+
+// locate returns the tablet that holds p, from the cache or from meta. It tries until ctx
+// ends or OperationTimeout.
+func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
+	if d := r.tablets.find(p); d != nil {
+		return d, nil
+	}
+	var wait patience
+	for {
+		r.mapMisses.Add(1)
+		// A page of the map costs as much as one descriptor, and whoever reads here will
+		// probably go on there.
+		found, err := r.transport.Locate(ctx, p.Table, p.Row, locatePage)
+		if err == nil {
+			r.tablets.insert(found...)
+			if d := r.tablets.find(p); d != nil {
+				return d, nil
+			}
+			if len(found) > 0 && wire.Holds(found[0], p) {
+				// Newer ones are cached that overlap it: the map of the node that answers
+				// is old, and nothing but the tablet's own answer (CODE_WRONG_TABLET)
+				// mends it.
+				return found[0], nil
+			}
+			err = fmt.Errorf("%w: no tablet holds table %d row %q", ErrUnavailable, p.Table, p.Row)
+		} else if err = adminError(err); permanent(err) {
+			return nil, err
+		}
+		if err := wait.again(ctx, r.cfg, askLater, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// locateBefore is for scans that go down. Meta is asked only upwards from a row, so the
+// question to it is put about the greatest row that could be there. It returns the tablet
+// that holds the rows of p's table just below p.
+func (r *router) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
+	if d := r.tablets.findBefore(p); d != nil {
+		return d, nil
+	}
+	return r.locate(ctx, wire.Position{Table: p.Table, Row: rowBelow(p.Row, r.cfg.Limits.Row)})
+}
+
+// rowBelow is the greatest row of at most limit bytes below row.
+func rowBelow(row string, limit int) string {
+	// Below "b" comes "a" with as many 0xff as fit; below "b\x00" comes "b".
+	if row == "" {
+		return ""
+	}
+	cut, last := row[:len(row)-1], row[len(row)-1]
+	if last == 0 {
+		return cut
+	}
+	below := cut + string([]byte{last - 1})
+	return below + strings.Repeat("\xff", max(0, limit-len(below)))
+}
+
 // try sends the operation once. err is nil only if the verdict is answered.
-func (c *Client) try(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, verdict, error) {
+func (r *router) try(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, verdict, error) {
 	// The epoch says what the sender believes about the tablet's range: a tablet that
 	// knows better refuses.
 	req.TabletId, req.Epoch = d.TabletId, d.Epoch
@@ -37,7 +116,7 @@ func (c *Client) try(ctx context.Context, d *pb.TabletDescriptor, req *pb.Tablet
 	if deadline, ok := ctx.Deadline(); ok {
 		req.DeadlineMs = max(1, time.Until(deadline).Milliseconds())
 	}
-	resp, err := c.transport.Send(ctx, d, req)
+	resp, err := r.transport.Send(ctx, d, req)
 	if err != nil {
 		if errors.Is(err, ErrNotSent) {
 			return nil, askLater, fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -47,8 +126,8 @@ func (c *Client) try(ctx context.Context, d *pb.TabletDescriptor, req *pb.Tablet
 	if resp.Error == nil {
 		// Status alone is answered whatever the sender believes of the range.
 		if now := resp.GetStatus().GetTablet(); now != nil && now.Epoch > d.Epoch {
-			c.stats.wrongTablet.Add(1)
-			c.tablets.heal(d, []*pb.TabletDescriptor{now})
+			r.wrongTablet.Add(1)
+			r.tablets.heal(d, []*pb.TabletDescriptor{now})
 			return nil, wrongTablet, fmt.Errorf("%w: the tablet has changed", ErrUnavailable)
 		}
 		return resp, answered, nil
@@ -56,10 +135,10 @@ func (c *Client) try(ctx context.Context, d *pb.TabletDescriptor, req *pb.Tablet
 	v, err := judge(resp.Error)
 	switch {
 	case v == wrongTablet:
-		c.stats.wrongTablet.Add(1)
-		c.tablets.heal(d, resp.Error.Descriptors)
+		r.wrongTablet.Add(1)
+		r.tablets.heal(d, resp.Error.Descriptors)
 	case resp.Error.Code == pb.Error_CODE_NO_TABLE:
-		c.tables.forget()
+		r.names.forget()
 	}
 	return nil, v, err
 }
@@ -114,30 +193,25 @@ func permanent(err error) bool {
 
 // call has an operation done that may be sent any number of times, at the tablet that
 // holds p: it tries until there is an answer, a permanent refusal, the end of ctx or
-// OperationTimeout. A patient call waits while the tablet is busy too.
-func (c *Client) call(ctx context.Context, p wire.Position, req *pb.TabletRequest, patient bool) (*pb.TabletResponse, error) {
-	resp, _, err := c.callTablet(ctx, p, req, patient)
-	return resp, err
-}
-
-// callTablet is call that also says which tablet answered.
-func (c *Client) callTablet(
+// OperationTimeout. A patient call waits while the tablet is busy too. It also returns the
+// tablet that has answered.
+func (r *router) call(
 	ctx context.Context, p wire.Position, req *pb.TabletRequest, patient bool,
 ) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
 	var wait patience
 	for {
-		d, err := c.locate(ctx, p)
+		d, err := r.locate(ctx, p)
 		if err != nil {
 			return nil, nil, err
 		}
-		resp, v, err := c.try(ctx, d, req)
+		resp, v, err := r.try(ctx, d, req)
 		if v == answered {
 			return resp, d, nil
 		}
 		if v == refused || (v == busy && !patient) {
 			return nil, nil, err
 		}
-		if err := wait.again(ctx, c, v, err); err != nil {
+		if err := wait.again(ctx, r.cfg, v, err); err != nil {
 			return nil, nil, err
 		}
 		req = fresh(req)
@@ -145,8 +219,8 @@ func (c *Client) callTablet(
 }
 
 // mutate is a patient call whose answer is a mutation's result.
-func (c *Client) mutate(ctx context.Context, p wire.Position, req *pb.TabletRequest) (*pb.MutationResult, error) {
-	resp, err := c.call(ctx, p, req, true)
+func (r *router) mutate(ctx context.Context, p wire.Position, req *pb.TabletRequest) (*pb.MutationResult, error) {
+	resp, _, err := r.call(ctx, p, req, true)
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +233,48 @@ func (c *Client) mutate(ctx context.Context, p wire.Position, req *pb.TabletRequ
 // Send has one idempotent operation done at the tablet that holds the position, for
 // scanners and tools, and says which tablet that was. The response has no Error: that
 // comes back as an error of this package.
-func (c *Client) Send(ctx context.Context, p wire.Position, req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
-	return c.callTablet(ctx, p, fresh(req), false)
+func (r *router) Send(ctx context.Context, p wire.Position, req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
+	return r.call(ctx, p, fresh(req), false)
+}
+
+// WalkColumn yields the entries of the notify or intent group of one column, in row
+// order, a page at a time. It sees no one moment: entries come and go meanwhile. An error
+// ends it.
+func (r *router) WalkColumn(ctx context.Context, group mvcc.Group, table mvcc.TableID, column string) iter.Seq2[*pb.WalkEntry, error] {
+	return r.WalkFrom(ctx, group, wire.Position{Table: table}, column)
+}
+
+// WalkFrom is WalkColumn that begins at a row. The lock group it walks for all columns.
+func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, from wire.Position, column string) iter.Seq2[*pb.WalkEntry, error] {
+	return func(yield func(*pb.WalkEntry, error) bool) {
+		at, table := from, from.Table
+		var last *pb.WalkEntry
+		for {
+			walk := &pb.WalkRequest{
+				Group: uint32(group), Table: uint32(table), Column: wire.Bytes(column),
+				FromRow: wire.Bytes(at.Row), Limit: walkPage, After: last.GetCell(), AfterTs: last.GetTs(),
+			}
+			req := &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: walk}}
+			resp, d, err := r.call(ctx, at, req, true)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range resp.GetWalk().GetEntries() {
+				last = e
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if !resp.GetWalk().GetDone() && last != nil {
+				at.Row = wire.String(last.Cell.GetRow())
+				continue
+			}
+			end, bounded := wire.EndOf(d)
+			if !bounded || end.Table != table {
+				return
+			}
+			at, last = end, nil
+		}
+	}
 }

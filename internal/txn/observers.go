@@ -16,6 +16,16 @@ const (
 	idleWaitMax  = 200 * time.Millisecond
 )
 
+// observers is what a client does about the work that waits for observers, of all tablets:
+// it counts it, waits until it is done, and makes what has run run again.
+type observers struct {
+	cfg     *Config
+	meta    *meta
+	router  *router
+	oracle  *oracle
+	backlog backlog
+}
+
 // pass is what one walk over all tablets has counted.
 type pass struct {
 	pending uint64 // notifications, locks on observed columns, intents
@@ -29,15 +39,15 @@ type pass struct {
 // move work from a tablet that is yet to be asked to one that has answered. But then it
 // has written notify entries, so two walks with nothing pending and the same counters
 // mean that nothing was pending between them.
-func (c *Client) WaitIdle(ctx context.Context) error {
+func (o *observers) WaitIdle(ctx context.Context) error {
 	wait := backoff{base: idleWaitBase, max: idleWaitMax}
 	var before pass
-	unlinked, err := c.unlinked(ctx)
+	unlinked, err := o.unlinked(ctx)
 	if err != nil {
 		return err
 	}
 	for clean := false; ; {
-		now, err := c.pendingPass(ctx, unlinked)
+		now, err := o.pendingPass(ctx, unlinked)
 		// A change of leader resets a counter, which looks like work: it only costs another walk.
 		if err != nil {
 			return err
@@ -57,26 +67,26 @@ func (c *Client) WaitIdle(ctx context.Context) error {
 
 // unlinked are the observers of the catalogue that no process runs: what waits for them
 // is not waited for.
-func (c *Client) unlinked(ctx context.Context) ([]string, error) {
-	catalogue, err := c.Catalogue(ctx)
+func (o *observers) unlinked(ctx context.Context) ([]string, error) {
+	catalogue, err := o.meta.Catalogue(ctx)
 	if err != nil {
 		return nil, err
 	}
-	status, err := c.NodeStatus(ctx)
+	status, err := o.meta.NodeStatus(ctx)
 	if err != nil {
 		return nil, err
 	}
 	linked := map[string]bool{}
-	for _, o := range status.GetObservers() {
-		linked[o.Name] = true
+	for _, run := range status.GetObservers() {
+		linked[run.Name] = true
 	}
 	for _, name := range status.GetLinked() {
 		linked[name] = true
 	}
 	var out []string
-	for _, o := range catalogue.GetObservers() {
-		if !linked[o.Name] {
-			out = append(out, o.Name)
+	for _, known := range catalogue.GetObservers() {
+		if !linked[known.Name] {
+			out = append(out, known.Name)
 		}
 	}
 	return out, nil
@@ -84,9 +94,9 @@ func (c *Client) unlinked(ctx context.Context) ([]string, error) {
 
 // pendingPass walks over all tablets of user tables in order. What waits for observers
 // that are paused, retired or unlinked is not in its figures.
-func (c *Client) pendingPass(ctx context.Context, unlinked []string) (pass, error) {
+func (o *observers) pendingPass(ctx context.Context, unlinked []string) (pass, error) {
 	var p pass
-	err := c.eachPending(ctx, unlinked, func(n *pb.PendingResponse) {
+	err := o.eachPending(ctx, unlinked, func(n *pb.PendingResponse) {
 		p.pending += n.GetNotifications() + n.GetLocks() + n.GetIntents()
 		p.written += n.GetNotifyWritten()
 		p.tablets++
@@ -97,10 +107,11 @@ func (c *Client) pendingPass(ctx context.Context, unlinked []string) (pass, erro
 // eachPending asks every tablet of user tables what is pending there. Each step goes on
 // where the tablet that has answered ends, so that none is left out, whatever splits
 // meanwhile.
-func (c *Client) eachPending(ctx context.Context, unlinked []string, visit func(*pb.PendingResponse)) error {
+func (o *observers) eachPending(ctx context.Context, unlinked []string, visit func(*pb.PendingResponse)) error {
 	at := wire.Position{Table: mvcc.FirstUserTable}
 	for {
-		resp, d, err := c.callTablet(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{Unlinked: unlinked}}}, true)
+		req := &pb.TabletRequest{Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{Unlinked: unlinked}}}
+		resp, d, err := o.router.call(ctx, at, req, true)
 		if err != nil {
 			return err
 		}
@@ -115,20 +126,20 @@ func (c *Client) eachPending(ctx context.Context, unlinked []string, visit func(
 
 // PendingObservers counts what waits for each observer of the catalogue, in all tablets
 // together. Asking tablet after tablet is not one moment.
-func (c *Client) PendingObservers(ctx context.Context) (map[string]*pb.ObserverPending, error) {
+func (o *observers) PendingObservers(ctx context.Context) (map[string]*pb.ObserverPending, error) {
 	sum := map[string]*pb.ObserverPending{}
-	err := c.eachPending(ctx, nil, func(n *pb.PendingResponse) {
-		for _, o := range n.GetObservers() {
-			s := sum[o.Name]
+	err := o.eachPending(ctx, nil, func(n *pb.PendingResponse) {
+		for _, p := range n.GetObservers() {
+			s := sum[p.Name]
 			if s == nil {
-				s = &pb.ObserverPending{Name: o.Name}
-				sum[o.Name] = s
+				s = &pb.ObserverPending{Name: p.Name}
+				sum[p.Name] = s
 			}
-			s.Notifications += o.Notifications
-			s.Parked += o.Parked
-			s.Intents += o.Intents
-			if s.OldestTs == 0 || (o.OldestTs != 0 && o.OldestTs < s.OldestTs) {
-				s.OldestTs = o.OldestTs
+			s.Notifications += p.Notifications
+			s.Parked += p.Parked
+			s.Intents += p.Intents
+			if s.OldestTs == 0 || (p.OldestTs != 0 && p.OldestTs < s.OldestTs) {
+				s.OldestTs = p.OldestTs
 			}
 		}
 	})
