@@ -51,10 +51,9 @@ func sendAll(out chan<- prometheus.Metric, all ...counted) {
 func (m metrics) collectCluster(out chan<- prometheus.Metric) {
 	if n := m.n; n.snapshot != nil && n.replicas != nil {
 		s := n.snapshot.Stats()
-		closed, _ := n.replicas.Closed()
+		r := n.replicas.Stats()
 		sendAll(out, counted{snapshotSent, s.Sent}, counted{snapshotFailed, s.Failed}, counted{snapshotBytes, s.Bytes},
-			counted{snapshotInstalled, n.replicas.installed.Load()}, counted{snapshotRefused, n.replicas.turnedDown.Load()},
-			counted{replicasClosed, uint64(closed)})
+			counted{snapshotInstalled, r.Installed}, counted{snapshotRefused, r.Refused}, counted{replicasClosed, uint64(r.Closed)})
 	}
 	if p := m.n.peers; p != nil {
 		s := p.Stats()

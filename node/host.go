@@ -11,6 +11,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/replicas"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -36,7 +37,10 @@ type host struct {
 	reopens reopenings // the actor's own
 }
 
-var _ tablet.Host = (*host)(nil)
+var (
+	_ tablet.Host    = (*host)(nil)
+	_ replicas.Owner = (*host)(nil)
+)
 
 func newHost(n *Node) *host {
 	h := &host{
@@ -216,9 +220,10 @@ func (h *host) setHint(hint func([]mvcc.Cell)) {
 	h.hint = hint
 }
 
-// spawnTablet starts a tablet that the store has.
-func (n *Node) spawnTablet(id uint64) error {
-	port, err := tablet.Spawn(n.system, n.store, n.logs, n.readers, id, n.host, tablet.Config{
+// OpenReplica implements replicas.Owner.
+func (h *host) OpenReplica(id uint64) error {
+	n := h.n
+	port, err := tablet.Spawn(n.system, n.store, n.logs, n.readers, id, h, tablet.Config{
 		Batch: n.cfg.Batch.Tablet, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Dispatcher: n.turns, Alone: n.alone(id),
 		Snapshots: n.snapshot, Checksums: n.sums,
 		NodeID: n.identity.NodeID, Ticker: n.ticker, Board: &n.board,
@@ -228,6 +233,36 @@ func (n *Node) spawnTablet(id uint64) error {
 	}
 	n.router.Attach(id, port)
 	return nil
+}
+
+// StopReplica implements replicas.Owner.
+func (h *host) StopReplica(id uint64) error {
+	if h.n.router.Port(id) == nil {
+		return nil
+	}
+	if err := h.n.stopTablet(id); err != nil {
+		return err
+	}
+	h.n.router.Detach(id)
+	return nil
+}
+
+// Destroyed implements replicas.Owner.
+func (h *host) Destroyed(id uint64) { h.recovered(id) }
+
+// Deliver implements replicas.Owner.
+func (h *host) Deliver(id uint64, m *wire.RaftMessage) {
+	if port := h.n.router.Port(id); port != nil {
+		tablet.Receive(h.n.system, port.PID(), m)
+	}
+}
+
+// Reread implements replicas.Owner.
+func (h *host) Reread(ctx context.Context) (func(uint64) *pb.TabletDescriptor, error) {
+	if err := h.n.router.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	return h.n.router.Descriptor, nil
 }
 
 // stopTablet ends the tablet's actor; its callers are answered.

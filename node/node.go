@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/replicas"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/remoting"
@@ -69,7 +70,7 @@ type Node struct {
 	meta     *cluster.Meta
 	files    *certs.Files // nil: plain text
 	host     *host
-	replicas *replicas
+	replicas *replicas.Set
 	oracle   *oracle.Oracle
 	judge    *clockJudge
 	lockd    *lockd.Lockd
@@ -158,7 +159,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		n.ticker.StopWhile(n.parts.Stopped)
 	}
 	n.survey, n.host = newSurvey(n), newHost(n)
-	n.replicas = newReplicas(replicaActors{n}, n.store, n.logs, n.identity.NodeID, n.cfg.Logger)
+	n.replicas = replicas.New(n.host, n.store, n.logs, n.identity.NodeID, n.cfg.Logger)
 	if err := n.openPeers(); err != nil {
 		return err
 	}

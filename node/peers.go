@@ -12,6 +12,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -117,10 +118,10 @@ type peerHandler struct {
 var _ peer.Handler = (*peerHandler)(nil)
 
 // Raft implements peer.Handler.
-func (h *peerHandler) Raft(m *wire.RaftMessage) { h.n.receiveRaft(m) }
+func (h *peerHandler) Raft(m *wire.RaftMessage) { h.n.replicas.Deliver(m) }
 
 // Request implements peer.Handler.
-func (h *peerHandler) Request(from uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
+func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
 	select {
 	case <-h.opened:
 	default:
@@ -141,7 +142,9 @@ func (h *peerHandler) Request(from uint64, deadline time.Time, req *wire.PeerReq
 	case *wire.PeerRequest_Lockd:
 		h.lockd(deadline, body.Lockd, reply)
 	case *wire.PeerRequest_Snapshot:
-		h.n.receiveSnapshot(from, deadline, body.Snapshot, reply)
+		h.n.replicas.Chunk(body.Snapshot, func(a *wire.SnapshotAnswer) {
+			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: a}})
+		})
 	case *wire.PeerRequest_Honour:
 		h.n.changes.ask(deadline, req, reply)
 	case *wire.PeerRequest_Survey:
@@ -234,15 +237,24 @@ func (h *peerHandler) lockd(deadline time.Time, req *wire.LockdRequest, reply fu
 	}
 }
 
-// receiveRaft hands a message to the replica that it is for.
-func (n *Node) receiveRaft(m *wire.RaftMessage) {
-	n.replicas.Deliver(m)
-}
-
-// receiveSnapshot hands a piece of a snapshot to the replica that it is for.
-func (n *Node) receiveSnapshot(_ uint64, _ time.Time, c *wire.SnapshotChunk, reply func(*wire.PeerResponse)) {
-	n.replicas.Chunk(c, func(a *wire.SnapshotAnswer) {
-		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: a}})
+// sendChunk asks a node to take a piece of a snapshot.
+func (n *Node) sendChunk(node uint64, deadline time.Time, chunk *wire.SnapshotChunk, then func(*wire.SnapshotAnswer, error)) {
+	if n.peers == nil {
+		then(nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node))
+		return
+	}
+	req := &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}}
+	n.peers.Tell(node, deadline, req, func(r *wire.PeerResponse, err error) {
+		switch {
+		case err != nil:
+			then(nil, err)
+		case r.GetError() != nil:
+			then(nil, &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message})
+		case r.GetSnapshot() == nil:
+			then(nil, fmt.Errorf("node: node %d answered a piece of a snapshot with something else", node))
+		default:
+			then(r.GetSnapshot(), nil)
+		}
 	})
 }
 

@@ -2,11 +2,26 @@ package node
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zeebo/xxh3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/actors/tablet/replicas"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 )
+
+// stuckOwner has replicas whose actors can't be stopped.
+type stuckOwner struct{ replicas.Owner }
+
+func (stuckOwner) OpenReplica(uint64) error { return nil }
+func (stuckOwner) StopReplica(uint64) error { return errors.New("the disk is full") }
 
 // TestClosedReplicaIsSeen: a replica that stays closed is in what /readyz says and in the
 // metrics, until it runs again.
@@ -24,21 +39,59 @@ func TestClosedReplicaIsSeen(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for _, why := range []error{nil, errors.New("the disk is full"), nil} {
-		n.replicas.mu.Lock()
-		n.replicas.held[2].closed = why
-		n.replicas.mu.Unlock()
-		want := 0.0
-		if why != nil {
-			want = 1
-		}
+	seen := func(closed float64) {
+		t.Helper()
 		values, err := n.Metrics()
-		if got := values["percolator_replicas_closed"]; got != want || err != nil {
-			t.Errorf("%v replicas are closed, want %v, %v", got, want, err)
+		if got := values["percolator_replicas_closed"]; got != closed || err != nil {
+			t.Errorf("%v replicas are closed, want %v, %v", got, closed, err)
 		}
 		ready := n.ready(ctx)
-		if (ready == nil) != (why == nil) || (ready != nil && !strings.Contains(ready.Error(), "tablet 2 (one of 1)")) {
-			t.Errorf("closed by %v: ready says %v", why, ready)
+		if (ready == nil) != (closed == 0) || ready != nil && !strings.Contains(ready.Error(), "tablet 2 (one of 1)") {
+			t.Errorf("%v closed: ready says %v", closed, ready)
 		}
 	}
+	seen(0)
+	open := n.replicas
+	stuck := replicas.New(stuckOwner{}, n.store, n.logs, n.identity.NodeID, n.cfg.Logger)
+	defer stuck.Close()
+	if err := stuck.Start(func([]uint64) {}); err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan *wire.SnapshotAnswer, 1)
+	stuck.Chunk(emptySnapshot(t, n.router.Descriptor(2)), func(a *wire.SnapshotAnswer) { answers <- a })
+	if a := <-answers; !strings.Contains(a.GetRefused(), "the disk is full") {
+		t.Fatal("the snapshot is not refused for want of room:", a)
+	}
+	n.replicas = stuck
+	seen(1)
+	n.replicas = open
+	seen(0)
+}
+
+// emptySnapshot is a snapshot of the tablet without a row, in one piece, for its first replica.
+func emptySnapshot(t *testing.T, d *pb.TabletDescriptor) *wire.SnapshotChunk {
+	t.Helper()
+	must := func(m proto.Message) []byte {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	const index, term = 1 << 40, 1 << 20
+	to := d.Replicas[0].ReplicaId
+	conf := &raftpb.ConfState{Voters: []uint64{to}}
+	message := &raftpb.Message{
+		Type: raftpb.MsgSnap.Enum(), To: &to, From: proto.Uint64(90),
+		Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: proto.Uint64(index), Term: proto.Uint64(term), ConfState: conf}},
+	}
+	c := &wire.SnapshotChunk{
+		TabletId: d.TabletId, ToReplica: to, Id: "s", Last: true, Checksum: xxh3.New().Sum64(),
+		Header: &wire.SnapshotHeader{
+			Message: must(message), Index: index, Term: term,
+			State: must(&wire.TabletState{Tablet: d, Catalogue: &pb.Catalogue{}, ConfState: must(conf)}),
+		},
+	}
+	c.Total = xxh3.Hash(binary.BigEndian.AppendUint64(nil, c.Checksum))
+	return c
 }

@@ -147,7 +147,7 @@ func TestFailureGoesWithTheReplica(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"destroyed", func() { n.replicas.Removed(id, 3) }},
+		{"destroyed", func() { n.host.Destroyed(id) }},
 		{"follows a leader", func() { n.host.Following(id, 7) }},
 	} {
 		n.host.Failed(id, store.ErrDiskFull)

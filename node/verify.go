@@ -31,6 +31,7 @@ const (
 )
 
 var (
+	errElsewhere  = errors.New("node: no such replica is here")
 	errAway       = errors.New("node: its node is away")
 	errNoChecksum = errors.New("node: the replica has not computed the checksum in time")
 	// errPassed: a snapshot has taken the replica past the entry, it was started anew, or

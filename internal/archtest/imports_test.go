@@ -48,6 +48,8 @@ var layers = []layer{
 	{of: root, may: []string{pb, "internal/mvcc", "internal/rpc", "internal/txn", "internal/wire"}},
 	{of: "store/...", may: []string{"internal/broken", "internal/mvcc", "store/..."}},
 	{of: "actors/observer", may: []string{root, pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire"}},
+	// It stops, replaces and starts tablets: beside the actor, not part of it.
+	{of: "actors/tablet/replicas", may: []string{pb, "actors/tablet", "internal/wire", "store"}},
 	{of: "actors/...", may: []string{pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire", "store", "store/raftlog"}},
 	{of: "cluster/...", may: []string{
 		pb, "cluster/...", "internal/actorkit", "internal/broken", "internal/certs", "internal/heap", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire", "store",

@@ -1,4 +1,4 @@
-package node
+package replicas
 
 import (
 	"encoding/binary"
@@ -196,10 +196,12 @@ func TestSnapshotGivenUp(t *testing.T) {
 		if ids, err := snap.StagedTablets(); len(ids) > 0 || err != nil {
 			t.Errorf("staged entries of %v are left: %v", ids, err)
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if len(r.arrivals)+len(r.reserved) > 0 {
-			t.Errorf("%d arrivals, %d ranges reserved", len(r.arrivals), len(r.reserved))
+		r.arrivals.mu.Lock()
+		defer r.arrivals.mu.Unlock()
+		r.ranges.mu.Lock()
+		defer r.ranges.mu.Unlock()
+		if len(r.arrivals.under)+len(r.ranges.reserved) > 0 {
+			t.Errorf("%d arrivals, %d ranges reserved", len(r.arrivals.under), len(r.ranges.reserved))
 		}
 	})
 }
@@ -217,7 +219,7 @@ func TestRemovedWhileInstalling(t *testing.T) {
 	r.owner.hold = func() {
 		once.Do(func() {
 			r.Deliver(message(d, 7)) // the owner complains if it gets it
-			r.Removed(3, 7)
+			r.removed(3, 7)
 		})
 	}
 	r.owner.mu.Unlock()

@@ -1,11 +1,10 @@
-package node
+package replicas
 
 import (
 	"context"
 	"errors"
 	"log/slog"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,7 +39,7 @@ type owner struct {
 	opens func(id uint64)
 }
 
-func (o *owner) openReplica(id uint64) error {
+func (o *owner) OpenReplica(id uint64) error {
 	if o.opens != nil {
 		o.opens(id)
 	}
@@ -61,7 +60,7 @@ func (o *owner) openReplica(id uint64) error {
 	return nil
 }
 
-func (o *owner) stopReplica(id uint64) error {
+func (o *owner) StopReplica(id uint64) error {
 	o.mu.Lock()
 	hold, slow := o.hold, o.slow
 	o.runs[id] = false
@@ -72,13 +71,13 @@ func (o *owner) stopReplica(id uint64) error {
 	return slow
 }
 
-func (o *owner) destroyed(id uint64) {
+func (o *owner) Destroyed(id uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.gone = append(o.gone, id)
 }
 
-func (o *owner) deliver(id uint64, m *wire.RaftMessage) {
+func (o *owner) Deliver(id uint64, m *wire.RaftMessage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.runs[id] {
@@ -88,7 +87,7 @@ func (o *owner) deliver(id uint64, m *wire.RaftMessage) {
 	o.news.Broadcast()
 }
 
-func (o *owner) reread(context.Context) (func(uint64) *pb.TabletDescriptor, error) {
+func (o *owner) Reread(context.Context) (func(uint64) *pb.TabletDescriptor, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.asked++
@@ -101,7 +100,7 @@ func (o *owner) reread(context.Context) (func(uint64) *pb.TabletDescriptor, erro
 
 // replicaRig is the replicas of a node over a store in memory.
 type replicaRig struct {
-	*replicas
+	*Set
 	t     *testing.T
 	owner *owner
 	store *store.Store
@@ -143,7 +142,7 @@ func newStoppedRig(t *testing.T, options store.Options, held ...*pb.TabletDescri
 		t: t, store: st, runs: map[uint64]bool{}, got: map[uint64][]*wire.RaftMessage{}, meta: map[uint64]*pb.TabletDescriptor{},
 	}
 	o.news = sync.NewCond(&o.mu)
-	r := &replicaRig{replicas: newReplicas(o, st, logs, thisNode, quiet), t: t, owner: o, store: st}
+	r := &replicaRig{Set: New(o, st, logs, thisNode, quiet), t: t, owner: o, store: st}
 	t.Cleanup(func() {
 		r.Close()
 		if err := errors.Join(logs.Stop(), st.Close()); err != nil {
@@ -176,7 +175,7 @@ func (r *replicaRig) settle() {
 	r.t.Helper()
 	done := make(chan struct{})
 	for _, id := range []uint64{2, 3, 4, 5} {
-		r.do(id, func() { done <- struct{}{} })
+		r.enqueue(id, func() { done <- struct{}{} })
 		<-done
 	}
 }
@@ -229,7 +228,7 @@ func TestFirstContact(t *testing.T) {
 	if n := r.received(3); n != 3 {
 		t.Errorf("%d messages were delivered, want 3", n)
 	}
-	r.Removed(3, 9)
+	r.removed(3, 9)
 	r.settle()
 	for _, id := range []uint64{7, 9} {
 		r.Deliver(message(of(3, 6, "m", "z", id), id))
@@ -238,8 +237,8 @@ func TestFirstContact(t *testing.T) {
 			t.Errorf("replica %d came back after its removal", got)
 		}
 	}
-	if held := r.Held(); !slices.Equal(held, []uint64{2}) {
-		t.Errorf("held are %v", held)
+	if r.current(2) == 0 || r.current(3) != 0 {
+		t.Errorf("replicas %d of tablet 2 and %d of tablet 3 are held", r.current(2), r.current(3))
 	}
 }
 
@@ -315,7 +314,7 @@ func TestSplitOverWaiting(t *testing.T) {
 // The rows of a tablet that was removed from here before a split made it are cleared.
 func TestSplitOfRemoved(t *testing.T) {
 	r := newReplicaRig(t, of(2, 2, "a", "m", 1))
-	r.Removed(3, 1)
+	r.removed(3, 1)
 	r.settle()
 	child := of(3, 2, "m", "z")
 	key := store.AppendKey(nil, mvcc.GroupWrite, mvcc.Cell{Table: 16, Row: "n", Column: "c"}, 0)
@@ -364,16 +363,16 @@ func TestSlowStop(t *testing.T) {
 				t.Fatalf("answered with %v", a)
 			}
 		}
-		if n, why := r.Closed(); n != 1 || !errors.Is(why, errClosed) || !strings.Contains(why.Error(), "it takes long") {
-			t.Errorf("%d replicas are closed: %v", n, why)
+		if s := r.Stats(); s.Closed != 1 || !errors.Is(s.Why, ErrClosed) || !strings.Contains(s.Why.Error(), "it takes long") {
+			t.Errorf("%d replicas are closed: %v", s.Closed, s.Why)
 		}
 		slow(nil)
-		<-time.After(2 * lookInterval)
+		<-time.After(2 * inspectInterval)
 		synctest.Wait()
 		r.owner.mu.Lock()
 		defer r.owner.mu.Unlock()
-		if n, why := r.Closed(); !r.owner.runs[3] || n != 0 || why != nil {
-			t.Errorf("the replica stays closed: %v", why)
+		if s := r.Stats(); !r.owner.runs[3] || s.Closed != 0 || s.Why != nil {
+			t.Errorf("the replica stays closed: %v", s.Why)
 		}
 	})
 }

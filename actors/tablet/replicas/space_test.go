@@ -1,4 +1,4 @@
-package node
+package replicas
 
 import (
 	"errors"
@@ -27,8 +27,8 @@ func TestSnapshotWithoutSpace(t *testing.T) {
 	r.Deliver(message(d, 7))
 	r.settle()
 	a := r.send(snapshotOf(t, d, 7, 40, rowsBetween(0, 10), 3)[0])
-	if !strings.Contains(a.Refused, store.ErrDiskFull.Error()) || r.turnedDown.Load() != 1 || r.installed.Load() != 0 {
-		t.Fatalf("%v; %d refused, %d installed", a, r.turnedDown.Load(), r.installed.Load())
+	if !strings.Contains(a.Refused, store.ErrDiskFull.Error()) || r.Stats().Refused != 1 || r.Stats().Installed != 0 {
+		t.Fatalf("%v; %+v", a, r.Stats())
 	}
 	r.settle()
 	snap := r.store.Snap()
@@ -61,7 +61,7 @@ func TestClosedReplicaOpens(t *testing.T) {
 		if runs() {
 			t.Fatal("it runs already")
 		}
-		<-time.After(2 * lookInterval)
+		<-time.After(2 * inspectInterval)
 		synctest.Wait()
 		if !runs() || r.rows() != 10 {
 			t.Fatalf("it runs: %v, with %d rows", runs(), r.rows())

@@ -1,4 +1,4 @@
-package node
+package replicas
 
 import (
 	"errors"
@@ -130,7 +130,7 @@ func TestSnapshotPastTheSplit(t *testing.T) {
 func TestSplitBringsNobodyBack(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		r := newReplicaRig(t, of(2, 1, "a", "z", 1))
-		r.Removed(3, 1)
+		r.removed(3, 1)
 		r.settle()
 		b := &store.Batch{}
 		for _, e := range rowsBetween(0, 5) {
@@ -141,8 +141,8 @@ func TestSplitBringsNobodyBack(t *testing.T) {
 		}
 		r.split(41)
 		if restart {
-			next := newReplicas(r.owner, r.store, r.logs, thisNode, r.logger)
-			err := errors.Join(r.owner.stopReplica(2), next.Start(func([]uint64) {}))
+			next := New(r.owner, r.store, r.logs, thisNode, r.logger)
+			err := errors.Join(r.owner.StopReplica(2), next.Start(func([]uint64) {}))
 			next.Close()
 			if err != nil {
 				t.Fatal(err)
@@ -162,8 +162,8 @@ func TestSplitBringsNobodyBack(t *testing.T) {
 func TestCrashBeforeTheSplitIsOpened(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "z", 1))
 	r.split(41)
-	next := newReplicas(r.owner, r.store, r.logs, thisNode, r.logger)
-	err := errors.Join(r.owner.stopReplica(2), next.Start(func([]uint64) {}))
+	next := New(r.owner, r.store, r.logs, thisNode, r.logger)
+	err := errors.Join(r.owner.StopReplica(2), next.Start(func([]uint64) {}))
 	next.Close()
 	if err != nil || !r.runs(2) || !r.runs(3) {
 		t.Errorf("tablet 2 runs: %v, tablet 3: %v, %v", r.runs(2), r.runs(3), err)

@@ -1,0 +1,307 @@
+package replicas
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// What arrives at once, and how long a sender may be silent.
+const (
+	maxArrivals  = 4
+	arrivalIdle  = time.Minute
+	arrivalStale = 5 * time.Second // after which another snapshot may take its place
+	maxReplies   = 4
+)
+
+// arrivals are the snapshots that other nodes are sending here. It owns how far each has
+// come; what they bring is staged in the store and counts for nothing until the last
+// piece is there and the Set replaces the replica's state. take is called by whoever
+// brings a piece; the rest runs on workers. Its mutex may be held while the Set's is
+// taken, not the other way round.
+type arrivals struct {
+	set *Set
+
+	installed atomic.Uint64 // see Stats
+	refused   atomic.Uint64
+
+	mu    sync.Mutex
+	under map[uint64]*arrival // under way, by tablet
+	last  map[uint64]string   // the last snapshot installed, by tablet
+}
+
+// arrival is a snapshot that is arriving. Its fields are guarded by mu of arrivals;
+// snapshot is used by who has set busy.
+type arrival struct {
+	id       string
+	snapshot *tablet.Arrival // nil: the first piece is being looked at
+	busy     bool            // a piece is being taken, or the whole installed
+	piece    uint64          // the piece that is being taken
+	replies  []func(*wire.SnapshotAnswer)
+	last     time.Time
+	ending   bool // what is staged is being dropped
+}
+
+var (
+	errNotBegun = errors.New("replicas: this snapshot has not begun here, or was given up")
+	errArriving = errors.New("replicas: another snapshot for this replica is arriving, of the last leader perhaps")
+)
+
+func refusal(err error) *wire.SnapshotAnswer { return &wire.SnapshotAnswer{Refused: err.Error()} }
+
+// take takes a piece. It returns an answer that is there at once, or nil: then reply is
+// called with it.
+func (x *arrivals) take(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) *wire.SnapshotAnswer {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	running, here := x.set.takes(c)
+	now, a := time.Now(), x.under[c.TabletId]
+	switch {
+	case !running:
+		return refusal(errBusy)
+	case a == nil && x.last[c.TabletId] == c.Id:
+		return &wire.SnapshotAnswer{Installed: true}
+	case a == nil || a.id != c.Id:
+		return x.beginLocked(here, a, c, reply, now)
+	case a.ending:
+		return refusal(errNotBegun)
+	case a.busy && c.Sequence == a.piece:
+		if len(a.replies) < maxReplies {
+			a.replies = append(a.replies, reply)
+			return nil
+		}
+		return refusal(errBusy)
+	case !a.busy && c.Sequence+1 == a.snapshot.Next():
+		return &wire.SnapshotAnswer{Next: c.Sequence + 1}
+	case a.busy:
+		return refusal(errBusy)
+	}
+	a.busy, a.piece, a.last, a.replies = true, c.Sequence, now, append(a.replies, reply)
+	x.set.queue.push(func() { x.stage(c, a) })
+	return nil
+}
+
+// takes reports whether pieces of snapshots are taken, and whether the replica is here
+// that this one is for.
+func (s *Set) takes(c *wire.SnapshotChunk) (running, here bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[c.TabletId]
+	return s.running, h != nil && h.id == c.ToReplica
+}
+
+// beginLocked makes place for a snapshot's first piece, and has it looked at.
+func (x *arrivals) beginLocked(
+	here bool, other *arrival, c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer), now time.Time,
+) *wire.SnapshotAnswer {
+	switch {
+	case c.Sequence != 0 || c.Header == nil:
+		return refusal(errNotBegun)
+	case !here:
+		return refusal(errElsewhere)
+	case other != nil:
+		if !other.busy && !other.ending && now.Sub(other.last) > arrivalStale {
+			x.endLocked(c.TabletId, other)
+		}
+		return refusal(errArriving)
+	case len(x.under) >= maxArrivals:
+		return refusal(errBusy)
+	}
+	a := &arrival{id: c.Id, busy: true, last: now, replies: []func(*wire.SnapshotAnswer){reply}}
+	x.under[c.TabletId] = a
+	x.set.queue.push(func() { x.begin(c, a) })
+	return nil
+}
+
+// begin looks at the first piece: whether the snapshot is needed, and may be here.
+func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
+	id := c.TabletId
+	snapshot, err := tablet.NewArrival(x.set.store, x.set.logs, x.set.node, c)
+	needed := false
+	if err == nil {
+		needed, err = needs(x.set.store, snapshot)
+	}
+	if err == nil && needed {
+		err = x.set.ranges.reserve(id, snapshot.Descriptor(), false)
+	}
+	if err != nil || !needed { // nothing is staged, nothing reserved
+		x.remove(id)
+		answer := &wire.SnapshotAnswer{Installed: true}
+		if err != nil {
+			answer = refusal(err)
+		}
+		x.answer(a, answer)
+		return
+	}
+	// What one has left that a crash, or a silence, has ended.
+	if err := tablet.Unstage(x.set.store, x.set.logs, id); err != nil {
+		x.fail(id, a, err)
+		return
+	}
+	x.mu.Lock()
+	a.snapshot = snapshot
+	x.mu.Unlock()
+	x.stage(c, a)
+}
+
+// needs reports whether the replica lacks what the snapshot holds. One that has its last
+// entry does not: its leader only does not know yet.
+func needs(st *store.Store, snapshot *tablet.Arrival) (bool, error) {
+	id := snapshot.Descriptor().TabletId
+	snap := st.Snap()
+	applied, ok, err := snap.Applied(id)
+	snap.Close()
+	switch {
+	case err != nil:
+		return false, err
+	case !ok:
+		return false, errElsewhere
+	case applied.Index >= snapshot.Index():
+		return false, nil
+	}
+	log, err := st.OpenLog(id)
+	if err != nil {
+		return false, err
+	}
+	term, err := log.Term(snapshot.Index())
+	return err != nil || term != snapshot.Term(), nil
+}
+
+// stage writes a piece, and has the snapshot installed after the last one.
+func (x *arrivals) stage(c *wire.SnapshotChunk, a *arrival) {
+	err := a.snapshot.Take(c, func(err error) {
+		switch {
+		case err != nil:
+			x.fail(c.TabletId, a, err)
+		case a.snapshot.Whole():
+			x.set.enqueue(c.TabletId, func() { x.install(c.TabletId, a) })
+		default:
+			x.answer(a, &wire.SnapshotAnswer{Next: c.Sequence + 1})
+		}
+	})
+	if err != nil {
+		x.fail(c.TabletId, a, err)
+	}
+}
+
+// answer tells who waits for the piece, and lets the next one come.
+func (x *arrivals) answer(a *arrival, answer *wire.SnapshotAnswer) {
+	x.mu.Lock()
+	replies := a.replies
+	a.replies, a.busy, a.last = nil, false, time.Now()
+	x.mu.Unlock()
+	for _, reply := range replies {
+		reply(answer)
+	}
+}
+
+// fail gives a snapshot up, and tells the sender why.
+func (x *arrivals) fail(id uint64, a *arrival, cause error) {
+	x.set.logger.Warn("a snapshot is not taken", "tablet", id, "snapshot", a.id, "reason", cause)
+	x.mu.Lock()
+	x.endLocked(id, a)
+	x.mu.Unlock()
+	x.answer(a, refusal(cause))
+}
+
+// endLocked has what is staged dropped, in the tablet's turn; until then no other
+// snapshot for it begins.
+func (x *arrivals) endLocked(id uint64, a *arrival) {
+	a.ending = true
+	x.set.enqueue(id, func() { x.drop(id) })
+}
+
+// drop ends an arrival: nothing of it is left in the store.
+func (x *arrivals) drop(id uint64) {
+	if err := tablet.Unstage(x.set.store, x.set.logs, id); err != nil {
+		x.set.logger.Warn("a given up snapshot could not be dropped; the next start does it", "tablet", id, "error", err)
+	}
+	x.set.ranges.release(id)
+	x.remove(id)
+}
+
+func (x *arrivals) remove(id uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.under, id)
+}
+
+// forget forgets which snapshot was installed last: the replica is destroyed.
+func (x *arrivals) forget(id uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.last, id)
+}
+
+// dropIdle gives up what its sender has given up.
+func (x *arrivals) dropIdle(now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id, a := range x.under {
+		if !a.busy && !a.ending && now.Sub(a.last) > arrivalIdle {
+			x.endLocked(id, a)
+		}
+	}
+}
+
+// install brings a whole snapshot into force, in a task of the tablet.
+func (x *arrivals) install(id uint64, a *arrival) {
+	installed, err := x.set.replace(id, a.snapshot)
+	switch {
+	case err != nil:
+		x.fail(id, a, err)
+		return
+	case !installed: // the replica has caught up by itself meanwhile
+		x.drop(id)
+	default:
+		x.set.ranges.release(id)
+		x.installed.Add(1)
+		x.mu.Lock()
+		delete(x.under, id)
+		x.last[id] = a.id
+		x.mu.Unlock()
+	}
+	x.answer(a, &wire.SnapshotAnswer{Installed: true})
+}
+
+// replace stops the replica's actor, exchanges its state for the snapshot's, and opens a
+// new actor on it; false if the replica needs the snapshot no more.
+func (s *Set) replace(id uint64, snapshot *tablet.Arrival) (bool, error) {
+	have := s.current(id)
+	if have != snapshot.Replica() {
+		return false, errElsewhere
+	}
+	if err := snapshot.Fits(); err != nil {
+		return false, err
+	}
+	needed, err := false, s.stop(id)
+	s.openUnheard()
+	if err == nil { // else it may stop yet
+		needed, err = s.exchange(id, snapshot)
+	}
+	if err == nil {
+		err = s.open(id, have)
+	}
+	if err != nil { // whatever is in the store now: openClosed, or the next start, goes on from it
+		s.setClosed(id, err)
+	}
+	return needed && err == nil, err
+}
+
+// exchange installs the snapshot if the replica still needs it.
+func (s *Set) exchange(id uint64, snapshot *tablet.Arrival) (bool, error) {
+	before, ok, err := tablet.StoredReplica(s.store, id)
+	if err != nil || !ok {
+		return false, errors.Join(errElsewhere, err)
+	}
+	needed, err := needs(s.store, snapshot)
+	if err != nil || !needed {
+		return false, err
+	}
+	return true, snapshot.Install(before.Descriptor)
+}

@@ -1,0 +1,179 @@
+package replicas
+
+import (
+	"errors"
+	"time"
+
+	"github.com/percolator-go/percolator/actors/tablet"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file opens replicas: those of the store, those that a message asks for, and those
+// that a split has made. All of it runs on workers, in a task of the tablet. It owns
+// nothing beside the Set's own record of the tablet.
+//
+// A split makes the new tablet's replica in the Txn of its entry, and the actor that has
+// applied it says so afterwards. What may come between: the actor is stopped and says
+// nothing, or the replica was removed while the entry was being written.
+
+// open starts a replica's actor. It may be heard of before this returns.
+func (s *Set) open(tablet, id uint64) error {
+	s.mu.Lock()
+	h := s.holdLocked(tablet)
+	h.id, h.heard, h.closed = id, time.Now(), nil
+	s.mu.Unlock()
+	return s.owner.OpenReplica(tablet)
+}
+
+// stop ends the actor, and returns when all that it wrote is in the store.
+func (s *Set) stop(id uint64) error {
+	if err := s.owner.StopReplica(id); err != nil {
+		return err
+	}
+	return s.logs.Barrier()
+}
+
+func (s *Set) reopen(id uint64) error {
+	if err := s.stop(id); err != nil {
+		return err
+	}
+	if err := tablet.FinishInstalling(s.store, s.logs, id); err != nil {
+		return err
+	}
+	r, ok, err := tablet.StoredReplica(s.store, id)
+	if err != nil || !ok {
+		return err
+	}
+	return s.openStored(r)
+}
+
+// openStored opens a replica that the store has; one that must not be here any more, by
+// its tombstone, is destroyed instead.
+func (s *Set) openStored(r tablet.Replica) error {
+	err := s.checkTombstone(r.Tablet, r.ReplicaID)
+	if !errors.Is(err, errTombstone) {
+		if err != nil {
+			return err
+		}
+		return s.open(r.Tablet, r.ReplicaID)
+	}
+	s.logger.Warn("a split has made a replica that was removed from here before", "tablet", r.Tablet, "replica", r.ReplicaID)
+	return s.destroy(r.Tablet, r.ReplicaID)
+}
+
+// checkTombstone returns errTombstone if the replica was removed from here.
+func (s *Set) checkTombstone(id, replica uint64) error {
+	snap := s.store.Snap()
+	defer snap.Close()
+	next, err := tablet.NextReplica(snap, id)
+	if err == nil && next > replica {
+		err = errTombstone
+	}
+	return err
+}
+
+// openUnheard opens what the store has and nobody has opened, once the actor has stopped
+// that may have applied a split without saying so.
+func (s *Set) openUnheard() {
+	stored, err := tablet.StoredReplicas(s.store)
+	if err != nil {
+		s.logger.Error("tablets that a split has made could not be looked for", "error", err)
+		return
+	}
+	for _, r := range stored {
+		s.mu.Lock()
+		known := s.held[r.Tablet] != nil
+		s.mu.Unlock()
+		if !known { // and nothing is under way for it
+			s.SplitApplied(r.Tablet)
+		}
+	}
+}
+
+// createFor makes the replica that a message is for, or notes for a while that it may not
+// be made.
+func (s *Set) createFor(m *wire.RaftMessage) {
+	err := s.create(m.TabletId, m.ToReplica, m.Tablet)
+	if errors.Is(err, errUnsplit) {
+		err = s.reopen(m.TabletId)
+		if s.current(m.TabletId) != m.ToReplica {
+			err = errors.Join(err, errElsewhere)
+		}
+	}
+	if err == nil {
+		s.owner.Deliver(m.TabletId, m)
+		return
+	}
+	s.logger.Debug("a replica was not made", "tablet", m.TabletId, "replica", m.ToReplica, "reason", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.refused) >= maxRefused {
+		clear(s.refused)
+	}
+	s.refused[name{m.TabletId, m.ToReplica}] = time.Now()
+}
+
+// create makes a replica that waits for a snapshot, after a lower one has been destroyed,
+// and opens it.
+func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
+	if d.GetTabletId() != id || nodeOf(d, replica) != s.node {
+		return errUnlisted
+	}
+	switch have := s.current(id); {
+	case have > replica:
+		return errHigher
+	case have == replica:
+		return nil
+	case have != 0: // removed, or this node could not have another
+		if err := s.destroy(id, replica-1); err != nil {
+			return err
+		}
+	}
+	if err := s.checkTombstone(id, replica); err != nil {
+		return err
+	}
+	if err := s.ranges.reserve(id, d, true); err != nil {
+		return err
+	}
+	defer s.ranges.release(id)
+	if err := tablet.Create(s.logs, id, replica); err != nil {
+		return err
+	}
+	return s.open(id, replica)
+}
+
+// nodeOf is where the descriptor has the replica; 0: it has none of that id.
+func nodeOf(d *pb.TabletDescriptor, replica uint64) uint64 {
+	for _, p := range d.GetReplicas() {
+		if p.ReplicaId == replica {
+			return p.NodeId
+		}
+	}
+	return 0
+}
+
+// openClosed goes on with replicas that stayed closed when a snapshot could not be
+// brought into force: there may be room on the disk again. inspect calls it.
+func (s *Set) openClosed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, h := range s.held {
+		if h.closed != nil && !h.busy {
+			s.enqueueLocked(id, func() { s.openAgain(id) })
+		}
+	}
+}
+
+func (s *Set) openAgain(id uint64) {
+	s.mu.Lock()
+	closed := s.held[id].closed
+	s.mu.Unlock()
+	if closed == nil { // it was destroyed, or a split has opened it
+		return
+	}
+	if err := s.reopen(id); err != nil {
+		s.setClosed(id, err)
+		s.logger.Error("a replica stays closed; it is tried again", "tablet", id, "error", err)
+	}
+}

@@ -1,0 +1,70 @@
+package replicas
+
+import "sync"
+
+// queue runs tasks on a few workers, in the order of push. It owns the tasks that no
+// worker has begun. Any goroutine may push, also while it holds the mutex of a Set: a task
+// runs without any.
+type queue struct {
+	workers sync.WaitGroup
+
+	mu     sync.Mutex
+	work   sync.Cond // on mu: ready or closed has changed
+	ready  []func()
+	closed bool
+}
+
+func newQueue() *queue {
+	q := &queue{}
+	q.work.L = &q.mu
+	return q
+}
+
+// start begins so many workers, which close joins.
+func (q *queue) start(workers int) {
+	for range workers {
+		q.workers.Go(q.run)
+	}
+}
+
+// push has a worker run the task. After close it never runs.
+func (q *queue) push(task func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ready = append(q.ready, task)
+	q.work.Signal()
+}
+
+// waiting returns how many tasks no worker has begun.
+func (q *queue) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.ready)
+}
+
+func (q *queue) run() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		for len(q.ready) == 0 && !q.closed {
+			q.work.Wait()
+		}
+		if q.closed {
+			return
+		}
+		task := q.ready[0]
+		q.ready = q.ready[1:]
+		q.mu.Unlock()
+		task()
+		q.mu.Lock()
+	}
+}
+
+// close ends the workers after the tasks that they have begun, and waits for them.
+func (q *queue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.work.Broadcast()
+	q.mu.Unlock()
+	q.workers.Wait()
+}

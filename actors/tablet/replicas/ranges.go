@@ -1,0 +1,62 @@
+package replicas
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/percolator-go/percolator/actors/tablet"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/store"
+)
+
+// ranges keeps replicas from holding rows in common (invariant 2). It owns the ranges of
+// replicas that are being made or filled; those of the others are in the store, which is
+// read while a range is reserved. Workers of the queue call it, several at once.
+type ranges struct {
+	store *store.Store
+
+	mu       sync.Mutex // also held while the store is read
+	reserved map[uint64]*pb.TabletDescriptor
+}
+
+var (
+	errOverlap = errors.New("replicas: its range overlaps another replica's")
+	errUnsplit = errors.New("replicas: a split has just made it")
+)
+
+// reserve keeps others from holding rows of d until release. It fails if somebody does
+// already; fresh says that the store must not have anything of the tablet itself either.
+func (r *ranges) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stored, err := tablet.StoredReplicas(r.store)
+	if err != nil {
+		return err
+	}
+	for _, s := range stored {
+		switch {
+		case s.Tablet == id && fresh:
+			return errUnsplit
+		case s.Tablet != id && tablet.Overlap(s.Descriptor, d):
+			return fmt.Errorf("%w: tablet %d", errOverlap, s.Tablet)
+		}
+	}
+	for other, taken := range r.reserved {
+		if other != id && tablet.Overlap(taken, d) {
+			return fmt.Errorf("%w: tablet %d, which is being made or filled", errOverlap, other)
+		}
+	}
+	if _, taken := r.reserved[id]; taken {
+		return errBusy
+	}
+	r.reserved[id] = d
+	return nil
+}
+
+// release gives up the tablet's reservation, if there is one.
+func (r *ranges) release(id uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.reserved, id)
+}

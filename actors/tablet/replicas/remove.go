@@ -1,0 +1,112 @@
+package replicas
+
+import (
+	"context"
+	"time"
+
+	"github.com/percolator-go/percolator/actors/tablet"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// This file removes replicas (invariant 4). Removed may be called by any goroutine; the
+// rest is a task of the tablet, or runs on inspect's goroutine. What is under way is in
+// the queue only: after a crash, the tombstone in the store or the same question to meta
+// leads to it again.
+//
+// A replica that was away while it was removed hears from nobody, for it is nobody's any
+// more. After a while meta is asked.
+const (
+	unheardFor = time.Minute
+	askAgain   = 5 * time.Minute
+	askAtOnce  = 256
+	askTimeout = 5 * time.Second
+)
+
+// RemovedHere is told that the replica of the tablet that is here now has applied its own
+// removal; its actor calls it.
+func (s *Set) RemovedHere(id uint64) {
+	if replica := s.current(id); replica != 0 {
+		s.removed(id, replica)
+	}
+}
+
+// removed has the replica destroyed, or a lower one that is here.
+func (s *Set) removed(id, replica uint64) {
+	s.enqueue(id, func() {
+		if err := s.destroy(id, replica); err != nil {
+			s.logger.Error("a removed replica could not be destroyed; the next start goes on with it", "tablet", id, "error", err)
+		}
+	})
+}
+
+// destroy removes the tablet's replica here if it is the one named, or a lower one.
+func (s *Set) destroy(id, replica uint64) error {
+	have := s.current(id)
+	if have > replica {
+		return nil
+	}
+	if have != 0 {
+		if err := s.stop(id); err != nil {
+			return err
+		}
+	}
+	if err := tablet.Destroy(s.store, s.logs, id, replica+1); err != nil {
+		return err
+	}
+	s.owner.Destroyed(id)
+	s.arrivals.forget(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[id].id, s.held[id].closed = 0, nil
+	return nil
+}
+
+// unheard returns a few replicas, by tablet, that have not been heard of for long.
+func (s *Set) unheard(now time.Time) map[uint64]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[uint64]uint64{}
+	for id, h := range s.held {
+		if h.id == 0 || h.busy || now.Sub(h.heard) < unheardFor || now.Sub(h.asked) < askAgain {
+			continue
+		}
+		h.asked = now
+		if out[id] = h.id; len(out) == askAtOnce {
+			break
+		}
+	}
+	return out
+}
+
+// askAbout has replicas, by tablet, destroyed if meta's records of later epochs do not
+// list them. Meta is read once for all: replicas that rest are not heard of either, and
+// there may be thousands of them.
+func (s *Set) askAbout(unheard map[uint64]uint64) {
+	if len(unheard) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.life, askTimeout)
+	defer cancel()
+	described, err := s.owner.Reread(ctx)
+	if err != nil {
+		return // they are asked about again
+	}
+	for id, replica := range unheard {
+		if s.missedRemoval(id, replica, described(id)) {
+			s.logger.Info("a replica missed that it was removed", "tablet", id, "replica", replica)
+			s.removed(id, replica)
+		}
+	}
+}
+
+// missedRemoval reports whether d, meta's record of the tablet, shows that the replica
+// was removed.
+func (s *Set) missedRemoval(id, replica uint64, d *pb.TabletDescriptor) bool {
+	r, ok, err := tablet.StoredReplica(s.store, id)
+	if !ok || err != nil || r.ReplicaID != replica || d == nil {
+		return false
+	}
+	// A record from before the replica was added does not list it either: then its id has
+	// not been given away yet.
+	return d.TabletId == id && d.Epoch > r.Descriptor.GetEpoch() && replica < d.NextReplicaId && nodeOf(d, replica) == 0
+}

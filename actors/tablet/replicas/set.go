@@ -1,0 +1,312 @@
+package replicas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/percolator-go/percolator/actors/tablet"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Owner is what a Set needs of its node. Methods may wait, but for Deliver; those of one
+// tablet are called one at a time, again but for Deliver.
+type Owner interface {
+	// OpenReplica starts the actor of a replica that the store has.
+	OpenReplica(tablet uint64) error
+	// StopReplica ends the actor, if it runs; its callers are answered.
+	StopReplica(tablet uint64) error
+	// Destroyed is told that nothing is left of the tablet's replica.
+	Destroyed(tablet uint64)
+	// Deliver hands a message to the replica's actor.
+	Deliver(tablet uint64, m *wire.RaftMessage)
+	// Reread reads meta's records of all tablets anew; described is a tablet's, nil: there
+	// is none.
+	Reread(ctx context.Context) (described func(tablet uint64) *pb.TabletDescriptor, err error)
+}
+
+// Set is the replicas of this node. It owns which of them there are and what is under way
+// for each. Its methods may be called on any goroutine, actors' among them, and do not
+// wait unless they say so: the workers of its queue do what takes time, for each tablet
+// one task after the other. A tablet that has a task is busy: nothing is delivered to it.
+type Set struct {
+	owner    Owner
+	store    *store.Store
+	logs     *tablet.Writers
+	node     uint64
+	logger   *slog.Logger
+	queue    *queue
+	ranges   *ranges
+	arrivals *arrivals
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+
+	mu      sync.Mutex
+	held    map[uint64]*replica // by tablet
+	refused map[name]time.Time  // when a replica was not made that a message asked for
+	running bool                // from when Start knows what the store has until Close
+}
+
+// replica is what is known of a tablet's replica here, guarded by the Set's mutex. It
+// stays while there is work for the tablet.
+type replica struct {
+	id      uint64 // 0: there is none
+	busy    bool
+	waiting []func() // tasks of the tablet that are yet to be queued, in order
+	heard   time.Time
+	asked   time.Time // when meta was asked about it
+	closed  error     // why its actor does not run: an installation was not brought to its end
+}
+
+type name struct{ tablet, replica uint64 }
+
+const (
+	workers    = 2
+	maxWaiting = 256 // tasks; while so many wait no message makes a replica
+	// refusedFor is how long a message for a replica that was not made is not looked at again.
+	refusedFor = 200 * time.Millisecond
+	maxRefused = 4096
+)
+
+// Why a replica is not made, or a snapshot not taken, here and now.
+var (
+	errUnlisted  = errors.New("replicas: the sender's descriptor does not list the replica")
+	errTombstone = errors.New("replicas: the replica was removed from here")
+	errHigher    = errors.New("replicas: a replica with a higher id is here")
+	errElsewhere = errors.New("replicas: no such replica is here")
+	errBusy      = errors.New("replicas: too much else is going on; try again")
+)
+
+// New returns the replicas of a node, none of which runs before Start.
+func New(owner Owner, st *store.Store, logs *tablet.Writers, node uint64, logger *slog.Logger) *Set {
+	s := &Set{
+		owner: owner, store: st, logs: logs, node: node, logger: logger, queue: newQueue(),
+		ranges: &ranges{store: st, reserved: map[uint64]*pb.TabletDescriptor{}},
+		held:   map[uint64]*replica{}, refused: map[name]time.Time{},
+	}
+	s.arrivals = &arrivals{set: s, under: map[uint64]*arrival{}, last: map[uint64]string{}}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// Start brings to its end what a crash has cut short, then opens all replicas of the
+// store; before hears which they are. It waits for the disk, and starts the workers,
+// which Close joins. Other nodes may send all the while: a message for a replica that is
+// yet to be opened must not have it opened as well, so each is busy before anything is
+// taken from them.
+func (s *Set) Start(before func(tablets []uint64)) error {
+	if err := tablet.Recover(s.store, s.logs); err != nil {
+		return fmt.Errorf("replicas: finish the installation of replicas: %w", err)
+	}
+	stored, err := tablet.StoredReplicas(s.store)
+	if err != nil {
+		return fmt.Errorf("replicas: %w", err)
+	}
+	ids := make([]uint64, 0, len(stored))
+	for _, r := range stored {
+		ids = append(ids, r.Tablet)
+	}
+	before(ids)
+	opened := make(chan error, len(stored))
+	s.mu.Lock()
+	for _, r := range stored {
+		s.enqueueLocked(r.Tablet, func() { opened <- s.openStored(r) })
+	}
+	s.running = true
+	s.mu.Unlock()
+	s.queue.start(workers)
+	s.queue.workers.Go(s.inspect)
+	var errs []error
+	for range stored {
+		errs = append(errs, <-opened)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("replicas: %w", err)
+	}
+	return nil
+}
+
+// Close ends the workers after what they have begun; what waits is found again at the
+// next Start. It waits.
+func (s *Set) Close() {
+	s.end()
+	s.mu.Lock()
+	s.running = false
+	s.mu.Unlock()
+	s.queue.close()
+}
+
+// inspectInterval is how often replicas are looked after that nobody asks for anything.
+const inspectInterval = 10 * time.Second
+
+// inspect looks after them until Close, on a goroutine of its own.
+func (s *Set) inspect() {
+	tick := time.NewTicker(inspectInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-tick.C:
+			s.askAbout(s.unheard(time.Now()))
+			s.arrivals.dropIdle(time.Now())
+			s.openClosed()
+		}
+	}
+}
+
+// enqueue has a task of the tablet run after those that it has already.
+func (s *Set) enqueue(tablet uint64, task func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.enqueueLocked(tablet, task)
+}
+
+func (s *Set) enqueueLocked(tablet uint64, task func()) {
+	h := s.holdLocked(tablet)
+	if h.busy {
+		h.waiting = append(h.waiting, task)
+		return
+	}
+	h.busy = true
+	s.queue.push(func() { s.run(tablet, task) })
+}
+
+// run runs a task on a worker, then queues the tablet's next one.
+func (s *Set) run(tablet uint64, task func()) {
+	task()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[tablet]
+	if len(h.waiting) > 0 {
+		next := h.waiting[0]
+		h.waiting = h.waiting[1:]
+		s.queue.push(func() { s.run(tablet, next) })
+		return
+	}
+	if h.busy = false; h.id == 0 {
+		delete(s.held, tablet)
+	}
+}
+
+// holdLocked returns what is known of a tablet, which is put down if nothing was.
+func (s *Set) holdLocked(tablet uint64) *replica {
+	h := s.held[tablet]
+	if h == nil {
+		h = &replica{}
+		s.held[tablet] = h
+	}
+	return h
+}
+
+// Deliver hands a Raft message to the replica that it is for, which is made if the
+// message is the first for it. What can't be delivered now is dropped: Raft sends again.
+func (s *Set) Deliver(m *wire.RaftMessage) {
+	if m.ToNode != s.node || m.TabletId == 0 || m.ToReplica == 0 {
+		return
+	}
+	now := time.Now()
+	s.mu.Lock()
+	h := s.held[m.TabletId]
+	if h != nil && !h.busy && h.id == m.ToReplica {
+		h.heard = now
+		s.mu.Unlock()
+		s.owner.Deliver(m.TabletId, m)
+		return
+	}
+	defer s.mu.Unlock()
+	switch {
+	case h != nil && (h.busy || h.id > m.ToReplica), !s.running, s.queue.waiting() >= maxWaiting:
+		return
+	case now.Sub(s.refused[name{m.TabletId, m.ToReplica}]) < refusedFor:
+		return
+	}
+	s.enqueueLocked(m.TabletId, func() { s.createFor(m) })
+}
+
+// Chunk takes a piece of a snapshot. reply is called once, on any goroutine: when the
+// piece is staged, and after the last one when the snapshot is in force. A piece that
+// comes twice is answered twice.
+func (s *Set) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
+	counted := func(a *wire.SnapshotAnswer) {
+		if a.GetRefused() != "" {
+			s.arrivals.refused.Add(1)
+		}
+		reply(a)
+	}
+	if answer := s.arrivals.take(c, counted); answer != nil {
+		counted(answer)
+	}
+}
+
+// SplitApplied opens the new tablet of a split that was applied here. If one waited for
+// its first snapshot, it goes on with what the split has written; if the tablet's replica
+// was removed before it came to be, its rows are cleared.
+func (s *Set) SplitApplied(right uint64) {
+	s.Reopen(right, func(err error) {
+		if err != nil {
+			s.logger.Error("a tablet could not be started after a split", "tablet", right, "error", err)
+		}
+	})
+}
+
+// Reopen stops the replica's actor and starts it anew from the store. done is told what
+// came of it, on a worker.
+func (s *Set) Reopen(tablet uint64, done func(error)) {
+	s.enqueue(tablet, func() { done(s.reopen(tablet)) })
+}
+
+// current returns the tablet's replica here; 0: there is none.
+func (s *Set) current(tablet uint64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.held[tablet]; h != nil {
+		return h.id
+	}
+	return 0
+}
+
+// setClosed notes why the tablet's replica does not run; nil: it does, or is gone.
+func (s *Set) setClosed(tablet uint64, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[tablet].closed = why
+}
+
+// Stats are figures of a Set.
+type Stats struct {
+	Installed uint64 // snapshots brought into force
+	Refused   uint64 // pieces of snapshots that were refused; the sender ends with the first
+	Closed    int    // replicas that stay closed because a snapshot could not be installed
+	Why       error  // why the one of them with the lowest tablet does; nil if none
+}
+
+// ErrClosed is in Stats.Why. It is tried every inspectInterval to open such a replica.
+var ErrClosed = errors.New("replicas: replica is closed")
+
+// Stats returns the figures as of now.
+func (s *Set) Stats() Stats {
+	out := Stats{Installed: s.arrivals.installed.Load(), Refused: s.arrivals.refused.Load()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := uint64(0)
+	for id, h := range s.held {
+		if h.closed == nil {
+			continue
+		}
+		if out.Closed++; out.Closed == 1 || id < first {
+			first, out.Why = id, h.closed
+		}
+	}
+	if out.Closed > 0 {
+		out.Why = fmt.Errorf("%w: tablet %d (one of %d), after a snapshot that could not be installed: %w",
+			ErrClosed, first, out.Closed, out.Why)
+	}
+	return out
+}
