@@ -188,7 +188,8 @@ func (m *machine) checkpoint(l *life) {
 // longestCheckpoint is the longest time between two checkpoints.
 const longestCheckpoint = 5 * time.Second
 
-// stop ends the process in good order.
+// stop ends the process in good order. A crash meanwhile cuts it short, and is what the
+// store goes through then: the process could not finish anything any more.
 func (m *machine) stop() error {
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()
@@ -196,13 +197,18 @@ func (m *machine) stop() error {
 	if l == nil || l.node.Load() == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	ctx, cancel := context.WithTimeout(l.ctx, closePatience)
 	defer cancel()
 	err := l.node.Load().Close(ctx)
+	crashed := l.ctx.Err() != nil
 	m.c.network.set(func(n *network) { n.down[m.index] = true })
 	m.c.gossip.leave(m.index)
 	l.kill()
-	err = errors.Join(err, m.store.Load().Checkpoint(), m.reopen(false, func() {})) // as Close and Open do
+	if crashed {
+		err = m.reopen(l.unplugged.Load(), func() {})
+	} else {
+		err = errors.Join(err, m.store.Load().Checkpoint(), m.reopen(false, func() {})) // as Close and Open do
+	}
 	m.life.Store(nil)
 	close(l.gone)
 	if err != nil {
