@@ -31,7 +31,7 @@ RACE_SKIP_ACTOR := CollectionAgainstModel|EvenBytes|NotifyIndexIsTheStore|Random
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device
+.PHONY: help build check test race bench bench-peers bench-cluster bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench: ## the figures, as ratios in one run; ARGS are passed on
 
 bench-peers: ## read and write a cell: ours beside an embedded etcd, in one run
 	cd bench/peers && $(GO) run . $(ARGS)
+
+bench-cluster: build ## transactions on three processes; ARGS='-builds base,bin' compares builds by turns
+	$(GO) run ./bench/cluster $(ARGS)
 
 bench-start: ## what a start takes on ROWS="20000 200000 2000000" rows of 500 bytes, and how that grows
 	$(if $(ROWS),ROWS='$(ROWS)') $(GO) test -run '^$$' -bench '^BenchmarkStart$$' -benchtime 10x ./node $(ARGS)

@@ -62,6 +62,7 @@ var layers = []layer{
 	{of: "percolatortest", may: []string{root, pb, "internal/mvcc", "internal/txn", "internal/wire", "node", "store"}},
 	{of: "cmd/...", may: []string{"node"}},
 	{of: "bench", may: []string{"..."}},
+	{of: "bench/cluster", may: []string{"..."}},
 	{of: "test/...", may: []string{"..."}},
 	{of: "internal/...", may: []string{"..."}}, // tools and harnesses: nobody but commands and tests imports them
 	{of: "examples/webindex/export", may: []string{root, "examples/...", "internal/broken"}},

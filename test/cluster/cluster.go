@@ -29,6 +29,7 @@ type Config struct {
 	Memory int64    // bytes that each node may take: more, and the kernel kills it; 0: no limit. Needs root
 	Args   []string // more arguments of start
 	Env    []string // more of the nodes' environment, each key=value
+	Binary string   // of the command percolator; empty: this program, which calls Main
 	Client percolator.ClientConfig
 }
 

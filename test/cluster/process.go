@@ -60,11 +60,10 @@ func (p *Process) Start() error {
 	if p.Running() {
 		return ErrRunning
 	}
-	self, err := os.Executable()
+	words, env, err := p.command()
 	if err != nil {
 		return err
 	}
-	words := []string{self}
 	if h := p.cluster.hosts; h != nil {
 		// Not by `ip netns exec`, which makes a mount namespace too: there, the disks of
 		// other nodes would stay mounted.
@@ -81,7 +80,7 @@ func (p *Process) Start() error {
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(words[0], words[1:]...) // nsenter replaces itself by the program: the pid is the node's
-	cmd.Env = append(append(os.Environ(), p.cluster.cfg.Env...), childArgs+"="+strings.Join(p.cluster.args(p), "\x1f"))
+	cmd.Env = append(append(os.Environ(), p.cluster.cfg.Env...), env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -94,6 +93,16 @@ func (p *Process) Start() error {
 		close(ended)
 	}()
 	return p.cluster.limit(p)
+}
+
+// command is the node's command line, and what its environment needs besides.
+func (p *Process) command() (words, env []string, err error) {
+	args := p.cluster.args(p)
+	if binary := p.cluster.cfg.Binary; binary != "" {
+		return append([]string{binary}, args...), nil, nil
+	}
+	self, err := os.Executable()
+	return []string{self}, []string{childArgs + "=" + strings.Join(args, "\x1f")}, err
 }
 
 // Running reports whether the process is there, paused or not.

@@ -1,0 +1,209 @@
+// Command cluster measures transactions on a cluster of processes, of one build or of several
+// by turns, so that a change can be compared with the build before it on a machine that others
+// use as well. Every measurement has a fresh cluster on loopback, in directories that are
+// removed afterwards.
+//
+//	go run ./bench/cluster -builds bin                        three nodes, one-phase and two-phase
+//	go run ./bench/cluster -builds base,bin -rounds 4         by turns; ratios are to the first
+//
+// A build is a folder with the binary percolator. Clients are in this process, and the same
+// for all builds.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/test/cluster"
+)
+
+type options struct {
+	builds   []string
+	only     string
+	nodes    int
+	callers  int
+	rounds   int
+	duration time.Duration
+}
+
+// workload is what callers repeat: transactions of one fresh cell each, or of a cell that is
+// read and written.
+type workload struct {
+	name     string
+	twoPhase bool
+	read     bool
+}
+
+var workloads = []workload{
+	{name: "one-phase"},
+	{name: "two-phase", twoPhase: true},
+	{name: "read, then write", read: true},
+}
+
+// warmup is how long callers run before anything counts: leaders settle, caches fill.
+const warmup = time.Second
+
+var column = percolator.Column{Table: "bench", Name: "c"}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	var o options
+	builds := flag.String("builds", "bin", "folders with the binary percolator, with commas between them")
+	flag.StringVar(&o.only, "only", "", "only the workloads whose name contains this")
+	flag.IntVar(&o.nodes, "nodes", 3, "of the cluster")
+	flag.IntVar(&o.callers, "callers", 64, "that run transactions at once")
+	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each workload and build, by turns")
+	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of each measurement")
+	flag.Parse()
+	for _, b := range strings.Split(*builds, ",") {
+		binary, err := filepath.Abs(filepath.Join(b, "percolator"))
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(binary); err != nil {
+			return fmt.Errorf("-builds: %w", err)
+		}
+		o.builds = append(o.builds, binary)
+	}
+	if flag.NArg() > 0 || o.nodes < 1 || o.callers < 1 || o.rounds < 1 || o.duration <= 0 {
+		return errors.New("-nodes, -callers, -rounds and -duration are greater than zero, and there are no arguments")
+	}
+	for _, w := range workloads {
+		if strings.Contains(w.name, o.only) {
+			if err := compare(ctx, o, w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// compare measures the builds by turns and prints the medians of rates and ratios.
+func compare(ctx context.Context, o options, w workload) error {
+	rates := make([][]float64, len(o.builds))
+	for range o.rounds {
+		for i, binary := range o.builds {
+			f, err := measure(ctx, o, w, binary)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", w.name, binary, err)
+			}
+			rates[i] = append(rates[i], f.perSecond)
+			fmt.Printf("%s\t%s\t%.0f/s\tp50 %v\tp99 %v\tmax %v\n", w.name, filepath.Base(filepath.Dir(binary)),
+				f.perSecond, f.at(0.5), f.at(0.99), f.at(1))
+		}
+	}
+	for i := range o.builds[1:] {
+		var ratios []float64
+		for round, r := range rates[i+1] {
+			ratios = append(ratios, r/rates[0][round])
+		}
+		slices.Sort(ratios)
+		fmt.Printf("%s\t%s / %s\tmedian %.2f (%.2f to %.2f)\n", w.name, filepath.Base(filepath.Dir(o.builds[i+1])),
+			filepath.Base(filepath.Dir(o.builds[0])), ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1])
+	}
+	return nil
+}
+
+// figure is one measurement.
+type figure struct {
+	perSecond float64
+	latencies []time.Duration // sorted
+}
+
+func (f figure) at(quantile float64) time.Duration {
+	if len(f.latencies) == 0 {
+		return 0
+	}
+	return f.latencies[int(quantile*float64(len(f.latencies)-1))].Round(10 * time.Microsecond)
+}
+
+func measure(ctx context.Context, o options, w workload, binary string) (f figure, err error) {
+	dir, err := os.MkdirTemp("", "bench-cluster-")
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	c, err := cluster.New(cluster.Config{Nodes: o.nodes, Dir: dir, Binary: binary})
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if err := c.Start(ctx); err != nil {
+		return f, err
+	}
+	transport, err := rpc.Dial(ctx, c.Addrs(), rpc.ClientConfig{Insecure: true})
+	if err != nil {
+		return f, err
+	}
+	client := txn.NewClient(transport, txn.Config{TwoPhaseOnly: w.twoPhase})
+	defer func() { err = errors.Join(err, client.Close()) }()
+	db := percolator.NewDB(client)
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: column.Table}); err != nil {
+		return f, err
+	}
+	if _, err := repeat(ctx, db, o.callers, w, warmup); err != nil {
+		return f, err
+	}
+	return repeat(ctx, db, o.callers, w, o.duration)
+}
+
+// repeat has the callers run transactions for so long. Rows are their own, so that
+// transactions do not conflict.
+func repeat(ctx context.Context, db *percolator.DB, callers int, w workload, d time.Duration) (f figure, err error) {
+	took := make([][]time.Duration, callers)
+	var done atomic.Int64
+	began := time.Now()
+	g, ctx := errgroup.WithContext(ctx)
+	for caller := range callers {
+		g.Go(func() error {
+			for i := 0; time.Since(began) < d; i++ {
+				from := time.Now()
+				row := fmt.Sprintf("row/%03d/%09d", caller, i%100_000)
+				err := db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+					if w.read {
+						if _, _, err := tx.Get(ctx, row, column); err != nil {
+							return err
+						}
+					}
+					tx.Set(row, column, make([]byte, 100))
+					return nil
+				})
+				if err != nil {
+					return err
+				}
+				took[caller] = append(took[caller], time.Since(from))
+				done.Add(1)
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	f.perSecond = float64(done.Load()) / time.Since(began).Seconds()
+	f.latencies = slices.Concat(took...)
+	slices.Sort(f.latencies)
+	return f, err
+}
