@@ -92,7 +92,7 @@ func (n *Node) tabletStatus(ctx context.Context, id uint64) *pb.StatusResponse {
 	if port == nil {
 		return nil
 	}
-	if s := n.ticker.Said(id); s != nil {
+	if s := n.ticker.LastStatus(id); s != nil {
 		return s
 	}
 	// A tablet that may be half as large as one is split at measures itself: it is to

@@ -8,7 +8,7 @@ import "sync/atomic"
 // be elected without this one's vote. So a tablet with more voters says nothing here, and
 // takes back what it has said before it applies a change that gives it some. The zero
 // value says nothing.
-type Alone struct{ said atomic.Pointer[leadership] }
+type Alone struct{ leads atomic.Pointer[leadership] }
 
 // leadership is immutable.
 type leadership struct{ term, mark uint64 }
@@ -16,23 +16,23 @@ type leadership struct{ term, mark uint64 }
 // Confirmed returns the term that the tablet leads in now, and the mark; ok is false if
 // it has not said that it leads.
 func (a *Alone) Confirmed() (term, mark uint64, ok bool) {
-	l := a.said.Load()
+	l := a.leads.Load()
 	if l == nil {
 		return 0, 0, false
 	}
 	return l.term, l.mark, true
 }
 
-// sayAlone tells the oracle what has become of leadership and mark.
-func (t *Tablet) sayAlone() {
+// publishLeadership tells the oracle what has become of leadership and mark.
+func (t *Tablet) publishLeadership() {
 	if t.cfg.Alone == nil {
 		return
 	}
-	if !t.leading || t.failed != nil || !t.single {
-		t.cfg.Alone.said.Store(nil)
+	if !t.leading || t.failed != nil || !t.group.Single() {
+		t.cfg.Alone.leads.Store(nil)
 		return
 	}
-	if l := t.cfg.Alone.said.Load(); l == nil || l.term != t.term || l.mark != t.mark {
-		t.cfg.Alone.said.Store(&leadership{term: t.term, mark: t.mark})
+	if l := t.cfg.Alone.leads.Load(); l == nil || l.term != t.group.Term() || l.mark != t.mark {
+		t.cfg.Alone.leads.Store(&leadership{term: t.group.Term(), mark: t.mark})
 	}
 }

@@ -47,13 +47,14 @@ func TestAloneSaysNothingAmongSeveral(t *testing.T) {
 	if err := meta.open(); err != nil {
 		t.Fatal(err)
 	}
-	meta.leading, meta.term = true, 7
-	if meta.sayAlone(); !said(meta) {
+	meta.leading = true
+	if meta.publishLeadership(); !said(meta) {
 		t.Error("the only voter says nothing")
 	}
-	meta.conf = meta.node.ApplyConfChange(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: proto.Uint64(2)})
-	meta.members()
-	if meta.sayAlone(); said(meta) {
+	meta.group.ApplyConfChange(&raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{
+		{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: proto.Uint64(2)},
+	}}, meta.descriptor)
+	if meta.publishLeadership(); said(meta) {
 		t.Error("one of two voters says that it leads")
 	}
 }

@@ -27,11 +27,11 @@ type applied struct {
 
 // apply hands committed entries to the state actor one by one: each fits the store alone,
 // several together may not, and the actor puts as many into one Txn as do.
-func (t *Tablet) apply(m *raftpb.Message) {
-	for i, e := range m.Entries {
+func (t *Tablet) apply(entries []*raftpb.Entry, responses []*raftpb.Message) {
+	for i, e := range entries {
 		a := &applied{index: e.GetIndex(), term: e.GetTerm()}
-		if i == len(m.Entries)-1 {
-			a.responses = m.Responses
+		if i == len(entries)-1 {
+			a.responses = responses
 		}
 		if err := t.applyEntry(a, e); err != nil {
 			t.fail(err)
@@ -51,7 +51,7 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		err = t.applyConfChange(a, e)
 	case len(e.Data) > 0:
 		err = t.applyCommand(batch, a, e)
-	case a.term == t.term && t.matched < len(t.inflight) && t.inflight[t.matched].conf != nil:
+	case a.term == t.group.Term() && t.matched < len(t.inflight) && t.inflight[t.matched].command.Replicas != nil:
 		// Raft has put this in the place of a change that it refused. It puts nothing in
 		// the place of other proposals: the entry with which a leadership begins is no
 		// answer to the first of them.
@@ -81,7 +81,7 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	}
 	batch.PutApplied(t.id, record)
 	w := &write{batch: batch, stream: t.writes, done: done}
-	if a.checksum != 0 && a.index > t.replayed {
+	if a.checksum != 0 && a.index > t.group.Replayed() {
 		t.fenceChecksum(w, a)
 	}
 	t.logs.apply(w)
@@ -144,7 +144,7 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 // match is the command of an entry that this leadership has proposed: entries of a term
 // come in the order in which its leader has proposed them. nil: it is another's.
 func (t *Tablet) match(a *applied) *wire.Command {
-	if t.matched >= len(t.inflight) || a.term != t.term {
+	if t.matched >= len(t.inflight) || a.term != t.group.Term() {
 		return nil
 	}
 	a.proposal = t.inflight[t.matched]
@@ -155,12 +155,13 @@ func (t *Tablet) match(a *applied) *wire.Command {
 // onApplied makes effects count: locks enter and leave memory, answers go out, and what
 // waited for them goes on.
 func (t *Tablet) onApplied(m *applied) {
+	if m.err == nil {
+		m.err = t.group.Applied(m.index, m.term, m.responses)
+	}
 	if m.err != nil {
 		t.fail(m.err)
 		return
 	}
-	t.visible, t.visibleTerm = m.index, m.term
-	t.step(m.responses)
 	if m.split != nil {
 		t.splitVisible(m.split)
 	}
@@ -182,7 +183,7 @@ func (t *Tablet) onApplied(m *applied) {
 		t.changeVisible(m.changed)
 	}
 	t.tryLead()
-	t.sayAlone() // the mark may have been raised
+	t.publishLeadership() // the mark may have been raised
 	if len(dirty) > 0 {
 		t.host.Hint(dirty)
 	}
@@ -226,15 +227,9 @@ func (t *Tablet) unlock(c mvcc.Cell) { t.locks.remove(c, 0) }
 // tryLead begins to serve if this replica is elected and an entry of its own term is
 // applied and visible.
 func (t *Tablet) tryLead() {
-	if !t.leading && t.elected && t.failed == nil && t.caughtUp(t.visible) {
+	if !t.leading && t.failed == nil && t.group.MayLead() {
 		t.lead()
 	}
-}
-
-// caughtUp reports whether everything up to the index is visible, and an entry of the
-// term with it: then everything is that earlier leaders have acknowledged.
-func (t *Tablet) caughtUp(index uint64) bool {
-	return (index <= t.visible && t.visibleTerm == t.term) || broken.UnappliedLead
 }
 
 // lead begins to serve: an entry of the own term is visible, so all earlier leaders'
@@ -248,15 +243,15 @@ func (t *Tablet) lead() {
 	t.rollbacks = rollbacks{}
 	t.collection = newCollection()
 	t.beginPass()
-	t.servedTerm.Store(t.term)
-	t.sayAlone()
+	t.servedTerm.Store(t.group.Term())
+	t.publishLeadership()
 	t.host.Leading(t.descriptor)
 	t.goOnChanging()
 }
 
 // loadLocks brings the lock group into memory.
 func (t *Tablet) loadLocks() error {
-	if broken.SplitLosesLocks && t.visible == store.InitialIndex+1 {
+	if broken.SplitLosesLocks && t.group.Visible() == store.InitialIndex+1 {
 		return nil
 	}
 	snap := t.store.Snap()

@@ -135,8 +135,8 @@ func (b *Board) put(n *notice, is uint32) {
 	}
 }
 
-// putUp puts up what has changed in this turn.
-func (t *Tablet) putUp() {
+// publish puts up what has changed in this turn.
+func (t *Tablet) publish() {
 	p := &t.posted
 	locked := t.locks.applied > 0
 	if p.notice == nil || !p.stale && p.leading == t.leading && p.locked == locked && p.index == t.notify && p.catalogue == t.catalogue {

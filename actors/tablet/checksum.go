@@ -122,14 +122,14 @@ func (c *Checksums) result(tablet, id, applied uint64) *pb.ChecksumResponse {
 // computes nothing, never has the result: a snapshot has taken it past the entry, it was
 // started anew since, or too much was to be computed.
 func (t *Tablet) checksum(id uint64) *pb.TabletResponse {
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: t.cfg.Checksums.result(t.id, id, t.visible)}}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: t.cfg.Checksums.result(t.id, id, t.group.Visible())}}
 }
 
 // beginChecksum proposes that every replica computes its checksum at one place of the
 // log. The answer names it: by term and number of the proposal, which no other has.
 func (e *evaluation) beginChecksum(call *Call) {
 	own := e.newProposal()
-	own.command.Checksum = e.term<<32 | own.number&(1<<32-1)
+	own.command.Checksum = e.group.Term()<<32 | own.number&(1<<32-1)
 	own.answer(call, &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: &pb.ChecksumResponse{Id: own.command.Checksum}}})
 	e.ownEntry(own)
 }

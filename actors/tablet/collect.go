@@ -160,7 +160,7 @@ func (t *Tablet) onCollectStep() {
 	p := c.pass
 	switch {
 	case p == nil || !t.leading || t.failed != nil || c.inFlight || (p.asked && len(p.list) == 0):
-	case t.exclusive != nil || t.noRoom() != nil:
+	case t.exclusive != nil || noRoom(t.logs, t.store) != nil:
 		t.armStep(splitPause)
 	case len(p.list) > 0:
 		t.makeStep(p)

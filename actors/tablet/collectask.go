@@ -106,7 +106,7 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 		return len(unsettled) < maxUnsettled
 	})
 	taken := e.background.trySubmit(&confirmJob{
-		tablet: e.Tablet, call: call, term: e.term, below: below, descriptor: e.descriptor,
+		tablet: e.Tablet, call: call, term: e.group.Term(), below: below, descriptor: e.descriptor,
 		settled: settled, unsettled: unsettled, answer: e.collectResponse(nil, false),
 	})
 	if !taken {

@@ -103,39 +103,6 @@ func TestHistogramForgetsNothing(t *testing.T) {
 	}
 }
 
-// TestLogSizes: the sizes follow appends, overwritten suffixes and truncation.
-func TestLogSizes(t *testing.T) {
-	var l logSizes
-	for i := uint64(11); i < 31; i++ {
-		l.append(i, 100)
-	}
-	l.append(25, 50) // a new leader's entry in place of 25 to 30
-	within := func(index, entries uint64, bytes int, want uint64) {
-		t.Helper()
-		if got := l.lastWithin(index, entries, bytes); got != want {
-			t.Errorf("%+v: %d of the entries up to %d are within %d and %d bytes, want %d", l, got, index, entries, bytes, want)
-		}
-	}
-	within(25, 100, 300, 3)
-	within(25, 2, 300, 2)
-	within(20, 100, 99, 0)
-	within(25, 20, 10_000, 20) // of entries from before nothing is known
-	within(25, 100, 10_000, 25)
-	if l.total != 14*100+50 {
-		t.Errorf("%+v", l)
-	}
-	l.truncate(20)
-	if l.total != 4*100+50 || l.first != 21 {
-		t.Errorf("%+v", l)
-	}
-	l.truncate(40)
-	l.append(41, 7)
-	within(60, 20, 0, 20)
-	if l.total != 7 || l.first != 41 {
-		t.Errorf("%+v", l)
-	}
-}
-
 // TestManyGarbageCells: more cells with garbage than a leader remembers are collected all the same.
 func TestManyGarbageCells(t *testing.T) {
 	if testing.Short() {

@@ -2,7 +2,8 @@
 // Bigtable's tablet server) and the two writers that write for all of them: the log
 // actor, which appends, and the state actor, which applies.
 //
-// A Tablet is the only one to touch its RawNode. Operations reach it through its Port;
+// A Tablet is the only one to touch its group.Group, which is the Raft of the replica as
+// a pure type (package group). Operations reach the tablet through its Port;
 // what was in the mailbox ahead of the flush marker is one batch: its reads share one
 // ReadIndex, its mutations become one Raft entry that holds their effects. Entries go to
 // the node's write-ahead log through the log actor, which drains what all tablets have
@@ -34,10 +35,10 @@
 //     and steps down when the quorum is silent. Followers apply blindly and keep no locks or notifications in memory.
 //  9. Descriptor, epoch and configuration change in one Txn, by an entry that shares the log with nothing in flight. Before a
 //     configuration counts in which others can be elected, the oracle's short cut (Alone) is withdrawn.
-//  10. A message of another replica is checked before Raft sees it: one that does not fit is counted and dropped.
+//  10. A message of another replica is checked before Raft sees it: one that does not fit is dropped.
 //  11. What Raft has handed out to be written is written, in order, however long the disk is full; until then nothing of it
 //     is acknowledged, and nothing else taken on (room.go). A write that is refused for good ends its own replica alone.
-//  12. A group with nothing to do is not ticked and sends nothing (wake.go); a group of one replica never is.
+//  12. A group with nothing to do is not ticked and sends nothing (group/rest.go); a group of one replica never is.
 //  13. A turn never waits for a read worker: reads wait in the tablet (readqueue.go), within its port's QueueLimit.
 //  14. What begins or ends a replica (a split, a snapshot in force, a removal) is one frame of the log with a checkpoint of
 //     all: no replay writes where another replica's rows are. Until all is visible that was in the log when the replica was

@@ -1,18 +1,19 @@
 package tablet
 
 import (
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
 // exclusive is something that shares the log with nothing in flight: a split, a change of
 // the replicas, or the leader's handing over to another. Before it begins, what is in
-// flight drains; new mutations wait for its end. Exactly one of split, change and heir is
+// flight drains; new mutations wait for its end. Exactly one of split, change and target is
 // set.
 type exclusive struct {
 	call     *Call // who asked; nil: nobody did
 	split    *pb.SplitRequest
-	change   *change
-	heir     uint64 // the replica that is to lead
+	change   *group.Change
+	target   uint64 // the replica that is to lead
 	proposed bool   // it is in flight, or under way
 	deferred []*Call
 }
@@ -20,7 +21,7 @@ type exclusive struct {
 // exclude takes it on.
 func (t *Tablet) exclude(x *exclusive) {
 	t.exclusive = x
-	t.wake()
+	t.group.Wake()
 }
 
 // tryExclusive begins what waits once the drain is over: no proposal and no reservation is left.
@@ -54,7 +55,7 @@ func (t *Tablet) endExclusive() {
 // loseExclusive ends it if the proposal that was lost was its own.
 func (t *Tablet) loseExclusive(p *proposal) {
 	x := t.exclusive
-	if x == nil || (p.conf == nil && p.command.Split == nil) {
+	if x == nil || (p.command.Replicas == nil && p.command.Split == nil) {
 		return
 	}
 	if x.call != nil {

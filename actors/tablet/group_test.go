@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -21,9 +22,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// group is a few nodes with a store each, and the tablets that they have replicas of;
+// cluster is a few nodes with a store each, and the tablets that they have replicas of;
 // their messages go through memory.
-type group struct {
+type cluster struct {
 	tb    testing.TB
 	now   atomic.Uint64 // the last timestamp given out
 	nodes map[uint64]*member
@@ -40,7 +41,7 @@ type group struct {
 
 // member is a node of the group, and the host of its tablets.
 type member struct {
-	g       *group
+	g       *cluster
 	id      uint64
 	dir     string
 	system  *actor.ActorSystem
@@ -69,18 +70,18 @@ const groupTablet = 2
 
 // newGroup starts nodes 1 to n, of which the first voters have a replica of the tablet
 // each. tick 0: a test ticks.
-func newGroup(tb testing.TB, n, voters int, tick time.Duration) *group {
+func newGroup(tb testing.TB, n, voters int, tick time.Duration) *cluster {
 	tb.Helper()
-	return startGroup(&group{tb: tb, nodes: map[uint64]*member{}}, n, voters, tick)
+	return startGroup(&cluster{tb: tb, nodes: map[uint64]*member{}}, n, voters, tick)
 }
 
 // newGroupOnDisk is newGroup with nodes that can crash.
-func newGroupOnDisk(tb testing.TB, n, voters int, tick time.Duration) *group {
+func newGroupOnDisk(tb testing.TB, n, voters int, tick time.Duration) *cluster {
 	tb.Helper()
-	return startGroup(&group{tb: tb, nodes: map[uint64]*member{}, dir: tb.TempDir()}, n, voters, tick)
+	return startGroup(&cluster{tb: tb, nodes: map[uint64]*member{}, dir: tb.TempDir()}, n, voters, tick)
 }
 
-func startGroup(g *group, n, voters int, tick time.Duration) *group {
+func startGroup(g *cluster, n, voters int, tick time.Duration) *cluster {
 	if tick == 0 {
 		tick = time.Hour
 	}
@@ -102,7 +103,7 @@ func startGroup(g *group, n, voters int, tick time.Duration) *group {
 	return g
 }
 
-func (g *group) newMember(id uint64, tick time.Duration) *member {
+func (g *cluster) newMember(id uint64, tick time.Duration) *member {
 	logger := slog.New(slog.DiscardHandler)
 	m := &member{g: g, id: id, system: actorkit.NewSystem(logger), ports: map[uint64]*Port{}, removed: map[uint64]bool{}, made: map[uint64]bool{}}
 	if g.dir != "" {
@@ -189,7 +190,7 @@ func (m *member) stopAll() {
 	}
 }
 
-func (g *group) close() {
+func (g *cluster) close() {
 	for _, m := range g.nodes {
 		m.stopAll()
 	}
@@ -207,14 +208,14 @@ func (g *group) close() {
 }
 
 // lose sets which messages are lost from now on.
-func (g *group) lose(drop func(m *wire.RaftMessage) bool) {
+func (g *cluster) lose(drop func(m *wire.RaftMessage) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.drop = drop
 }
 
 // cut separates a node from all others; 0 heals everything.
-func (g *group) cut(node uint64) {
+func (g *cluster) cut(node uint64) {
 	g.lose(func(m *wire.RaftMessage) bool { return node != 0 && (m.FromNode == node || m.ToNode == node) })
 }
 
@@ -262,14 +263,14 @@ func kind(m *wire.RaftMessage) raftpb.MessageType {
 }
 
 // tick lets one interval pass on the nodes.
-func (g *group) tick(nodes ...uint64) {
+func (g *cluster) tick(nodes ...uint64) {
 	for _, id := range nodes {
 		g.nodes[id].ticker.tick()
 	}
 }
 
 // elect ticks the nodes until one of them leads.
-func (g *group) elect(tablet uint64, nodes ...uint64) (leader uint64) {
+func (g *cluster) elect(tablet uint64, nodes ...uint64) (leader uint64) {
 	g.tb.Helper()
 	g.wait("an election", func() bool {
 		g.tick(nodes...)
@@ -285,7 +286,7 @@ func (g *group) elect(tablet uint64, nodes ...uint64) (leader uint64) {
 }
 
 // others are the nodes of the group but one.
-func (g *group) others(but uint64) (ids []uint64) {
+func (g *cluster) others(but uint64) (ids []uint64) {
 	for id := uint64(1); id <= uint64(len(g.nodes)); id++ {
 		if id != but {
 			ids = append(ids, id)
@@ -295,7 +296,7 @@ func (g *group) others(but uint64) (ids []uint64) {
 }
 
 // tell asks the replica on a node, and does not wait.
-func (g *group) tell(node, tablet uint64, req *pb.TabletRequest) <-chan result {
+func (g *cluster) tell(node, tablet uint64, req *pb.TabletRequest) <-chan result {
 	g.tb.Helper()
 	answer := make(chan result, 1)
 	if err := g.nodes[node].port(tablet).Tell(req, time.Time{}, true, func(a result) { answer <- a }); err != nil {
@@ -305,7 +306,7 @@ func (g *group) tell(node, tablet uint64, req *pb.TabletRequest) <-chan result {
 }
 
 // code waits for the answer and returns its error's code.
-func (g *group) code(answer <-chan result) pb.Error_Code {
+func (g *cluster) code(answer <-chan result) pb.Error_Code {
 	g.tb.Helper()
 	select {
 	case a := <-answer:
@@ -320,7 +321,7 @@ func (g *group) code(answer <-chan result) pb.Error_Code {
 }
 
 // change has the replicas changed, whoever leads, and returns the descriptor.
-func (g *group) change(tablet uint64, steps ...*pb.ReplicaChange) (d *pb.TabletDescriptor) {
+func (g *cluster) change(tablet uint64, steps ...*pb.ReplicaChange) (d *pb.TabletDescriptor) {
 	g.tb.Helper()
 	g.wait(fmt.Sprintf("changed by %v", steps), func() bool {
 		node := g.leader(tablet)
@@ -372,7 +373,7 @@ func (m *member) SplitApplied(_, right *pb.TabletDescriptor) {
 func (m *member) Changed(d *pb.TabletDescriptor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, _, said := m.alone.Confirmed(); said && len(confOf(d).Voters) > 1 {
+	if _, _, said := m.alone.Confirmed(); said && len(group.ConfState(d).Voters) > 1 {
 		m.loud = append(m.loud, d.String())
 	}
 }
@@ -383,6 +384,6 @@ func (m *member) Removed(id uint64) {
 	m.removed[id] = true
 }
 
-func (g *group) take(n int) mvcc.Timestamp {
+func (g *cluster) take(n int) mvcc.Timestamp {
 	return mvcc.Timestamp(g.now.Add(uint64(n))) - mvcc.Timestamp(n) + 1
 }

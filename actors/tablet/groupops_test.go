@@ -11,7 +11,7 @@ import (
 )
 
 // wait looks again and again until ok, for half a minute.
-func (g *group) wait(what string, ok func() bool) {
+func (g *cluster) wait(what string, ok func() bool) {
 	g.tb.Helper()
 	deadline := time.After(30 * time.Second)
 	look := time.NewTicker(2 * time.Millisecond)
@@ -29,7 +29,7 @@ func (g *group) wait(what string, ok func() bool) {
 }
 
 // status is what the replica on a node says of itself; nil if there is none.
-func (g *group) status(node, tablet uint64) *pb.StatusResponse {
+func (g *cluster) status(node, tablet uint64) *pb.StatusResponse {
 	p := g.nodes[node].port(tablet)
 	if p == nil {
 		return nil
@@ -44,7 +44,7 @@ func (g *group) status(node, tablet uint64) *pb.StatusResponse {
 }
 
 // leader waits until a node leads the tablet that is not among the excepted.
-func (g *group) leader(tablet uint64, except ...uint64) (node uint64) {
+func (g *cluster) leader(tablet uint64, except ...uint64) (node uint64) {
 	g.tb.Helper()
 	g.wait("another leader", func() bool {
 		for id := range g.nodes {
@@ -63,7 +63,7 @@ func (g *group) leader(tablet uint64, except ...uint64) (node uint64) {
 }
 
 // at asks the replica on one node, once.
-func (g *group) at(node, tablet uint64, req *pb.TabletRequest) *pb.TabletResponse {
+func (g *cluster) at(node, tablet uint64, req *pb.TabletRequest) *pb.TabletResponse {
 	g.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -79,7 +79,7 @@ func (g *group) at(node, tablet uint64, req *pb.TabletRequest) *pb.TabletRespons
 }
 
 // try asks whoever leads, until there is an answer that says what became of the request.
-func (g *group) try(tablet uint64, req *pb.TabletRequest, except ...uint64) (r *pb.TabletResponse) {
+func (g *cluster) try(tablet uint64, req *pb.TabletRequest, except ...uint64) (r *pb.TabletResponse) {
 	g.tb.Helper()
 	g.wait("an answer", func() bool {
 		r = g.at(g.leader(tablet, except...), tablet, req)
@@ -93,7 +93,7 @@ func (g *group) try(tablet uint64, req *pb.TabletRequest, except ...uint64) (r *
 }
 
 // do is try for what must succeed.
-func (g *group) do(tablet uint64, req *pb.TabletRequest, except ...uint64) *pb.TabletResponse {
+func (g *cluster) do(tablet uint64, req *pb.TabletRequest, except ...uint64) *pb.TabletResponse {
 	g.tb.Helper()
 	r := g.try(tablet, req, except...)
 	if r.Error != nil {
@@ -103,7 +103,7 @@ func (g *group) do(tablet uint64, req *pb.TabletRequest, except ...uint64) *pb.T
 }
 
 // write commits a value; it may be repeated, for its start timestamp stays the same.
-func (g *group) write(tablet uint64, row, value string, except ...uint64) {
+func (g *cluster) write(tablet uint64, row, value string, except ...uint64) {
 	g.tb.Helper()
 	req := onePhaseOf(g.take(1), put(row, value))
 	g.wait("a commit", func() bool {
@@ -120,13 +120,13 @@ func (g *group) write(tablet uint64, row, value string, except ...uint64) {
 }
 
 // read is the newest value of a row.
-func (g *group) read(tablet uint64, row string, except ...uint64) string {
+func (g *cluster) read(tablet uint64, row string, except ...uint64) string {
 	g.tb.Helper()
 	return string(g.do(tablet, getOf(g.take(1), row), except...).GetGet().Results[0].Value)
 }
 
 // even waits until all nodes have applied the same entries of the tablet, and returns the index.
-func (g *group) even(tablet uint64, nodes ...uint64) (index uint64) {
+func (g *cluster) even(tablet uint64, nodes ...uint64) (index uint64) {
 	g.tb.Helper()
 	g.wait("all have applied the same", func() bool {
 		index = g.status(nodes[0], tablet).GetAppliedIndex()
@@ -141,7 +141,7 @@ func (g *group) even(tablet uint64, nodes ...uint64) (index uint64) {
 }
 
 // stored is what a node's own store has as the newest value of a row.
-func (g *group) stored(node uint64, row string) string {
+func (g *cluster) stored(node uint64, row string) string {
 	g.tb.Helper()
 	snap := g.nodes[node].store.Snap()
 	defer snap.Close()

@@ -19,7 +19,7 @@ import (
 // proposal: were they counted one off, this replica would write what another entry says,
 // and differ from the others.
 func TestEmptyEntryIsNoProposal(t *testing.T) {
-	const id, term = 9, 7
+	const id = 9
 	r := newRig(t, store.Options{InMemory: true})
 	b := &store.Batch{}
 	Bootstrap(b, &pb.TabletDescriptor{TabletId: id, Epoch: 1, StartTable: 16, EndTable: 16}, 1)
@@ -30,7 +30,8 @@ func TestEmptyEntryIsNoProposal(t *testing.T) {
 	if err := leader.open(); err != nil {
 		t.Fatal(err)
 	}
-	leader.term, leader.self = term, r.system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
+	term := leader.group.Term()
+	leader.self = r.system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
 	index := uint64(store.InitialIndex)
 	apply := func(command *wire.Command) *applied {
 		t.Helper()
@@ -50,7 +51,7 @@ func TestEmptyEntryIsNoProposal(t *testing.T) {
 		return a
 	}
 	first, change, last := leader.newProposal(), leader.newProposal(), leader.newProposal()
-	change.conf = &raftpb.ConfChangeV2{}
+	change.command.Replicas = &pb.TabletDescriptor{}
 	leader.inflight = []*proposal{first, change, last}
 	if a := apply(nil); a.proposal != nil || a.dropped {
 		t.Errorf("the first entry of a leadership passes for proposal %d, dropped", a.proposal.number)

@@ -238,7 +238,7 @@ func (t *Tablet) onSweep() {
 	t.settle() // a reservation that was released with nothing to apply has woken nobody
 	// Last: what it lets go on may wait again.
 	if t.giveUpReads(now) {
-		t.wake() // what a resting leader has asked the others was lost, or they do not answer
+		t.group.Wake() // what a resting leader has asked the others was lost, or they do not answer
 		t.armSweep()
 	}
 	if t.giveUpGrants(now) || len(t.parked)+len(t.parkedReads) > 0 {

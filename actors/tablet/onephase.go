@@ -70,7 +70,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 // is put there only once, with the timestamp.
 func (e *evaluation) grant(call *Call, r mvcc.OnePhaseRequest) {
 	e.tokens++
-	o := &onePhase{token: e.tokens, term: e.term, request: r, first: [1]*Call{call}}
+	o := &onePhase{token: e.tokens, term: e.group.Term(), request: r, first: [1]*Call{call}}
 	o.calls = o.first[:]
 	e.Tablet.onePhase[r.StartTS] = o
 	if commitTS, ok := e.host.TimestampsNow(1); ok {
@@ -162,7 +162,7 @@ func (t *Tablet) onGranted(m *granted) {
 }
 
 func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
-	if !broken.GrantUnchecked && (e.Tablet.onePhase[o.request.StartTS] != o || o.term != e.term || !e.leading) {
+	if !broken.GrantUnchecked && (e.Tablet.onePhase[o.request.StartTS] != o || o.term != e.group.Term() || !e.leading) {
 		e.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changed its leader in between; try again", e.id))
 		return
 	}

@@ -3,7 +3,6 @@ package tablet
 import (
 	"errors"
 
-	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -25,8 +24,7 @@ type proposal struct {
 	bytes   int
 	entries int // in the store: a long value takes several
 
-	collects bool                 // a step of collection
-	conf     *raftpb.ConfChangeV2 // a change of the replicas: the command is its context
+	collects bool // a step of collection
 }
 
 type reply struct {
@@ -152,7 +150,7 @@ func (t *Tablet) propose(p *proposal) bool {
 		p.deliver()
 		return true
 	}
-	if err := t.noRoom(); err != nil {
+	if err := noRoom(t.logs, t.store); err != nil {
 		t.lose(p, t.diskFull(err))
 		return false
 	}
@@ -167,7 +165,7 @@ func (t *Tablet) propose(p *proposal) bool {
 		t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again", t.id, err))
 		return false
 	}
-	t.wake()
+	t.group.Wake()
 	t.counters.proposals++
 	t.inflight = append(t.inflight, p)
 	return true
@@ -175,11 +173,10 @@ func (t *Tablet) propose(p *proposal) bool {
 
 // hand gives Raft the proposal, as an entry or as a change of the configuration with it as context.
 func (t *Tablet) hand(p *proposal, data []byte) error {
-	if p.conf == nil {
-		return t.node.Propose(data)
+	if next := p.command.Replicas; next != nil {
+		return t.group.ProposeChange(next, data)
 	}
-	p.conf.Context = data
-	return t.node.ProposeConfChange(p.conf)
+	return t.group.Propose(data)
 }
 
 // pipelineFree reports whether another batch of mutations may be evaluated. A proposal
@@ -202,7 +199,7 @@ func (t *Tablet) pipelineFree() bool {
 // more.
 func (t *Tablet) early() bool {
 	n := len(t.inflight)
-	return t.single && n == t.cfg.Pipeline && t.matched < n && len(t.held) >= t.taken
+	return t.group.Single() && n == t.cfg.Pipeline && t.matched < n && len(t.held) >= t.taken
 }
 
 // takeHeld takes on what has gathered, if there is room for it by now.
@@ -239,7 +236,7 @@ func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
 func (t *Tablet) stepDown(cause error) {
 	t.leading = false
 	if !broken.StaleLeader {
-		t.sayAlone()
+		t.publishLeadership()
 	}
 	t.servedTerm.Store(0)
 	if !errors.Is(cause, errLost) {
@@ -263,8 +260,8 @@ func (t *Tablet) stepDown(cause error) {
 	if x := t.exclusive; x != nil {
 		waiting = append(waiting, x.deferred)
 		switch {
-		case x.call == nil || (x.heir != 0 && t.transfer != nil): // a handing over is answered when it is known who leads
-		case x.proposed || (x.change != nil && len(x.change.steps) == 0):
+		case x.call == nil || (x.target != 0 && t.transferCall != nil): // a handing over is answered when it is known who leads
+		case x.proposed || (x.change != nil && x.change.Leaving()):
 			x.call.Reply(unknown)
 		default:
 			x.call.Reply(refused)

@@ -1,6 +1,10 @@
 package tablet
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/percolator-go/percolator/actors/tablet/group"
+)
 
 // TestLeaderWithoutQuorumResigns: a leader at rest whose other voters' nodes are believed dead
 // finds out, leads no more and says for how long it has known of no leader; it leads again when
@@ -25,7 +29,7 @@ func TestLeaderWithoutQuorumResigns(t *testing.T) {
 		g.tick(lead)
 		return !g.status(lead, groupTablet).Leader
 	})
-	for range 10 * electionTicks {
+	for range 10 * group.ElectionTicks {
 		g.tick(lead)
 	}
 	if s := g.status(lead, groupTablet); s.Leader || s.LeaderNode != 0 || s.Quiescent || s.LeaderlessMs == 0 {

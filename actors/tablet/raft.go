@@ -3,11 +3,20 @@ package tablet
 import (
 	"errors"
 
-	"go.etcd.io/raft/v3"
+	"github.com/asynkron/protoactor-go/actor"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
 )
+
+// This file joins the actor to its group: messages, ticks and ended writes go in, and what
+// each Ready says is done, in the same turn. The writes that it asks for are under way in
+// the writers (writers.go) until their answers come back as messages. All of it runs on
+// the tablet's goroutine.
 
 // appended comes back from the log actor: the entries and the HardState are synced.
 type appended struct {
@@ -15,110 +24,144 @@ type appended struct {
 	err       error
 }
 
-// ready hands on what Raft has to say, until it is silent. Storage messages go to the log
-// actor in order; their answers come back as messages.
-func (t *Tablet) ready() {
+// groupHost is what the group asks of the node.
+type groupHost struct {
+	ticker *Ticker // nil: there is none, and no other replica
+	logs   *Writers
+	store  *store.Store
+}
+
+func (h groupHost) Down(node uint64) bool { return h.ticker != nil && h.ticker.isDown(node) }
+func (h groupHost) Full() bool            { return h.logs.Full() }
+func (h groupHost) NoRoom() error         { return noRoom(h.logs, h.store) }
+
+// Receive hands a message of another node to the replica at pid, which judges it. It does
+// not block; a message for a replica that has stopped is lost, as any may be.
+func Receive(system *actor.ActorSystem, pid *actor.PID, m *wire.RaftMessage) {
+	system.Root.Send(pid, group.Decode(m))
+}
+
+// begin starts the replica's time.
+func (t *Tablet) begin() {
+	if t.cfg.Board != nil {
+		t.posted.notice = t.cfg.Board.attach(t.id)
+	}
+	boost := false
+	if t.cfg.Ticker != nil {
+		t.beat, boost = t.cfg.Ticker.attach(t.id, t.self)
+	}
+	t.group.Start(boost)
+	t.ready()
+}
+
+// end forgets the replica at its node's ticker, and on its board.
+func (t *Tablet) end() {
+	if n := t.posted.notice; n != nil {
+		t.posted.notice = nil
+		t.cfg.Board.detach(t.id, n)
+	}
+	if t.beat != nil {
+		t.cfg.Ticker.detach(t.id, t.beat)
+	}
+}
+
+// onTick is the passing of one interval.
+func (t *Tablet) onTick() {
+	if t.beat != nil {
+		t.beat.due.Store(false)
+	}
+	if t.group.Quiesced() || t.failed != nil {
+		return
+	}
+	if t.group.Tick() {
+		t.transferFailed()
+	}
+	t.goOnChanging()
+	t.ready()
+	t.group.Rest(t.busy())
+}
+
+// busy reports whether this leader has something under way that its group knows nothing
+// of: the group must not rest.
+func (t *Tablet) busy() bool {
+	return !t.leading || t.failed != nil || t.exclusive != nil ||
+		len(t.inflight)+len(t.pendingReads)+len(t.reads.calls)+len(t.held)+
+			len(t.parked)+len(t.parkedReads)+len(t.onePhase)+t.batch.Len() > 0
+}
+
+// onIncoming gives the group another replica's message.
+func (t *Tablet) onIncoming(in *group.Incoming) {
 	if t.failed != nil {
 		return
 	}
-	for t.failed == nil && t.node.HasReady() {
-		rd := t.node.Ready()
-		t.onState(&rd)
-		for _, rs := range rd.ReadStates {
-			t.onReadState(rs)
-		}
-		for _, m := range rd.Messages {
-			switch m.GetTo() {
-			case raft.LocalAppendThread:
-				t.append(m)
-			case raft.LocalApplyThread:
-				t.apply(m)
-			default:
-				t.transmit(m)
-			}
-		}
+	if d := t.group.Step(in); d != nil {
+		t.descriptor = d
+		t.remove()
+		return
 	}
+	t.ready()
+	t.overlap()
 }
 
-// onState takes note of term and leader. A leader that is one no more, or in another
-// term, steps down before anything else of the Ready is looked at.
-func (t *Tablet) onState(rd *raft.Ready) {
-	if rd.HardState != nil && rd.HardState.GetTerm() != t.term {
-		t.term = rd.HardState.GetTerm()
-		t.asked = 0
-	}
-	if rd.SoftState == nil {
-		if t.leading && t.servedTerm.Load() != t.term {
+// ready does what the group has to say, until it is silent. Writes go to the writers in
+// order; their answers come back as messages.
+func (t *Tablet) ready() {
+	for t.failed == nil && t.group.HasReady() {
+		rd, err := t.group.Ready()
+		if err != nil {
+			t.fail(err)
+			return
+		}
+		// A leader that is one no more, or in another term, steps down before anything else
+		// is looked at.
+		if t.leading && (!t.group.Elected() || t.servedTerm.Load() != t.group.Term()) {
 			t.stepDown(errLost)
 		}
-		return
-	}
-	led := t.elected
-	t.elected = rd.SoftState.RaftState == raft.StateLeader
-	if led && !t.elected && t.solo {
-		t.rouse() // nobody else will ask for votes
-	}
-	if t.leading && (!t.elected || t.servedTerm.Load() != t.term) {
-		t.stepDown(errLost)
-	}
-	if rd.SoftState.Lead != t.leader {
-		t.leader = rd.SoftState.Lead
-		t.onLeader()
-	}
-	if t.elected {
+		if rd.LeaderChanged {
+			t.onLeader()
+		}
 		t.tryLead()
+		for _, r := range rd.Reads {
+			t.onRead(r)
+		}
+		for _, m := range rd.Messages {
+			t.host.SendRaft(m)
+		}
+		for _, s := range rd.Snapshots {
+			t.sendSnapshot(s)
+		}
+		if rd.Append != nil {
+			t.append(rd.Append)
+		}
+		t.apply(rd.Apply, rd.ApplyDone)
 	}
 }
 
-// append sends a MsgStorageAppend to the log actor, and with it a truncation that has
-// become due. A commit index that moves alone waits for the next entries. With them it
-// must be in the log, though Raft does not say it again: after a crash the replica begins
-// with the configuration of its checkpoint, and if it did not know which changes of it
-// are committed it could be elected by voters that are none any more.
-func (t *Tablet) append(m *raftpb.Message) {
-	voted := t.onHardState(m)
-	if len(m.Entries) == 0 && len(m.Responses) == 0 && !voted {
-		return
+// onLeader tells the node that another replica leads, or that nobody is known to, and
+// answers who has asked for a transfer.
+func (t *Tablet) onLeader() {
+	t.host.Following(t.id, t.group.LeaderNode())
+	if t.transferCall != nil && t.group.LeaderKnown() && !t.group.Elected() {
+		t.transferCall.Reply(transferResponse(t.group.LeaderNode()))
+		t.transferCall = nil
 	}
-	hard := t.hard
-	if broken.ForgetCommit && m.Commit == nil {
-		hard = nil
-	}
-	if len(m.Entries) > 0 {
-		// What these take the place of was never committed: nothing of it is visible.
-		t.replayed = min(t.replayed, m.Entries[0].GetIndex()-1)
-	}
-	for _, e := range m.Entries {
-		t.logSizes.append(e.GetIndex(), len(e.Data))
-		t.last = e.GetIndex()
-	}
-	to, err := t.truncateTo()
-	if err != nil {
-		t.fail(err)
-		return
-	}
-	a := &appended{responses: m.Responses}
-	w := &write{append: &logAppend{tablet: t.id, entries: m.Entries, hard: hard, truncate: to}, stream: t.writes}
+}
+
+// append sends what is to be written to the log actor.
+func (t *Tablet) append(a *group.Append) {
+	m := &appended{responses: a.Done}
+	w := &write{append: &logAppend{tablet: t.id, entries: a.Entries, hard: a.HardState, truncate: a.Truncate}, stream: t.writes}
 	w.done = func(err error) {
-		a.err = err
-		t.root.Send(t.self, a)
+		m.err = err
+		t.root.Send(t.self, m)
 	}
 	t.logs.append(w)
 }
 
-// onHardState takes note of the HardState in a MsgStorageAppend, if there is one. It
-// reports whether it brings more than a commit index.
-func (t *Tablet) onHardState(m *raftpb.Message) (voted bool) {
-	if m.Term == nil && m.Vote == nil && m.Commit == nil {
-		return false
-	}
-	voted = m.GetTerm() != t.hard.GetTerm() || m.GetVote() != t.hard.GetVote()
-	term, vote, commit := m.GetTerm(), m.GetVote(), m.GetCommit()
-	t.hard = &raftpb.HardState{Term: &term, Vote: &vote, Commit: &commit}
-	return voted
-}
-
 func (t *Tablet) onAppended(m *appended) {
+	if m.err == nil {
+		m.err = t.group.Appended(m.responses)
+	}
 	if m.err != nil {
 		t.fail(m.err)
 		return
@@ -128,7 +171,6 @@ func (t *Tablet) onAppended(m *appended) {
 			p.deliver()
 		}
 	}
-	t.step(m.responses)
 	t.ready()
 	t.overlap()
 }
@@ -142,18 +184,22 @@ func (t *Tablet) overlap() {
 	}
 }
 
-// step gives Raft the answers that are for this replica, and sends the others to theirs:
-// what they rest on is durable now.
-func (t *Tablet) step(responses []*raftpb.Message) {
-	for _, r := range responses {
-		if r.GetTo() != t.replica {
-			t.transmit(r)
-			continue
-		}
-		// A replica that is not of its group any more acknowledges nothing, not even to itself.
-		if err := t.node.Step(r); err != nil && !errors.Is(err, raft.ErrStepPeerNotFound) {
-			t.fail(err)
-			return
-		}
-	}
+// notLeader says that this replica does not lead, and who does.
+func (t *Tablet) notLeader(format string, args ...any) *pb.TabletResponse {
+	r := failure(pb.Error_CODE_NOT_LEADER, format, args...)
+	r.Error.LeaderNode = t.group.LeaderNode()
+	return r
 }
+
+// remove ends this replica: it is not of its group any more. Its node destroys it.
+func (t *Tablet) remove() {
+	if t.removed() {
+		return
+	}
+	t.cfg.Logger.Info("replica removed from its tablet", "tablet", t.id, "replica", t.replica)
+	t.stepDown(errRemoved)
+	t.failed = errRemoved
+	t.host.Removed(t.id)
+}
+
+func (t *Tablet) removed() bool { return errors.Is(t.failed, errRemoved) }

@@ -1,15 +1,13 @@
 package tablet
 
 import (
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"math"
 	"slices"
 	"time"
 
-	"go.etcd.io/raft/v3"
-
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -43,12 +41,8 @@ func (t *Tablet) read(calls []*Call) {
 		t.dispatchReads()
 		return
 	}
-	t.asked++
-	t.node.ReadIndex(binary.BigEndian.AppendUint64(nil, b.id))
-	if !t.single { // the others are asked, and asked again with every heartbeat
-		if !t.asleep { // one that rests goes on doing so: see onSweep
-			t.wake()
-		}
+	t.group.ReadIndex(b.id)
+	if !t.group.Single() { // the others are asked, and asked again with every heartbeat
 		b.until = time.Now().Add(t.cfg.MaxWait)
 		t.armSweep()
 	}
@@ -69,12 +63,11 @@ func (t *Tablet) giveUpReads(now time.Time) (waiting bool) {
 	return waiting
 }
 
-// onReadState notes the index of a ReadIndex that has returned.
-func (t *Tablet) onReadState(rs raft.ReadState) {
-	id := binary.BigEndian.Uint64(rs.RequestCtx)
+// onRead notes the index of a ReadIndex that has returned.
+func (t *Tablet) onRead(r group.Read) {
 	for _, b := range t.pendingReads {
-		if b.id == id {
-			b.index = max(rs.Index, 1)
+		if b.id == r.ID {
+			b.index = max(r.Index, 1)
 		}
 	}
 	t.dispatchReads()
@@ -84,7 +77,7 @@ func (t *Tablet) onReadState(rs raft.ReadState) {
 func (t *Tablet) dispatchReads() {
 	kept := t.pendingReads[:0]
 	for _, b := range t.pendingReads {
-		if b.index == 0 || !t.caughtUp(b.index) {
+		if b.index == 0 || !t.group.CaughtUp(b.index) {
 			kept = append(kept, b)
 			continue
 		}

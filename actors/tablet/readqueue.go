@@ -85,7 +85,7 @@ func (t *Tablet) submitJobs() {
 		return
 	}
 	c := capture{
-		tablet: t, term: t.term, epoch: t.descriptor.Epoch, descriptor: t.descriptor, catalogue: t.catalogue,
+		tablet: t, term: t.group.Term(), epoch: t.descriptor.Epoch, descriptor: t.descriptor, catalogue: t.catalogue,
 		locks: t.locks.view(), bound: t.bound, safepoint: t.safepoint, notifies: t.counters.notifies,
 		notify: t.notifyViews(q.calls), snap: q.snap,
 	}

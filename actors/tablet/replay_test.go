@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -155,7 +156,7 @@ func TestReplay(t *testing.T) {
 }
 
 // changeEverything has entries of all kinds applied, and returns the checksum of one.
-func changeEverything(t *testing.T, g *group) *pb.ChecksumResponse {
+func changeEverything(t *testing.T, g *cluster) *pb.ChecksumResponse {
 	t.Helper()
 	for i := range 10 {
 		g.write(groupTablet, fmt.Sprint("row", 2*i), strings.Repeat("y", 10*i))
@@ -181,7 +182,7 @@ func changeEverything(t *testing.T, g *group) *pb.ChecksumResponse {
 
 // staleEntry appends an entry of the first epoch to the log of a node whose replica does
 // not run, and returns its term.
-func (g *group) staleEntry(m *member, index uint64) (term uint64) {
+func (g *cluster) staleEntry(m *member, index uint64) (term uint64) {
 	g.tb.Helper()
 	log, err := m.store.OpenLog(groupTablet)
 	if err != nil {
@@ -380,18 +381,35 @@ func TestNoSnapshotBeforeReplay(t *testing.T) {
 	}
 	refused := func(visible uint64, want error) {
 		t.Helper()
-		tablet.visible = visible
+		if err := tablet.group.Applied(visible, store.InitialTerm, nil); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := tablet.snapshotMetadata(); err != want {
 			t.Errorf("with all up to %d visible: %v, want %v", visible, err, want)
+		}
+	}
+	// appended is an entry of a new leader's, in place of those from its index on.
+	appended := func(index, before uint64) {
+		t.Helper()
+		e := &raftpb.Entry{Index: &index, Term: proto.Uint64(store.InitialTerm + 1)}
+		tablet.group.Step(&group.Incoming{
+			RaftMessage: &wire.RaftMessage{TabletId: groupTablet, FromNode: 2, FromReplica: 2, ToReplica: 1},
+			Raft: &raftpb.Message{
+				Type: raftpb.MsgApp.Enum(), From: proto.Uint64(2), To: proto.Uint64(1), Term: e.Term,
+				Index: proto.Uint64(index - 1), LogTerm: &before, Entries: []*raftpb.Entry{e},
+			},
+		})
+		if rd, err := tablet.group.Ready(); err != nil || len(rd.Append.Entries) != 1 {
+			t.Fatal(rd, err)
 		}
 	}
 	const last = store.InitialIndex + 10
 	refused(last-1, raft.ErrSnapshotTemporarilyUnavailable)
 	refused(last, nil)
-	tablet.append(&raftpb.Message{Entries: []*raftpb.Entry{logEntry(last-4, nil)}})
+	appended(last-4, store.InitialTerm)
 	refused(last-6, raft.ErrSnapshotTemporarilyUnavailable)
 	refused(last-5, nil)
-	tablet.append(&raftpb.Message{Entries: []*raftpb.Entry{logEntry(last-3, nil)}})
+	appended(last-3, store.InitialTerm+1)
 	refused(last-5, nil)
 	if err := here.logs.Barrier(); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -22,7 +23,7 @@ func TestManyReplicasCameAndWent(t *testing.T) {
 	g := newGroup(t, 2, 1, testTick)
 	g.leader(groupTablet)
 	m := g.nodes[1]
-	for id := uint64(100); id < 100+2*maxHeard; id++ {
+	for id := uint64(100); id < 100+2*64; id++ {
 		message, err := proto.Marshal(&raftpb.Message{
 			Type: raftpb.MsgHeartbeatResp.Enum(), From: &id, To: proto.Uint64(1), Term: proto.Uint64(1),
 		})
@@ -66,7 +67,7 @@ func TestChangeNotTaken(t *testing.T) {
 	if err := port.Tell(req, time.Time{}, true, func(a result) { answered <- a }); err != nil {
 		t.Fatal(err)
 	}
-	follower.exclusive = &exclusive{call: <-calls, change: &change{steps: req.GetChangeReplicas().Changes}}
+	follower.exclusive = &exclusive{call: <-calls, change: group.NewChange(req.GetChangeReplicas().Changes)}
 	follower.tryExclusive()
 	select {
 	case a := <-answered:

@@ -7,12 +7,13 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // writing writes rows one after the other, so many at most, until stopped, and returns how many.
-func (g *group) writing(tablet uint64, most int) (stop func() int) {
+func (g *cluster) writing(tablet uint64, most int) (stop func() int) {
 	var end atomic.Bool
 	var done sync.WaitGroup
 	n := 0
@@ -29,7 +30,7 @@ func (g *group) writing(tablet uint64, most int) (stop func() int) {
 }
 
 // caughtUp waits until the leader counts a node's replica as up to date.
-func (g *group) caughtUp(tablet, node uint64) {
+func (g *cluster) caughtUp(tablet, node uint64) {
 	g.tb.Helper()
 	g.wait(fmt.Sprintf("node %d has caught up", node), func() bool {
 		s := g.status(g.leader(tablet), tablet)
@@ -47,13 +48,13 @@ func (g *group) caughtUp(tablet, node uint64) {
 // confirms leadership by himself once others can be elected.
 func TestOneThreeOne(t *testing.T) {
 	g := newGroup(t, 3, 1, testTick)
-	stop := g.writing(groupTablet, keptEntries+truncateEvery/2) // nobody sends snapshots here: the log must begin at its first entry
+	stop := g.writing(groupTablet, 256+512/2) // nobody sends snapshots here: the log must begin at its first entry
 	g.change(groupTablet, step(addLearner, 2))
 	g.change(groupTablet, step(addLearner, 3))
 	g.caughtUp(groupTablet, 2)
 	g.caughtUp(groupTablet, 3)
 	d := g.change(groupTablet, step(promote, 2), step(promote, 3))
-	if len(voters(d)) != 3 || isJoint(d) || d.Epoch != 5 || d.NextReplicaId != 4 {
+	if len(group.Voters(d)) != 3 || group.IsJoint(d) || d.Epoch != 5 || d.NextReplicaId != 4 {
 		t.Errorf("three voters: %v", d)
 	}
 	g.even3(stop())
@@ -94,7 +95,7 @@ func TestOneThreeOne(t *testing.T) {
 }
 
 // even3 checks that all three nodes' stores have the rows.
-func (g *group) even3(rows int) {
+func (g *cluster) even3(rows int) {
 	g.tb.Helper()
 	g.even(groupTablet, 1, 2, 3)
 	for i := range rows {
@@ -134,7 +135,7 @@ func TestRefusedChanges(t *testing.T) {
 	refused("a learner to lead", pb.Error_CODE_UNAVAILABLE, transferTo(2))
 	g.lose(nil)
 	g.caughtUp(groupTablet, 2)
-	if d := g.change(groupTablet, step(promote, 2)); len(voters(d)) != 2 {
+	if d := g.change(groupTablet, step(promote, 2)); len(group.Voters(d)) != 2 {
 		t.Errorf("promoted: %v", d)
 	}
 }
@@ -183,7 +184,7 @@ func TestTransfer(t *testing.T) {
 
 // prewriting prewrites rows until stopped; it gives an error if an outcome was unknown
 // although no leader was lost to a fault.
-func (g *group) prewriting(worker int) (stop func() error) {
+func (g *cluster) prewriting(worker int) (stop func() error) {
 	var end atomic.Bool
 	var done sync.WaitGroup
 	var unknown error

@@ -11,7 +11,7 @@ import (
 
 // replaced is a group in which node old has written a=1, has been cut off, and takes
 // itself for the leader still; node lead is the real one, and has written a=2.
-func replaced(t *testing.T) (g *group, old, lead uint64) {
+func replaced(t *testing.T) (g *cluster, old, lead uint64) {
 	g = newGroup(t, 3, 3, 0)
 	old = g.elect(groupTablet, 1, 2, 3)
 	g.write(groupTablet, "a", "1")
@@ -26,7 +26,7 @@ func replaced(t *testing.T) (g *group, old, lead uint64) {
 }
 
 // heal joins the nodes again and lets the real leader be heard.
-func (g *group) heal(old, lead uint64) {
+func (g *cluster) heal(old, lead uint64) {
 	g.tb.Helper()
 	g.cut(0)
 	g.wait("the old leader follows", func() bool {

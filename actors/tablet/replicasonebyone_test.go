@@ -3,6 +3,7 @@ package tablet
 import (
 	"testing"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
@@ -18,7 +19,7 @@ func TestSeveralLearners(t *testing.T) {
 	g.write(groupTablet, "r", "v")
 	g.even(groupTablet, 1, 2, 3)
 	d = g.change(groupTablet, step(pb.ReplicaChange_KIND_PROMOTE, 2), step(pb.ReplicaChange_KIND_PROMOTE, 3))
-	if got := len(voters(d)); got != 3 || isJoint(d) {
+	if got := len(group.Voters(d)); got != 3 || group.IsJoint(d) {
 		t.Fatalf("after both were promoted: %v", d)
 	}
 	g.write(groupTablet, "r", "w")

@@ -12,7 +12,7 @@ import (
 )
 
 // ticks is how many ticks all replicas on all nodes have had.
-func (g *group) ticks() (all uint64) {
+func (g *cluster) ticks() (all uint64) {
 	for _, m := range g.nodes {
 		n, _ := m.ticker.Stats()
 		all += n

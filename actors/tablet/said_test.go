@@ -51,24 +51,24 @@ func TestSaid(t *testing.T) {
 	lead := g.elect(groupTablet, 1, 2, 3)
 	ask := &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{MeasureAbove: 1 << 30}}}
 	g.at(lead, groupTablet, ask)
-	if s := g.nodes[lead].ticker.Said(groupTablet); s != nil {
+	if s := g.nodes[lead].ticker.LastStatus(groupTablet); s != nil {
 		t.Errorf("kept of a replica that is awake: %v", s)
 	}
 	g.rest(1, 2, 3)
 	for node, m := range g.nodes {
-		if s := m.ticker.Said(groupTablet); s != nil {
+		if s := m.ticker.LastStatus(groupTablet); s != nil {
 			t.Errorf("nobody has asked node %d: %v", node, s)
 		}
 		said := g.at(node, groupTablet, ask).GetStatus()
-		if s := m.ticker.Said(groupTablet); !proto.Equal(s, said) || !s.Quiescent || s.Leader != (node == lead) {
+		if s := m.ticker.LastStatus(groupTablet); !proto.Equal(s, said) || !s.Quiescent || s.Leader != (node == lead) {
 			t.Errorf("kept of node %d: %v; it has said %v", node, s, said)
 		}
 	}
 	g.at(lead, groupTablet, getOf(g.take(1), "a"))
-	if s := g.nodes[lead].ticker.Said(groupTablet); s != nil {
+	if s := g.nodes[lead].ticker.LastStatus(groupTablet); s != nil {
 		t.Errorf("kept after a read: %v", s)
 	}
-	if s := g.nodes[lead].ticker.Said(groupTablet + 1000); s != nil {
+	if s := g.nodes[lead].ticker.LastStatus(groupTablet + 1000); s != nil {
 		t.Errorf("of a tablet that is not there: %v", s)
 	}
 }

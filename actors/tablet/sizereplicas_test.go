@@ -11,7 +11,7 @@ import (
 
 // sameSize waits until the replicas on the nodes have applied the same and all say the
 // same of their size, which is within a tenth of what was written.
-func (g *group) sameSize(tablet, written uint64, nodes ...uint64) {
+func (g *cluster) sameSize(tablet, written uint64, nodes ...uint64) {
 	g.tb.Helper()
 	g.wait(fmt.Sprintf("tablet %d takes about %d bytes on nodes %v", tablet, written, nodes), func() bool {
 		said := map[string]bool{} // all are asked: the leader measures when it is

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -127,7 +128,7 @@ func (c *captured) message(m *raftpb.Message) *raftpb.Message {
 // snapshotMetadata is what raft needs to decide on a snapshot: one of what is visible
 // now. What is sent may be later.
 func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
-	if t.cfg.Snapshots == nil || t.failed != nil || t.visible < t.replayed {
+	if t.cfg.Snapshots == nil || t.failed != nil || t.group.Visible() < t.group.Replayed() {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
 	c, err := captureSnapshot(t.store, t.id)
@@ -139,24 +140,15 @@ func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
 	return c.message(&raftpb.Message{}).Snapshot, nil
 }
 
-// sendSnapshot has a MsgSnap's snapshot sent; what becomes of it comes back as a snapshotSent.
-func (t *Tablet) sendSnapshot(m *raftpb.Message) {
-	to := m.GetTo()
-	if t.sending[to] != nil {
-		return // one is under way from an earlier term of this leader: its end is this one's
-	}
+// sendSnapshot has a snapshot sent; what becomes of it comes back as a snapshotSent.
+func (t *Tablet) sendSnapshot(s group.Snapshot) {
 	job := &snapshotJob{
-		store: t.store, id: t.id, to: to, node: nodeOf(t.descriptor, to), message: m, index: m.GetSnapshot().GetMetadata().GetIndex(),
-		done: func(err error) { t.root.Send(t.self, &snapshotSent{to: to, err: err}) },
+		store: t.store, id: t.id, to: s.To, node: s.Node, message: s.Message, index: s.Index,
+		done: func(err error) { t.root.Send(t.self, &snapshotSent{to: s.To, err: err}) },
 	}
-	if job.node == 0 || t.cfg.Snapshots == nil || !t.cfg.Snapshots.send(job) {
-		t.node.ReportSnapshot(to, raft.SnapshotFailure)
-		return
+	if t.cfg.Snapshots == nil || !t.cfg.Snapshots.send(job) {
+		t.group.SnapshotEnded(s.To, false)
 	}
-	if t.sending == nil {
-		t.sending = map[uint64]*snapshotJob{}
-	}
-	t.sending[to] = job
 }
 
 // nodeOf is where a replica is; 0: the descriptor does not say.
@@ -175,25 +167,13 @@ type snapshotSent struct {
 	err error
 }
 
-// onSnapshotSent takes note of a snapshot's end.
+// onSnapshotSent tells the group.
 func (t *Tablet) onSnapshotSent(m *snapshotSent) {
-	t.endSnapshot(m)
-	t.ready()
-}
-
-// endSnapshot tells raft, which asks the replica where it is, and then goes on with the
-// log, or asks for another snapshot.
-//
-// A snapshot that was not taken ends in the same way. Told of a failure, raft would go by
-// what it knows of the replica, which in a new leader is nothing, and would have the next
-// snapshot sent at once; but the replica may have got the last leader's meanwhile,
-// because of which this one was refused, or this one, of which only the answer was lost.
-func (t *Tablet) endSnapshot(m *snapshotSent) {
-	delete(t.sending, m.to)
 	if m.err != nil {
 		t.cfg.Logger.Warn("a snapshot was not installed; the replica is asked what it lacks", "tablet", t.id, "replica", m.to, "error", m.err)
 	}
-	t.node.ReportSnapshot(m.to, raft.SnapshotFinish)
+	t.group.SnapshotEnded(m.to, true)
+	t.ready()
 }
 
 // sum is a checksum over entries: lengths count, so that no other entries have the same bytes.

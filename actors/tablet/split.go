@@ -62,7 +62,7 @@ func (t *Tablet) applySplit(b *store.Batch, s *wire.Split) error {
 	t.descriptor, t.sibling = s.Left, s.Right
 	t.bytes, t.rough = t.bytes/2, t.rough || t.bytes > 0 // of each side
 	t.stateChanged = true
-	t.members()
+	t.group.Reconfigure(t.descriptor)
 	if there, err := t.childThere(b, s.Right); there || err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 	t.collection = newCollection()
 	t.sizing, t.loads = sizing{}, loads{}
 	t.beginPass()
-	if t.elected && t.cfg.Ticker != nil {
-		t.cfg.Ticker.hurry(s.Right.TabletId) // the others have heard from this leader last: it need not wait for them
+	if t.group.Elected() && t.cfg.Ticker != nil {
+		t.cfg.Ticker.boost(s.Right.TabletId) // the others have heard from this leader last: it need not wait for them
 	}
 	t.host.SplitApplied(s.Left, s.Right)
 	if x := t.exclusive; x != nil && x.split != nil {

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -68,7 +68,7 @@ func (t *Tablet) putState(b *store.Batch) { t.state.put(b, t.id) }
 // Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names
 // the group's members; one that names none has this one as its only voter.
 func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
-	s := state{replica: replica, conf: confOf(d), descriptor: d, appliedCatalogue: newCatalogue(&pb.Catalogue{})}
+	s := state{replica: replica, conf: group.ConfState(d), descriptor: d, appliedCatalogue: newCatalogue(&pb.Catalogue{})}
 	if len(d.GetReplicas()) == 0 {
 		s.conf.Voters = []uint64{replica}
 	}
@@ -77,7 +77,7 @@ func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
 	b.InitialLog(d.TabletId, store.InitialIndex, store.InitialTerm)
 }
 
-// open reads the replica's state and makes its RawNode.
+// open reads the replica's state and makes its group.
 func (t *Tablet) open() error {
 	if err := t.load(); err != nil {
 		return err
@@ -90,37 +90,13 @@ func (t *Tablet) open() error {
 	log.SetApplied(t.index)
 	log.SetSnapshot(t.snapshotMetadata)
 	t.log = log
-	first, err := log.FirstIndex()
-	if err != nil {
-		return err
-	}
-	t.truncated = first - 1
-	if t.last, err = log.LastIndex(); err != nil {
-		return err
-	}
-	t.replayed = t.last
-	hard, _, err := log.InitialState()
-	if err != nil {
-		return err
-	}
-	t.term, t.hard = hard.GetTerm(), hard
-	t.members()
-	t.node, err = raft.NewRawNode(&raft.Config{
-		ID: t.replica, ElectionTick: electionTicks, HeartbeatTick: heartbeatTicks, Storage: log, Applied: t.index,
-		AsyncStorageWrites: true, PreVote: true, CheckQuorum: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
-		MaxSizePerMsg: maxMessageBytes, MaxCommittedSizePerReady: maxProposalBytes,
-		MaxInflightMsgs: maxInflightMessages, MaxInflightBytes: t.cfg.MaxInflight, MaxUncommittedEntriesSize: t.cfg.MaxUncommitted,
-		Logger: raftLogger{t.cfg.Logger.With("tablet", t.id)},
+	t.group, err = group.New(group.Config{
+		Tablet: t.id, Replica: t.replica, Node: t.cfg.NodeID, Descriptor: t.descriptor, ConfState: t.conf,
+		Applied: t.index, Storage: log, Host: groupHost{t.cfg.Ticker, t.logs, t.store},
+		MaxUncommitted: t.cfg.MaxUncommitted, MaxInflight: t.cfg.MaxInflight, MaxApply: maxProposalBytes, Logger: t.cfg.Logger,
 	})
 	return err
 }
-
-// Bounds of what is under way between the replicas of a tablet. A message holds one entry
-// at least, however long.
-const (
-	maxMessageBytes     = 1 << 20
-	maxInflightMessages = 256
-)
 
 func (t *Tablet) load() error {
 	snap := t.store.Snap()
@@ -152,7 +128,6 @@ func (t *Tablet) load() error {
 		appliedBound: mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
 		index: a.Index, entryTerm: a.Term, bytes: a.Bytes, rough: a.Rough,
 	}
-	t.visible = a.Index
 	t.seenSafepoint.Store(m.Safepoint)
 	return nil
 }

@@ -8,9 +8,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"go.etcd.io/raft/v3"
-	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -65,44 +64,17 @@ type Tablet struct {
 	self   *actor.PID
 	root   *actor.RootContext
 
-	id   uint64
-	node *raft.RawNode
-	log  *raftlog.Replica
-
+	id    uint64
+	group *group.Group // the replica's Raft
+	log   *raftlog.Replica
 	// Replicated figures, as of the last entry handed to the state actor.
 	state
-	// visible is the highest index whose effects can be read from the store.
-	visible, visibleTerm uint64
-	last                 uint64            // of raft's log, as handed to the log actor
-	hard                 *raftpb.HardState // raft's newest; the log may lack its commit index
-	// replayed is the last entry that was in the log when the replica was opened, unless
-	// another leader has replaced it since. Until it is visible, the store may show
-	// effects of entries that are being applied once more.
-	replayed uint64
 
-	// The group.
-	nodes  map[uint64]uint64 // by replica, as of the descriptor
-	single bool              // this replica is the only one that can be elected ...
-	solo   bool              // ... and there is no other at all
-	leader uint64            // the replica that leads, as far as is known
-	heard  map[uint64]hearing
-	asked  uint64 // ReadIndexes in this term
-	mute   bool   // a follower that goes to rest does not answer
-	clock  uint64 // ticks so far
-	beat   *beat  // nil: there is no ticker
-	asleep bool   // not ticked
-	still  int    // ticks since this leader had something to do
-	lonely int    // ticks without a leader
-	lost   uint64 // clock, when this replica began to know of no leader
-	// hurried is for how many ticks more this replica asks for votes at every tick.
-	hurried   int
-	exclusive *exclusive
-	transfer  *transferring
-	removed   bool
+	beat         *beat // nil: there is no ticker
+	exclusive    *exclusive
+	transferCall *Call // who waits for the end of a transfer of the leadership
 
-	elected    bool          // leads, as raft has it
 	leading    bool          // leads, and an entry of the own term is visible
-	term       uint64        // the term of raft's state
 	servedTerm atomic.Uint64 // term while leading, else 0; read workers look at it
 	// seenSafepoint is the safepoint as soon as it is proposed: a read worker whose Txn
 	// may be without what was below it finds it here.
@@ -136,11 +108,8 @@ type Tablet struct {
 	sweeping     bool
 	inHand       []*Call // taken up in this turn: a panic must not leave them without an answer
 
-	truncated uint64                  // log entries up to here are being dropped
-	sending   map[uint64]*snapshotJob // snapshots under way, by replica; nil until there is one
-	logSizes  logSizes
-	counters  counters
-	failed    error // storage fault: the replica has stopped serving
+	counters counters
+	failed   error // storage fault, or errRemoved: the replica has stopped serving
 }
 
 // Spawn starts the replica of the tablet that the store holds state for, and returns the
@@ -155,7 +124,7 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, reader
 		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id, root: system.Root,
 		batch: actorkit.NewBatcher[*Call](cfg.Batch), locks: newLockTable(), overlay: newOverlay(), notify: newNotifyIndex(),
 		reads: readQueue{readLane: readers.reads.lane()}, background: readers.background.lane(),
-		onePhase: map[mvcc.Timestamp]*onePhase{}, heard: map[uint64]hearing{}, asleep: true,
+		onePhase: map[mvcc.Timestamp]*onePhase{},
 	}
 }
 
@@ -178,7 +147,7 @@ func (t *Tablet) spawn(system *actor.ActorSystem) (*Port, error) {
 // broken invariant: the replica stops with all its callers answered, and its node opens
 // it anew from the store.
 func (t *Tablet) Receive(c actor.Context) {
-	defer t.putUp()
+	defer t.endTurn()
 	defer func() {
 		if r := recover(); r != nil {
 			t.fail(fmt.Errorf("%w: %v\n%s", ErrPanic, r, debug.Stack()))
@@ -186,6 +155,7 @@ func (t *Tablet) Receive(c actor.Context) {
 		}
 	}()
 	t.dispatchMessage(c)
+	t.ready()
 	clear(t.inHand)
 	t.inHand = t.inHand[:0]
 }
@@ -198,8 +168,16 @@ func (t *Tablet) answerInHand() {
 	t.inHand = nil
 }
 
+// endTurn tells the ticker and the board what has changed in this turn.
+func (t *Tablet) endTurn() {
+	if t.beat != nil && (t.failed == nil || t.removed()) {
+		t.cfg.Ticker.keep(t.id, t.beat, !t.group.Quiesced() && !t.removed())
+	}
+	t.publish()
+}
+
 func (t *Tablet) dispatchMessage(c actor.Context) {
-	t.unsay(c.Message())
+	t.withdrawStatus(c.Message())
 	switch m := c.Message().(type) {
 	case *Call:
 		t.onCall(c, m)
@@ -211,7 +189,7 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onAppended(m)
 	case *applied:
 		t.onApplied(m)
-	case *incoming:
+	case *group.Incoming:
 		t.onIncoming(m)
 	case *tick:
 		t.onTick()
@@ -242,9 +220,11 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 	case *resume:
 		t.settle()
 	case *nodeDown:
-		t.onNodeDown(m)
+		if t.failed == nil {
+			t.group.NodeDown(m.node)
+		}
 	case *nodeUp:
-		t.onNodeUp(m)
+		t.group.NodeUp(m.node)
 	case *actor.Started:
 		t.self = c.Self()
 		t.begin()
@@ -353,13 +333,13 @@ func (t *Tablet) mutateHeld() {
 // refusal is the answer to an operation that this replica surely will not do; nil if it will.
 func (t *Tablet) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
 	switch {
-	case t.removed:
+	case t.removed():
 		return t.wrongTablet("no replica here any more, epoch %d", t.descriptor.Epoch)
 	case t.failed != nil:
 		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d has stopped: %v", t.id, t.failed)
 	case !t.leading:
-		t.missed()
-		return t.refusedBy()
+		t.group.SeekLeader()
+		return t.notLeader("tablet %d is not led from here", t.id)
 	case req.Epoch != 0 && req.Epoch != t.descriptor.Epoch:
 		return t.wrongTablet("epoch %d, not %d", t.descriptor.Epoch, req.Epoch)
 	}

@@ -14,13 +14,6 @@ import (
 // after half a second to a second, and sends heartbeats ten times a second.
 const DefaultTick = 50 * time.Millisecond
 
-// In ticks: how long a follower waits for its leader, at least and in Raft's sense (the
-// wait is drawn anew, up to twice as long), and how often a leader sends heartbeats.
-const (
-	electionTicks  = 10
-	heartbeatTicks = 2
-)
-
 // Ticker is the one clock of all replicas on a node. Replicas that sleep cost it nothing,
 // and while all of them do it stands still. It also knows the nodes that are believed
 // dead, and tells replicas when that changes. Safe for concurrent use; one goroutine,
@@ -34,20 +27,21 @@ type Ticker struct {
 	stopped  atomic.Pointer[func() bool]
 	interval time.Duration
 
-	mu    sync.Mutex
-	all   map[uint64]*beat // by tablet
-	awake map[uint64]*beat
-	down  map[uint64]bool // nodes
-	first map[uint64]bool // tablets whose replica here is to campaign as soon as it starts
+	mu      sync.Mutex
+	all     map[uint64]*beat // by tablet
+	awake   map[uint64]*beat
+	down    map[uint64]bool // nodes
+	boosted map[uint64]bool // tablets whose replica here is to campaign as soon as it starts
 }
 
 // beat is a replica as its node's ticker has it.
 type beat struct {
-	pid *actor.PID
-	due atomic.Bool // a tick is in the mailbox: a slow actor gets no second one
-	// said is what the replica last said of itself, if it sleeps and nothing has happened
-	// to it since: see Ticker.Said.
-	said atomic.Pointer[pb.StatusResponse]
+	pid   *actor.PID
+	awake bool        // what the replica last said; its own
+	due   atomic.Bool // a tick is in the mailbox: a slow actor gets no second one
+	// status is what the replica last said of itself, if it sleeps and nothing has happened
+	// to it since: see Ticker.LastStatus.
+	status atomic.Pointer[pb.StatusResponse]
 }
 
 // tick is the passing of one interval.
@@ -66,7 +60,7 @@ func NewTicker(system *actor.ActorSystem, interval time.Duration) *Ticker {
 	}
 	k := &Ticker{
 		system: system, stop: make(chan struct{}), roused: make(chan struct{}, 1), interval: interval,
-		all: map[uint64]*beat{}, awake: map[uint64]*beat{}, down: map[uint64]bool{}, first: map[uint64]bool{},
+		all: map[uint64]*beat{}, awake: map[uint64]*beat{}, down: map[uint64]bool{}, boosted: map[uint64]bool{},
 	}
 	k.done.Go(k.run)
 	return k
@@ -139,16 +133,16 @@ func (k *Ticker) Stats() (ticks uint64, awake int) {
 	return k.ticks.Load(), len(k.awake)
 }
 
-// Said is the status of a replica that sleeps, as it was told to the last one who asked
+// LastStatus is the status of a replica at rest, as it was told to the last one who asked
 // and has not changed since; nil: ask the replica. It must not be changed.
-func (k *Ticker) Said(tablet uint64) *pb.StatusResponse {
+func (k *Ticker) LastStatus(tablet uint64) *pb.StatusResponse {
 	k.mu.Lock()
 	b := k.all[tablet]
 	k.mu.Unlock()
 	if b == nil {
 		return nil
 	}
-	return b.said.Load()
+	return b.status.Load()
 }
 
 // Suspect says that the node is believed dead: replicas that it led wake up and elect
@@ -186,22 +180,22 @@ func (k *Ticker) isDown(node uint64) bool {
 	return k.down[node]
 }
 
-// hurry lets the tablet's replica here campaign as soon as it starts.
-func (k *Ticker) hurry(tablet uint64) {
+// boost lets the tablet's replica here campaign as soon as it starts.
+func (k *Ticker) boost(tablet uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.first[tablet] = true
+	k.boosted[tablet] = true
 }
 
-// attach makes a replica known; hurried reports whether it is to campaign at once.
-func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *beat, hurried bool) {
+// attach makes a replica known; boost reports whether it is to campaign at once.
+func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *beat, boost bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b = &beat{pid: pid}
 	k.all[tablet] = b
-	hurried = k.first[tablet]
-	delete(k.first, tablet)
-	return b, hurried
+	boost = k.boosted[tablet]
+	delete(k.boosted, tablet)
+	return b, boost
 }
 
 // detach forgets a replica that has stopped, unless another one of the tablet has started
@@ -213,6 +207,20 @@ func (k *Ticker) detach(tablet uint64, b *beat) {
 		delete(k.all, tablet)
 		delete(k.awake, tablet)
 	}
+}
+
+// keep has the replica ticked while it is awake. It is called on the replica's goroutine,
+// after each turn.
+func (k *Ticker) keep(tablet uint64, b *beat, awake bool) {
+	switch {
+	case b.awake == awake:
+		return
+	case awake:
+		k.rouse(tablet, b)
+	default:
+		k.rest(tablet, b)
+	}
+	b.awake = awake
 }
 
 // rouse has the replica ticked from now on, rest no more.

@@ -9,12 +9,13 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // asleep reports whether no replica on the nodes is ticked.
-func (g *group) asleep(nodes ...uint64) bool {
+func (g *cluster) asleep(nodes ...uint64) bool {
 	for _, id := range nodes {
 		if _, awake := g.nodes[id].ticker.Stats(); awake > 0 {
 			return false
@@ -24,7 +25,7 @@ func (g *group) asleep(nodes ...uint64) bool {
 }
 
 // rest ticks the nodes until all their replicas sleep.
-func (g *group) rest(nodes ...uint64) {
+func (g *cluster) rest(nodes ...uint64) {
 	g.tb.Helper()
 	g.wait("all sleep", func() bool {
 		g.tick(nodes...)
@@ -32,14 +33,14 @@ func (g *group) rest(nodes ...uint64) {
 	})
 }
 
-func (g *group) messages() int {
+func (g *cluster) messages() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.sent
 }
 
 // add gives all nodes a replica of each of n more tablets, with empty ranges behind all others'.
-func (g *group) add(n int) (ids []uint64) {
+func (g *cluster) add(n int) (ids []uint64) {
 	for i := range n {
 		id := uint64(100 + i)
 		ids = append(ids, id)
@@ -122,7 +123,7 @@ func TestSuspicionWakes(t *testing.T) {
 					ticks++
 					return g.status(rest[0], groupTablet).Leader || g.status(rest[1], groupTablet).Leader
 				})
-				if ticks > 6*electionTicks {
+				if ticks > 6*group.ElectionTicks {
 					t.Errorf("%d ticks until the election", ticks)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -30,7 +31,7 @@ func TestOnlyReplicaAfterCrash(t *testing.T) {
 			if len(at.Replicas) > 1 {
 				kind = dismiss
 			}
-			next, _, err := nextReplicas(at, []*pb.ReplicaChange{step(kind, 2)})
+			next, _, err := group.NextDescriptor(at, []*pb.ReplicaChange{step(kind, 2)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +50,7 @@ func TestOnlyReplicaAfterCrash(t *testing.T) {
 // to the next.
 func changeEntry(t *testing.T, n uint64, before, after *pb.TabletDescriptor) *raftpb.Entry {
 	t.Helper()
-	c := confChange(before, after)
+	c := group.ConfChange(before, after)
 	var err error
 	if c.Context, err = proto.Marshal(&wire.Command{Epoch: before.Epoch, Replicas: after}); err != nil {
 		t.Fatal(err)

@@ -50,6 +50,8 @@ var layers = []layer{
 	{of: "actors/observer", may: []string{root, pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire"}},
 	// It stops, replaces and starts tablets: beside the actor, not part of it.
 	{of: "actors/tablet/replicas", may: []string{pb, "actors/tablet", "internal/wire", "store"}},
+	{of: "actors/tablet/group", may: []string{pb, "internal/broken", "internal/wire"}},
+	{of: "actors/tablet", may: []string{pb, "actors/tablet/group", "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/wire", "store", "store/raftlog"}},
 	{of: "actors/...", may: []string{pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire", "store", "store/raftlog"}},
 	{of: "cluster/...", may: []string{
 		pb, "cluster/...", "internal/actorkit", "internal/broken", "internal/certs", "internal/heap", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire", "store",
@@ -79,6 +81,8 @@ var never = []struct {
 		module + "/actors/...", module + "/cluster/...", module + "/store/...", module + "/node",
 		"github.com/dgraph-io/...", "github.com/asynkron/...", "github.com/hashicorp/memberlist", "go.etcd.io/...",
 	}},
+	// The Raft of one replica is a pure type.
+	{"actors/tablet/group", []string{module + "/store/...", module + "/internal/actorkit", "github.com/asynkron/...", "github.com/dgraph-io/..."}},
 	// The web index's verifier is independent of what it verifies.
 	{"examples/webindex/verify", []string{
 		module + "/actors/...", module + "/cluster/...", module + "/store/...", module + "/node",

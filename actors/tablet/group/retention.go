@@ -1,4 +1,4 @@
-package tablet
+package group
 
 import (
 	"go.etcd.io/raft/v3"
@@ -18,29 +18,45 @@ const (
 // so many entries, or bytes, up to the newest. Beyond it nobody is waited for: who lags
 // more gets a snapshot.
 const (
-	laggardEntries = 16 << 10
-	laggardBytes   = 32 << 20
-	sendingEntries = 64 << 10
-	sendingBytes   = 96 << 20
+	laggardEntries  = 16 << 10
+	laggardBytes    = 32 << 20
+	snapshotEntries = 64 << 10
+	snapshotBytes   = 96 << 20
 )
+
+// retention is how much of the log is kept: what has been dropped, how large the rest is,
+// and which snapshots need the entries behind them.
+type retention struct {
+	truncated uint64 // entries up to here are being dropped
+	sizes     logSizes
+	snapshots map[uint64]uint64 // under way: their index, by replica; nil until there is one
+}
+
+// holdLog keeps the log behind a snapshot for the replica until SnapshotEnded.
+func (r *retention) holdLog(replica, index uint64) {
+	if r.snapshots == nil {
+		r.snapshots = map[uint64]uint64{}
+	}
+	r.snapshots[replica] = index
+}
 
 // truncateTo is the entry up to which the log is to be truncated with the next append:
 // one whose effects are durable by a checkpoint. 0: there is nothing to do.
-func (t *Tablet) truncateTo() (uint64, error) {
-	if t.visible < t.truncated+keptEntries+truncateEvery && t.logSizes.total < truncateBytes {
+func (g *Group) truncateTo() (uint64, error) {
+	if g.visible < g.truncated+keptEntries+truncateEvery && g.sizes.total < truncateBytes {
 		return 0, nil
 	}
-	checkpoint, err := t.log.Checkpoint()
-	if err != nil || checkpoint <= t.truncated { // much may be written until the next one
+	checkpoint, err := g.cfg.Storage.Checkpoint()
+	if err != nil || checkpoint <= g.truncated { // much may be written until the next one
 		return 0, err
 	}
-	kept := t.visible - t.logSizes.lastWithin(t.visible, keptEntries, keptBytes)
-	to := min(kept, t.neededFrom(), checkpoint)
-	if to <= t.truncated {
+	kept := g.visible - g.sizes.lastWithin(g.visible, keptEntries, keptBytes)
+	to := min(kept, g.neededFrom(), checkpoint)
+	if to <= g.truncated {
 		return 0, nil
 	}
-	t.truncated = to
-	t.logSizes.truncate(to)
+	g.truncated = to
+	g.sizes.truncate(to)
 	return to, nil
 }
 
@@ -48,22 +64,22 @@ func (t *Tablet) truncateTo() (uint64, error) {
 // more, as far as they may keep the log at all: whether a replica is dead or slow, it
 // costs so much once, then a snapshot. Who does not lead knows of nobody, and keeps as
 // little as it may: were it to lead, it would send more snapshots, nothing worse.
-func (t *Tablet) neededFrom() uint64 {
-	needed := t.visible
-	if t.node.BasicStatus().RaftState == raft.StateLeader {
-		from := t.heldFrom(laggardEntries, laggardBytes)
-		t.node.WithProgress(func(_ uint64, _ raft.ProgressType, pr tracker.Progress) {
+func (g *Group) neededFrom() uint64 {
+	needed := g.visible
+	if g.raft.BasicStatus().RaftState == raft.StateLeader {
+		from := g.heldFrom(laggardEntries, laggardBytes)
+		g.raft.WithProgress(func(_ uint64, _ raft.ProgressType, pr tracker.Progress) {
 			// Who needs what is gone gets a snapshot anyway, and then what comes after that.
 			if pr.State != tracker.StateSnapshot && pr.Match >= from {
 				needed = min(needed, pr.Match)
 			}
 		})
 	}
-	if len(t.sending) > 0 {
-		from := t.heldFrom(sendingEntries, sendingBytes)
-		for _, s := range t.sending {
-			if s.index >= from {
-				needed = min(needed, s.index)
+	if len(g.snapshots) > 0 {
+		from := g.heldFrom(snapshotEntries, snapshotBytes)
+		for _, index := range g.snapshots {
+			if index >= from {
+				needed = min(needed, index)
 			}
 		}
 	}
@@ -72,11 +88,11 @@ func (t *Tablet) neededFrom() uint64 {
 
 // heldFrom is the first index behind which there are at most so many entries, and bytes,
 // in the log.
-func (t *Tablet) heldFrom(entries uint64, bytes int) uint64 {
-	if t.visible-t.truncated <= entries && t.logSizes.total <= bytes {
-		return t.truncated
+func (g *Group) heldFrom(entries uint64, bytes int) uint64 {
+	if g.visible-g.truncated <= entries && g.sizes.total <= bytes {
+		return g.truncated
 	}
-	return max(t.truncated, t.visible-t.logSizes.lastWithin(t.visible, entries, bytes))
+	return max(g.truncated, g.visible-g.sizes.lastWithin(g.visible, entries, bytes))
 }
 
 // logSizes are the sizes of the log's entries that were appended since the replica was

@@ -1,0 +1,333 @@
+package group
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// ElectionTicks is how long a follower waits for its leader, at least and in raft's sense:
+// the wait is drawn anew each time, up to twice as long. A leader sends heartbeats every
+// heartbeatTicks.
+const (
+	ElectionTicks  = 10
+	heartbeatTicks = 2
+)
+
+// Bounds of what is under way between the replicas of a tablet. A message holds one entry
+// at least, however long.
+const (
+	maxMessageBytes     = 1 << 20
+	maxInflightMessages = 256
+)
+
+// Storage is the replica's log. Its calls read what earlier Appends have made durable.
+type Storage interface {
+	raft.Storage
+	// Checkpoint is the index up to which the replica's state is durable.
+	Checkpoint() (uint64, error)
+}
+
+// Host is what a group asks of the node that it is on.
+type Host interface {
+	// Down reports whether the node is believed dead.
+	Down(node uint64) bool
+	// Full reports whether writes already wait for room on the disk.
+	Full() bool
+	// NoRoom returns why nothing may be taken on that would have to be written, or nil.
+	NoRoom() error
+}
+
+// Config is what a group is made of.
+type Config struct {
+	Tablet, Replica, Node uint64
+	Descriptor            *pb.TabletDescriptor
+	ConfState             *raftpb.ConfState
+	Applied               uint64 // the last entry in the state that the replica begins with
+	Storage               Storage
+	Host                  Host
+	MaxUncommitted        uint64 // bytes of entries proposed and not yet applied
+	MaxInflight           uint64 // bytes of entries on their way to one replica
+	MaxApply              uint64 // bytes of entries in one Ready to apply
+	Logger                *slog.Logger
+}
+
+// Group is the Raft of one replica. All fields belong to the caller's goroutine.
+type Group struct {
+	cfg  Config
+	raft *raft.RawNode
+	members
+	retention
+
+	term    uint64 // of raft's state
+	leader  uint64 // the replica that leads, as far as is known; else 0
+	elected bool   // this one leads, as raft has it
+	asked   uint64 // ReadIndexes in this term
+
+	hard                 *raftpb.HardState // raft's newest; the log may lack its commit index
+	last                 uint64            // entry handed out to be appended
+	visible, visibleTerm uint64            // last entry whose effects can be read
+	// replayed is the last entry that was in the log when the group was made, unless
+	// another leader has replaced it since.
+	replayed uint64
+
+	clock             uint64 // ticks so far
+	leaderLost        uint64 // clock when this replica began to know of no leader
+	quiesced          bool   // at rest: not ticked
+	idleTicks         int    // since this leader had something to do
+	ticksWithoutLead  int
+	electionBoost     int // for how many ticks more it asks for votes at every tick
+	transferTicks     int // since a transfer of the leadership began; 0: there is none
+	dropHeartbeatResp bool
+
+	heard    map[uint64]hearing  // of other replicas
+	messages []*wire.RaftMessage // to be sent with the next Ready
+	err      error               // ends the replica
+}
+
+// New makes the group of a replica as it is in its storage.
+func New(cfg Config) (*Group, error) {
+	g := &Group{
+		cfg: cfg, members: newMembers(cfg.Replica, cfg.Descriptor, cfg.ConfState), heard: map[uint64]hearing{},
+		quiesced: true, visible: cfg.Applied,
+	}
+	first, err := cfg.Storage.FirstIndex()
+	if err != nil {
+		return nil, err
+	}
+	g.truncated = first - 1
+	if g.last, err = cfg.Storage.LastIndex(); err != nil {
+		return nil, err
+	}
+	g.replayed = g.last
+	if g.hard, _, err = cfg.Storage.InitialState(); err != nil {
+		return nil, err
+	}
+	g.term = g.hard.GetTerm()
+	g.raft, err = raft.NewRawNode(&raft.Config{
+		ID: cfg.Replica, ElectionTick: ElectionTicks, HeartbeatTick: heartbeatTicks, Storage: cfg.Storage, Applied: cfg.Applied,
+		AsyncStorageWrites: true, PreVote: true, CheckQuorum: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
+		MaxSizePerMsg: maxMessageBytes, MaxCommittedSizePerReady: cfg.MaxApply,
+		MaxInflightMsgs: maxInflightMessages, MaxInflightBytes: cfg.MaxInflight, MaxUncommittedEntriesSize: cfg.MaxUncommitted,
+		Logger: raftLogger{cfg.Logger.With("tablet", cfg.Tablet)},
+	})
+	return g, err
+}
+
+// Ready is what is to be done next, all of it, before the group is asked for another one.
+// Term, leadership and role may have changed with it: a leader that is one no more steps
+// down before it looks at the rest.
+type Ready struct {
+	LeaderChanged bool // another replica leads, or nobody is known to
+	Reads         []Read
+	Append        *Append
+	Apply         []*raftpb.Entry   // committed
+	ApplyDone     []*raftpb.Message // for Applied, with the last of Apply
+	Messages      []*wire.RaftMessage
+	Snapshots     []Snapshot
+}
+
+// Append is what goes to the log as one, in the order of Readys. Appended wants to know
+// when it is durable.
+type Append struct {
+	Entries   []*raftpb.Entry
+	HardState *raftpb.HardState // nil: unchanged
+	Truncate  uint64            // the entries up to here may go; 0: none
+	Done      []*raftpb.Message // for Appended
+}
+
+// Read is the answer to a ReadIndex: a read that sees all up to Index sees all that was
+// acknowledged when it was asked.
+type Read struct{ ID, Index uint64 }
+
+// HasReady reports whether Ready has anything to say.
+func (g *Group) HasReady() bool {
+	return g.raft.HasReady() || len(g.messages) > 0 || g.err != nil
+}
+
+// Ready returns what is to be done. After an error the replica must not go on.
+func (g *Group) Ready() (out Ready, err error) {
+	if g.raft.HasReady() {
+		rd := g.raft.Ready()
+		out.LeaderChanged = g.observe(&rd)
+		for _, r := range rd.ReadStates {
+			out.Reads = append(out.Reads, Read{ID: binary.BigEndian.Uint64(r.RequestCtx), Index: r.Index})
+		}
+		for _, m := range rd.Messages {
+			switch m.GetTo() {
+			case raft.LocalAppendThread:
+				out.Append = g.append(m)
+			case raft.LocalApplyThread:
+				out.Apply, out.ApplyDone = m.Entries, m.Responses
+			default:
+				if s := g.transmit(m); s.To != 0 {
+					out.Snapshots = append(out.Snapshots, s)
+				}
+			}
+		}
+	}
+	g.dropHeartbeatResp = false
+	out.Messages, g.messages = g.messages, nil
+	return out, g.err
+}
+
+// observe takes note of term, leader and role, and reports whether the leader is another.
+func (g *Group) observe(rd *raft.Ready) (leaderChanged bool) {
+	if rd.HardState != nil && rd.HardState.GetTerm() != g.term {
+		g.term = rd.HardState.GetTerm()
+		g.asked = 0
+	}
+	if rd.SoftState == nil {
+		return false
+	}
+	led := g.elected
+	g.elected = rd.SoftState.RaftState == raft.StateLeader
+	if led && !g.elected && g.solo {
+		g.rouse() // nobody else will ask for votes
+	}
+	if rd.SoftState.Lead == g.leader {
+		return false
+	}
+	if g.leader = rd.SoftState.Lead; g.leader == 0 {
+		g.leaderLost = g.clock
+		return true
+	}
+	g.ticksWithoutLead, g.electionBoost = 0, 0
+	if !g.elected {
+		g.transferTicks = 0 // raft has not given the transfer up: somebody else leads
+	}
+	return true
+}
+
+// append makes of a MsgStorageAppend what is to be written, and adds a truncation that
+// has become due. A commit index that moves alone waits for the next entries. With them it
+// must be in the log, though raft does not repeat it (invariant 1).
+func (g *Group) append(m *raftpb.Message) *Append {
+	voted := g.noteHardState(m)
+	if len(m.Entries) == 0 && len(m.Responses) == 0 && !voted {
+		return nil
+	}
+	a := &Append{Entries: m.Entries, HardState: g.hard, Done: m.Responses}
+	if broken.ForgetCommit && m.Commit == nil {
+		a.HardState = nil
+	}
+	if len(m.Entries) > 0 {
+		// What these take the place of was never committed: nothing of it is visible.
+		g.replayed = min(g.replayed, m.Entries[0].GetIndex()-1)
+	}
+	for _, e := range m.Entries {
+		g.sizes.append(e.GetIndex(), len(e.Data))
+		g.last = e.GetIndex()
+	}
+	to, err := g.truncateTo()
+	if err != nil {
+		g.err = err
+	}
+	a.Truncate = to
+	return a
+}
+
+// noteHardState takes note of the HardState in a MsgStorageAppend, if there is one. It
+// reports whether it brings more than a commit index.
+func (g *Group) noteHardState(m *raftpb.Message) (voted bool) {
+	if m.Term == nil && m.Vote == nil && m.Commit == nil {
+		return false
+	}
+	voted = m.GetTerm() != g.hard.GetTerm() || m.GetVote() != g.hard.GetVote()
+	term, vote, commit := m.GetTerm(), m.GetVote(), m.GetCommit()
+	g.hard = &raftpb.HardState{Term: &term, Vote: &vote, Commit: &commit}
+	return voted
+}
+
+// Appended says that an Append is durable. Like Applied it is called in the order of the
+// Readys; after an error the replica must not go on.
+func (g *Group) Appended(done []*raftpb.Message) error { return g.respond(done) }
+
+// Applied says that the effects of the entry, and of all before it, can be read.
+func (g *Group) Applied(index, term uint64, done []*raftpb.Message) error {
+	g.visible, g.visibleTerm = index, term
+	return g.respond(done)
+}
+
+// respond gives raft the answers of its storage that are for this replica, and sends the
+// others to theirs: what they rest on is durable now.
+func (g *Group) respond(responses []*raftpb.Message) error {
+	for _, r := range responses {
+		if r.GetTo() != g.cfg.Replica {
+			g.transmit(r)
+			continue
+		}
+		// A replica that is not of its group any more acknowledges nothing, not even to itself.
+		if err := g.raft.Step(r); err != nil && !errors.Is(err, raft.ErrStepPeerNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Propose hands an entry to raft. An error means that raft did not take it.
+func (g *Group) Propose(data []byte) error { return g.raft.Propose(data) }
+
+// ReadIndex asks for the index that a read must see. The answer comes as a Read with the
+// id, which must not have been used before; if leadership is lost it never comes.
+func (g *Group) ReadIndex(id uint64) {
+	g.asked++
+	g.raft.ReadIndex(binary.BigEndian.AppendUint64(nil, id))
+	if !g.single && !g.quiesced { // a leader at rest stays so: the followers answer it asleep
+		g.Wake()
+	}
+}
+
+// Term is the term of raft's state.
+func (g *Group) Term() uint64 { return g.term }
+
+// Elected reports whether this replica leads, as raft has it.
+func (g *Group) Elected() bool { return g.elected }
+
+// MayLead reports whether this replica may serve as the leader: it is elected, and all
+// that earlier leaders have acknowledged is visible.
+func (g *Group) MayLead() bool { return g.elected && g.CaughtUp(g.visible) }
+
+// CaughtUp reports whether everything up to the index is visible, and an entry of the
+// term with it.
+func (g *Group) CaughtUp(index uint64) bool {
+	return (index <= g.visible && g.visibleTerm == g.term) || broken.UnappliedLead
+}
+
+// Visible is the last entry whose effects can be read.
+func (g *Group) Visible() uint64 { return g.visible }
+
+// Replayed is the last entry that may be in the state already, since it was in the log
+// when the group was made: until it is visible, the state may be ahead of Visible.
+func (g *Group) Replayed() uint64 { return g.replayed }
+
+// LeaderKnown reports whether any replica is known to lead.
+func (g *Group) LeaderKnown() bool { return g.leader != 0 }
+
+// LeaderNode is the node of the replica that leads, as far as is known; else 0.
+func (g *Group) LeaderNode() uint64 { return g.nodes[g.leader] }
+
+// raftLogger gives raft's words to slog. Raft's own chatter is for debugging; its panics
+// are broken invariants.
+type raftLogger struct{ l *slog.Logger }
+
+func (r raftLogger) Debug(v ...any)              {}
+func (r raftLogger) Debugf(f string, v ...any)   {}
+func (r raftLogger) Info(v ...any)               { r.l.Debug(fmt.Sprint(v...)) }
+func (r raftLogger) Infof(f string, v ...any)    { r.l.Debug(fmt.Sprintf(f, v...)) }
+func (r raftLogger) Warning(v ...any)            { r.l.Warn(fmt.Sprint(v...)) }
+func (r raftLogger) Warningf(f string, v ...any) { r.l.Warn(fmt.Sprintf(f, v...)) }
+func (r raftLogger) Error(v ...any)              { r.l.Error(fmt.Sprint(v...)) }
+func (r raftLogger) Errorf(f string, v ...any)   { r.l.Error(fmt.Sprintf(f, v...)) }
+func (r raftLogger) Fatal(v ...any)              { panic(fmt.Sprint(v...)) }
+func (r raftLogger) Fatalf(f string, v ...any)   { panic(fmt.Sprintf(f, v...)) }
+func (r raftLogger) Panic(v ...any)              { panic(fmt.Sprint(v...)) }
+func (r raftLogger) Panicf(f string, v ...any)   { panic(fmt.Sprintf(f, v...)) }

@@ -1,0 +1,238 @@
+package group
+
+import (
+	"encoding/binary"
+	"maps"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file has what comes from other replicas and what goes to them. It owns who was
+// heard of, and where. Raft takes for granted that its peers are as correct as itself and
+// panics otherwise, so messages are judged before it sees them.
+
+// Incoming is a message of another replica.
+type Incoming struct {
+	*wire.RaftMessage
+	Raft *raftpb.Message // nil: there is none, or it cannot be read
+}
+
+// Decode reads the envelope's message.
+func Decode(m *wire.RaftMessage) *Incoming {
+	in := &Incoming{RaftMessage: m}
+	if message := new(raftpb.Message); len(m.GetMessage()) > 0 && proto.Unmarshal(m.Message, message) == nil {
+		in.Raft = message
+	}
+	return in
+}
+
+// hearing is where another replica was heard from last, and when, in this one's ticks.
+type hearing struct{ node, at uint64 }
+
+// maxHeard bounds the replicas that this one remembers to have heard of, beside the group's.
+const maxHeard = 64
+
+// active reports whether the other replica has been heard of lately, and its node is not
+// believed dead.
+func (g *Group) active(replica uint64) bool {
+	h, ok := g.heard[replica]
+	return ok && g.clock-h.at <= ElectionTicks && !g.cfg.Host.Down(h.node)
+}
+
+// hear notes where the message has come from. Those that are of the group no more make room.
+func (g *Group) hear(in *Incoming) {
+	if _, known := g.heard[in.FromReplica]; !known && len(g.heard) >= maxHeard {
+		maps.DeleteFunc(g.heard, func(id uint64, _ hearing) bool { _, member := g.nodes[id]; return !member })
+	}
+	g.heard[in.FromReplica] = hearing{node: in.FromNode, at: g.clock}
+}
+
+// Step gives raft another replica's message if it is one that may come from there; all
+// others are dropped. A returned descriptor says that this replica is of its group no
+// more, and must end.
+func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
+	if in.TabletId != g.cfg.Tablet || in.FromReplica == 0 || in.FromReplica == g.cfg.Replica {
+		return nil
+	}
+	d := in.Tablet
+	if d.GetTabletId() == g.cfg.Tablet && d.GetEpoch() > g.descriptor.GetEpoch() && WasRemoved(d, g.cfg.Replica) {
+		return d // the entry that says so may never have reached this replica
+	}
+	if !g.forUs(in) || in.Raft == nil || !g.sound(in.Raft) {
+		return nil
+	}
+	g.hear(in)
+	if g.unwritable(in.Raft) {
+		return nil
+	}
+	rests := in.Quiesce && g.complete(in.Raft)
+	switch {
+	case rests:
+		g.dropHeartbeatResp = true // who goes to rest does not answer: that would wake the leader
+		g.rest()
+	case g.quiesced && !g.answeredAtRest(in.Raft):
+		g.Wake()
+	}
+	_ = g.raft.Step(in.Raft) // refused: from a replica that is not of the group, or out of its time
+	return nil
+}
+
+// forUs checks sender and receiver. Who writes to an earlier replica of this node's knows
+// of a later one; a sender that is of the group no more is told so, for the others' word
+// of it may not have reached it. An envelope without a message asks whether this replica
+// is awake.
+func (g *Group) forUs(in *Incoming) bool {
+	switch {
+	case in.ToReplica != g.cfg.Replica:
+		return false
+	case in.Raft == nil && len(in.Message) == 0:
+		g.Wake()
+		return false
+	case WasRemoved(g.descriptor, in.FromReplica):
+		out := g.envelope(in.FromReplica)
+		out.ToNode, out.Tablet = in.FromNode, g.descriptor
+		g.messages = append(g.messages, out)
+		return false
+	}
+	return in.Raft == nil || (in.Raft.GetFrom() == in.FromReplica && in.Raft.GetTo() == in.ToReplica)
+}
+
+// sound reports whether raft can take the message without a panic.
+func (g *Group) sound(m *raftpb.Message) bool {
+	if m.GetTerm() == 0 {
+		return false // it would pass for a message of this replica's own
+	}
+	switch m.GetType() {
+	case raftpb.MsgApp:
+		return soundEntries(m)
+	case raftpb.MsgAppResp:
+		return m.GetReject() || m.GetTerm() != g.term || m.GetIndex() <= g.last
+	case raftpb.MsgHeartbeat:
+		return m.GetTerm() < g.term || m.GetCommit() <= g.last
+	case raftpb.MsgHeartbeatResp:
+		ctx := m.GetContext()
+		return len(ctx) == 0 || (len(ctx) == 8 && (m.GetTerm() != g.term || binary.LittleEndian.Uint64(ctx) <= g.asked))
+	case raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp, raftpb.MsgTimeoutNow:
+		return true
+	}
+	return false
+}
+
+// soundEntries reports whether the entries follow one another, and none is of a later term
+// than the message.
+func soundEntries(m *raftpb.Message) bool {
+	index, term := m.GetIndex(), m.GetLogTerm()
+	for _, e := range m.GetEntries() {
+		if e.GetIndex() != index+1 || e.GetTerm() < term {
+			return false
+		}
+		index, term = e.GetIndex(), e.GetTerm()
+	}
+	return term <= m.GetTerm()
+}
+
+// unwritable reports whether raft must not see the message now, since its answer would
+// have to wait for room on the disk: it is sent again. A node without room is no place for
+// a leader either.
+func (g *Group) unwritable(m *raftpb.Message) bool {
+	switch m.GetType() {
+	case raftpb.MsgApp, raftpb.MsgTimeoutNow:
+		return g.cfg.Host.NoRoom() != nil
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+		return g.cfg.Host.Full()
+	}
+	return false
+}
+
+// transmit has a message sent to another replica's node. It may be lost. A snapshot is
+// the caller's to send.
+func (g *Group) transmit(m *raftpb.Message) (s Snapshot) {
+	switch m.GetType() {
+	case raftpb.MsgSnap:
+		return g.beginSnapshot(m)
+	case raftpb.MsgHeartbeatResp:
+		if g.dropHeartbeatResp {
+			return s
+		}
+	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp,
+		raftpb.MsgHeartbeat, raftpb.MsgTimeoutNow:
+	default: // what raft would forward to a leader is not forwarded here
+		return s
+	}
+	g.post(m, false)
+	return s
+}
+
+// post adds the message to the next Ready. The descriptor goes along for as long as the
+// other has not been heard of: its node may have to make the replica first.
+func (g *Group) post(m *raftpb.Message, quiesce bool) {
+	data, err := proto.Marshal(m)
+	if err != nil {
+		g.err = err // all of it is ours
+		return
+	}
+	out := g.envelope(m.GetTo())
+	out.Message, out.Quiesce = data, quiesce
+	if _, heard := g.heard[m.GetTo()]; !heard {
+		out.Tablet = g.descriptor
+	}
+	if out.ToNode != 0 {
+		g.messages = append(g.messages, out)
+	}
+}
+
+func (g *Group) envelope(to uint64) *wire.RaftMessage {
+	node, ok := g.nodes[to]
+	if !ok {
+		node = g.heard[to].node // one that this replica does not know yet
+	}
+	return &wire.RaftMessage{TabletId: g.cfg.Tablet, FromNode: g.cfg.Node, FromReplica: g.cfg.Replica, ToNode: node, ToReplica: to}
+}
+
+// Snapshot is one that a replica needs, and that the caller sends.
+type Snapshot struct {
+	To, Node uint64
+	Index    uint64          // of the snapshot that raft has decided on; what is sent may be later
+	Message  *raftpb.Message // the MsgSnap
+}
+
+// beginSnapshot returns the snapshot that a MsgSnap asks for; zero if one is under way
+// from an earlier term of this leader, whose end is this one's, or if nobody knows where
+// the replica is.
+func (g *Group) beginSnapshot(m *raftpb.Message) (s Snapshot) {
+	to := m.GetTo()
+	if _, underWay := g.snapshots[to]; underWay {
+		return s
+	}
+	node := Replica(g.descriptor, to).GetNodeId()
+	if node == 0 {
+		g.raft.ReportSnapshot(to, raft.SnapshotFailure)
+		return s
+	}
+	s = Snapshot{To: to, Node: node, Index: m.GetSnapshot().GetMetadata().GetIndex(), Message: m}
+	g.holdLog(to, s.Index)
+	return s
+}
+
+// SnapshotEnded is called once for every Snapshot: with begun false if it could not be
+// sent at all. Raft asks the replica where it is, and goes on with the log, or asks for
+// another snapshot.
+//
+// A snapshot that was sent and not taken ends in the same way as one that was. Told of a
+// failure, raft would go by what it knows of the replica, which in a new leader is
+// nothing, and would have the next snapshot sent at once; but the replica may have got the
+// last leader's meanwhile, because of which this one was refused, or this one, of which
+// only the answer was lost.
+func (g *Group) SnapshotEnded(to uint64, begun bool) {
+	delete(g.snapshots, to)
+	status := raft.SnapshotFinish
+	if !begun {
+		status = raft.SnapshotFailure
+	}
+	g.raft.ReportSnapshot(to, status)
+}

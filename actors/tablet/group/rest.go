@@ -1,0 +1,242 @@
+package group
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// This file has what time does to a group, and its rest: it owns the tick counters.
+//
+// A group in which nothing happens is not ticked (design section 5). Its leader, once it
+// has nothing under way and all replicas have everything, says so in a last heartbeat and
+// rests; a follower that has everything rests with it. A mutation, a message, or the
+// suspicion of the leader's node wakes a replica. A follower that has not heard the last
+// heartbeat misses its leader after a while, asks for votes, and so wakes the others.
+//
+// Reads leave a group at rest: the leader's ReadIndex goes out once, and the followers
+// answer it asleep. Only if no quorum has answered after a while the tablet wakes the
+// group, and the question goes with every heartbeat: meta is read every few seconds, and
+// would else be ticked for half a second each time, on all nodes.
+
+const (
+	// restTicks is how long a leader has nothing to do before the group rests.
+	restTicks = 10
+	// boostTicks is for how many ticks the first replica of a new tablet asks for votes
+	// anew: the others come up meanwhile.
+	boostTicks = 2 * ElectionTicks
+	// seekTicks is how often a replica that hears of no leader asks around.
+	seekTicks = 4 * ElectionTicks
+)
+
+// Start begins the replica's time. The only voter wins its election at once. With boost
+// the replica asks for votes at once and keeps asking: it led what a new tablet was split
+// from. All others listen first.
+func (g *Group) Start(boost bool) {
+	g.Wake()
+	if boost {
+		g.electionBoost = boostTicks
+	}
+	if g.single || boost {
+		g.campaign()
+	}
+}
+
+// campaign asks for votes, where this replica may; first whether it would get them
+// (PreVote), so that it disturbs nobody.
+func (g *Group) campaign() {
+	if err := g.raft.Campaign(); err != nil {
+		g.cfg.Logger.Warn("no election", "tablet", g.cfg.Tablet, "error", err)
+	}
+}
+
+// Quiesced reports whether the replica is at rest, and need not be ticked.
+func (g *Group) Quiesced() bool { return g.quiesced }
+
+// Wake ends the replica's rest. A group of one replica needs no time.
+func (g *Group) Wake() {
+	if g.idleTicks = 0; !g.solo {
+		g.rouse()
+	}
+}
+
+// WakeForChange is Wake after a change of the replicas. It rouses an only replica too: one
+// that may not have asked for votes when it started, because it had not applied all
+// changes that are committed.
+func (g *Group) WakeForChange() {
+	g.Wake()
+	if !g.elected {
+		g.rouse()
+	}
+}
+
+func (g *Group) rouse() { g.quiesced = false }
+
+func (g *Group) rest() { g.idleTicks, g.quiesced = 0, true }
+
+// SeekLeader wakes a follower that somebody has taken for the leader, and has it ask the
+// others whether there is one.
+func (g *Group) SeekLeader() {
+	if g.quiesced && !g.elected && !g.solo {
+		g.Wake()
+		g.wakeOthers()
+	}
+}
+
+// wakeOthers sends all others an envelope without a message: a leader at rest sends
+// heartbeats then.
+func (g *Group) wakeOthers() {
+	for id := range g.nodes {
+		if id != g.cfg.Replica {
+			g.messages = append(g.messages, g.envelope(id))
+		}
+	}
+}
+
+// Tick is the passing of one interval. transferFailed says that a transfer of the
+// leadership has come to nothing.
+func (g *Group) Tick() (transferFailed bool) {
+	g.clock++
+	if g.elected || !g.cfg.Host.Full() { // a follower that cannot write cannot be elected
+		g.raft.Tick()
+	}
+	switch {
+	case g.leader != 0:
+	case g.electionBoost > 0:
+		if g.electionBoost--; g.raft.BasicStatus().RaftState != raft.StateCandidate { // whose votes may be on their way
+			g.campaign()
+		}
+	default:
+		if g.ticksWithoutLead++; g.ticksWithoutLead%seekTicks == 0 {
+			g.wakeOthers()
+		}
+	}
+	transferFailed = g.tickTransfer()
+	g.leaveFullNode()
+	return transferFailed
+}
+
+// Rest is called after every tick, and sends the group to rest once it has been quiet for
+// a while. busy says that this leader has something under way that the group knows
+// nothing of.
+func (g *Group) Rest(busy bool) {
+	if g.solo {
+		if g.elected {
+			g.rest()
+		}
+		return
+	}
+	if busy {
+		g.idleTicks = 0
+		return
+	}
+	complete, idle := g.idle()
+	if !idle {
+		g.idleTicks = 0
+		return
+	}
+	if g.idleTicks++; g.idleTicks < restTicks {
+		return
+	}
+	for _, id := range complete {
+		g.post(&raftpb.Message{
+			Type: raftpb.MsgHeartbeat.Enum(), To: &id, From: &g.cfg.Replica, Term: proto.Uint64(g.term), Commit: proto.Uint64(g.last),
+		}, true)
+	}
+	g.rest()
+}
+
+// idle reports whether this leader has nothing under way, and all replicas have all there
+// is: those whose node is believed dead are not waited for, they will say when they are
+// back, as long as the others are a quorum. Without one the leader stays awake, until raft
+// finds that nobody answers and ends its leadership. complete are the others that have
+// everything: only they may be told that all is committed.
+func (g *Group) idle() (complete []uint64, idle bool) {
+	if !g.elected || g.visible != g.last || g.Transferring() || IsJoint(g.descriptor) || !g.hasQuorum() {
+		return nil, false
+	}
+	idle = true
+	g.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		switch node := g.nodes[id]; {
+		case id == g.cfg.Replica:
+		case p.Match == g.last && p.State == tracker.StateReplicate:
+			complete = append(complete, id)
+		case node == 0 || !g.cfg.Host.Down(node):
+			idle = false
+		}
+	})
+	return complete, idle
+}
+
+// complete reports whether the leader's heartbeat finds this follower with everything.
+func (g *Group) complete(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgHeartbeat && !g.elected && m.GetTerm() == g.term && m.GetFrom() == g.leader && m.GetCommit() == g.last
+}
+
+// answeredAtRest reports whether the message leaves a replica at rest: the question of a
+// resting leader's read to a follower that has everything, and any answer to a heartbeat.
+func (g *Group) answeredAtRest(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgHeartbeatResp || len(m.GetContext()) > 0 && g.complete(m)
+}
+
+// NodeDown says that the node is believed dead. If it led, the first of the other voters
+// asks for votes at once, the rest when that has come to nothing. A leader at rest that is
+// left without a quorum wakes: it is to find out and to lead no more.
+func (g *Group) NodeDown(node uint64) {
+	if g.elected && !g.hasQuorum() {
+		g.Wake()
+	}
+	if g.elected || g.leader == 0 || g.LeaderNode() != node {
+		return
+	}
+	g.Wake()
+	if err := g.raft.ForgetLeader(); err != nil {
+		g.cfg.Logger.Warn("leader not forgotten", "tablet", g.cfg.Tablet, "error", err)
+	}
+	first := g.cfg.Replica
+	for _, r := range g.descriptor.Replicas {
+		if !r.Learner && r.ReplicaId < first && !g.cfg.Host.Down(r.NodeId) {
+			first = r.ReplicaId
+		}
+	}
+	if first == g.cfg.Replica {
+		g.campaign()
+	}
+}
+
+// NodeUp says that the node is believed alive again. A leader brings its replica there up
+// to date.
+func (g *Group) NodeUp(node uint64) {
+	if !g.elected {
+		return
+	}
+	for id, on := range g.nodes {
+		if on == node && id != g.cfg.Replica {
+			g.Wake()
+			return
+		}
+	}
+}
+
+// TicksWithoutLeader is for how many ticks this replica has known of no leader. One
+// without a leader does not rest, so its clock goes on.
+func (g *Group) TicksWithoutLeader() uint64 { return g.clock - g.leaderLost }
+
+// Progress is how far this leader has brought each replica; nil from one that does not lead.
+func (g *Group) Progress() []*pb.ReplicaProgress {
+	if !g.elected {
+		return nil
+	}
+	out := make([]*pb.ReplicaProgress, 0, len(g.nodes))
+	g.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		if r := Replica(g.descriptor, id); r != nil {
+			out = append(out, &pb.ReplicaProgress{
+				Replica: r, Match: p.Match, Active: id == g.cfg.Replica || g.active(id), Snapshot: p.State == tracker.StateSnapshot,
+			})
+		}
+	})
+	return out
+}

@@ -1,0 +1,172 @@
+package group
+
+import (
+	"testing"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"google.golang.org/protobuf/proto"
+)
+
+// leaderNode is a RawNode that leads, with a learner that has entries up to match.
+func leaderNode(t *testing.T, match uint64) *raft.RawNode {
+	t.Helper()
+	storage := raft.NewMemoryStorage()
+	err := storage.ApplySnapshot(&raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+		Index: proto.Uint64(10), Term: proto.Uint64(5), ConfState: &raftpb.ConfState{Voters: []uint64{1}, Learners: []uint64{2}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := raft.NewRawNode(&raft.Config{
+		ID: 1, ElectionTick: 10, HeartbeatTick: 1, Storage: storage, Applied: 10, MaxSizePerMsg: 1 << 20, MaxInflightMsgs: 256,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := func() {
+		for node.HasReady() {
+			rd := node.Ready()
+			if err := storage.Append(rd.Entries); err != nil {
+				t.Fatal(err)
+			}
+			node.Advance(rd)
+		}
+	}
+	if err := node.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	work()
+	for range 100 {
+		if err := node.Propose([]byte("e")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	work()
+	err = node.Step(&raftpb.Message{
+		Type: raftpb.MsgAppResp.Enum(), From: proto.Uint64(2), To: proto.Uint64(1), Term: proto.Uint64(node.BasicStatus().GetTerm()), Index: &match,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// The log keeps what a replica that lags still needs, and what comes behind a snapshot
+// under way, but not for ever.
+func TestLogWaitsWithinBounds(t *testing.T) {
+	const visible, own = 100, 111 // own is the leader's last entry
+	for _, c := range []struct {
+		name               string
+		truncated, visible uint64
+		bytes, had         int // of entries behind the 60th, and before it
+		sending            []uint64
+		want               uint64
+	}{
+		{name: "it lags", truncated: 10, visible: visible, want: 60},
+		{name: "it needs a snapshot anyway", truncated: 61, visible: visible, want: visible},
+		{name: "many entries", truncated: 10, visible: 61 + laggardEntries, want: own},
+		{name: "many entries that it has", truncated: 10, visible: 60 + laggardEntries, want: 60},
+		{name: "many bytes", truncated: 10, visible: visible, bytes: laggardBytes + 1, want: visible},
+		{name: "many bytes that it has", truncated: 10, visible: visible, had: laggardBytes + 1, want: 60},
+		{name: "a snapshot is under way", truncated: 10, visible: visible, sending: []uint64{70, 30}, want: 30},
+		{name: "a snapshot and many entries", truncated: 10, visible: 30 + snapshotEntries, sending: []uint64{30}, want: 30},
+		{name: "a snapshot and too many", truncated: 10, visible: 31 + snapshotEntries, sending: []uint64{30}, want: 31 + snapshotEntries},
+		{name: "a snapshot and too many bytes", truncated: 10, visible: visible, bytes: snapshotBytes + 1, sending: []uint64{30}, want: visible},
+	} {
+		g := &Group{raft: leaderNode(t, 60), visible: c.visible, retention: retention{truncated: c.truncated}}
+		if c.bytes+c.had > 0 {
+			for i := c.truncated + 1; i <= c.visible; i++ {
+				g.sizes.append(i, map[uint64]int{11: c.had, 61: c.bytes}[i])
+			}
+		}
+		for i, index := range c.sending {
+			g.holdLog(uint64(i), index)
+		}
+		if got := g.neededFrom(); got != c.want {
+			t.Errorf("%s: needed from %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// TestLogSizes: the sizes follow appends, overwritten suffixes and truncation.
+func TestLogSizes(t *testing.T) {
+	var l logSizes
+	for i := uint64(11); i < 31; i++ {
+		l.append(i, 100)
+	}
+	l.append(25, 50) // a new leader's entry in place of 25 to 30
+	within := func(index, entries uint64, bytes int, want uint64) {
+		t.Helper()
+		if got := l.lastWithin(index, entries, bytes); got != want {
+			t.Errorf("%+v: %d of the entries up to %d are within %d and %d bytes, want %d", l, got, index, entries, bytes, want)
+		}
+	}
+	within(25, 100, 300, 3)
+	within(25, 2, 300, 2)
+	within(20, 100, 99, 0)
+	within(25, 20, 10_000, 20) // of entries from before nothing is known
+	within(25, 100, 10_000, 25)
+	if l.total != 14*100+50 {
+		t.Errorf("%+v", l)
+	}
+	l.truncate(20)
+	if l.total != 4*100+50 || l.first != 21 {
+		t.Errorf("%+v", l)
+	}
+	l.truncate(40)
+	l.append(41, 7)
+	within(60, 20, 0, 20)
+	if l.total != 7 || l.first != 41 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestRefusedSnapshotAsksFirst: a leader that knows nothing of a replica yet, and whose
+// snapshot was refused because the last leader's is still arriving there, asks the
+// replica where it is: what it has by then may do, and a second snapshot be needless. If
+// it is not, the answer says so, and another one is sent.
+func TestRefusedSnapshotAsksFirst(t *testing.T) {
+	node := leaderNode(t, 0)
+	g := &Group{raft: node}
+	step := func(m *raftpb.Message) *raftpb.Message {
+		t.Helper()
+		m.From, m.To, m.Term = proto.Uint64(2), proto.Uint64(1), proto.Uint64(node.BasicStatus().GetTerm())
+		if err := node.Step(m); err != nil {
+			t.Fatal(err)
+		}
+		rd := node.Ready()
+		node.Advance(rd)
+		if len(rd.Messages) != 1 {
+			t.Fatalf("%d messages: %v", len(rd.Messages), rd.Messages)
+		}
+		return rd.Messages[0]
+	}
+	refuses := func(index, has uint64) *raftpb.Message {
+		return &raftpb.Message{Type: raftpb.MsgAppResp.Enum(), Index: &index, Reject: proto.Bool(true), RejectHint: &has}
+	}
+	if m := step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum()}); m.GetType() != raftpb.MsgSnap {
+		t.Fatalf("the replica has no entry of the log, and gets %v", m)
+	}
+	g.holdLog(2, 10)
+	g.SnapshotEnded(2, true)
+	if node.HasReady() || len(g.snapshots) != 0 {
+		t.Error("the next one does not wait")
+	}
+	m := step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum()})
+	if m.GetType() != raftpb.MsgApp {
+		t.Fatalf("after the refusal: %v", m)
+	}
+	if m := step(refuses(m.GetIndex(), 3)); m.GetType() != raftpb.MsgSnap {
+		t.Fatalf("the replica lacks as much as before, and gets %v", m)
+	}
+	g.SnapshotEnded(2, true)
+	m = step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum()})
+	if m = step(&raftpb.Message{Type: raftpb.MsgAppResp.Enum(), Index: proto.Uint64(m.GetIndex())}); m.GetType() != raftpb.MsgApp {
+		t.Fatalf("the replica has the last leader's by now, and gets %v", m)
+	}
+	if s := node.Status().Progress[2]; s.State != tracker.StateReplicate {
+		t.Errorf("the learner's state is %v", s)
+	}
+}

@@ -1,0 +1,91 @@
+package group
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// This file has the transfer of the leadership. One is under way at a time as far as the
+// group knows, counted in transferTicks; raft gives it up after an election timeout.
+
+// transferLimit limits the wait for the new leader after a transfer, in ticks.
+const transferLimit = 3 * ElectionTicks
+
+// TransferTarget returns the voter that has most of the log, among those that were heard of
+// lately, on the node if it is not 0; 0: there is none. Who votes in the new configuration
+// only, or in the old one only, is no less a voter.
+func (g *Group) TransferTarget(node uint64) (target uint64) {
+	best := uint64(0)
+	g.raft.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {
+		r := Replica(g.descriptor, id)
+		if id == g.cfg.Replica || r.GetLearner() || r.GetOutgoing() || typ == raft.ProgressTypeLearner || (node != 0 && r.GetNodeId() != node) ||
+			!g.active(id) || p.State != tracker.StateReplicate {
+			return
+		}
+		if target == 0 || p.Match > best || (p.Match == best && id < target) {
+			target, best = id, p.Match
+		}
+	})
+	return target
+}
+
+// Transfer hands the leadership over. It ends when another leader is known, or when Tick
+// says that it has failed.
+func (g *Group) Transfer(to uint64) {
+	g.transferTicks = 1
+	g.raft.TransferLeader(to)
+	g.Wake()
+}
+
+// Transferring reports whether a transfer is under way.
+func (g *Group) Transferring() bool { return g.transferTicks > 0 }
+
+// handOverFirst has another replica leave the joint configuration if this one does not
+// vote in the new one: then there is no moment without a leader. After some tries it does
+// so itself.
+func (g *Group) handOverFirst(c *Change) bool {
+	if !Replica(g.descriptor, g.cfg.Replica).GetOutgoing() || c.handovers >= maxHandovers {
+		return false
+	}
+	if g.Transferring() {
+		return true
+	}
+	target := g.TransferTarget(0)
+	if target == 0 {
+		return false
+	}
+	c.handovers++
+	g.Transfer(target)
+	return true
+}
+
+// tickTransfer gives a transfer up that raft has given up, or that has left nobody
+// leading for too long.
+func (g *Group) tickTransfer() (failed bool) {
+	if !g.Transferring() {
+		return false
+	}
+	g.transferTicks++
+	if g.transferTicks <= transferLimit+1 && (!g.elected || g.raft.BasicStatus().LeadTransferee != 0) {
+		return false
+	}
+	g.transferTicks = 0
+	return true
+}
+
+// leaveFullNode has another voter lead while entries of this leader wait for room on its
+// disk: nothing that is proposed here would be applied, and reads of it wait. The voters
+// are tried in turn, as any of them may be without room too.
+func (g *Group) leaveFullNode() {
+	if !g.elected || !g.cfg.Host.Full() || g.Transferring() || g.raft.BasicStatus().LeadTransferee != 0 {
+		return
+	}
+	replicas := g.descriptor.GetReplicas()
+	for i := range replicas {
+		r := replicas[(g.clock+uint64(i))%uint64(len(replicas))]
+		if target := g.TransferTarget(r.GetNodeId()); target != 0 {
+			g.raft.TransferLeader(target)
+			return
+		}
+	}
+}
