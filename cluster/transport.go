@@ -17,27 +17,21 @@ import (
 // OraclePort is how requests for timestamps reach this node's oracle.
 type OraclePort = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 
-// Transport is a node's own txn.Transport: where this node leads, operations go by
+// Transport is what of a node's own txn.Transport needs nothing of the node itself: where this node leads, operations go by
 // pointer into the tablets' mailboxes, which is where they are batched, and nothing is
 // copied or marshalled; elsewhere they go to the node that leads.
 type Transport struct {
-	txn.Admin
 	carrier *Carrier
 	oracles *Oracles
 	meta    *Meta
 	self    mvcc.Worker
-	status  func(context.Context) (*pb.NodeStatusResponse, error)
 }
 
-var (
-	_ txn.Transport = (*Transport)(nil)
-	_ txn.AtOnce    = (*Transport)(nil)
-)
+var _ txn.AtOnce = (*Transport)(nil)
 
 // NewTransport wires a node's transport.
-func NewTransport(carrier *Carrier, oracles *Oracles, meta *Meta, self mvcc.Worker,
-	status func(context.Context) (*pb.NodeStatusResponse, error), admin txn.Admin) *Transport {
-	return &Transport{Admin: admin, carrier: carrier, oracles: oracles, meta: meta, self: self, status: status}
+func NewTransport(carrier *Carrier, oracles *Oracles, meta *Meta, self mvcc.Worker) *Transport {
+	return &Transport{carrier: carrier, oracles: oracles, meta: meta, self: self}
 }
 
 // Send implements txn.Transport.
@@ -167,11 +161,6 @@ func (t *Transport) WorkerDead(_ context.Context, w mvcc.Worker) bool {
 		return w.Node != 0 && w.Incarnation < t.self.Incarnation
 	}
 	return t.carrier.members != nil && t.carrier.members.Dead(w)
-}
-
-// NodeStatus implements txn.Transport.
-func (t *Transport) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
-	return t.status(ctx)
 }
 
 // Worker implements txn.Transport.

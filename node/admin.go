@@ -1,9 +1,54 @@
 package node
 
-import "github.com/percolator-go/percolator/internal/txn"
+import (
+	"context"
+	"time"
 
-// admin is what an operator asks of meta, answered by this node.
-type admin struct {
-	txn.NoAdmin
-	n *Node
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// newAdmin returns the service Admin over this node.
+func (n *Node) newAdmin() *admin.Service {
+	return admin.New(admin.Config{
+		Self: n.identity.NodeID, Meta: n.meta, Router: n.router, Carrier: n.carrier, Members: n.members, Peers: n.peers,
+		Node: adminNode{n},
+	})
+}
+
+// adminNode implements admin.Node.
+type adminNode struct{ *Node }
+
+func (n adminNode) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
+	return n.client.Timestamp(ctx)
+}
+
+func (n adminNode) Place() { n.changes.jobs.place() }
+
+func (n adminNode) WakeBackfills() { n.wakeBackfills() }
+
+func (n adminNode) HonourEverywhere(ctx context.Context) error { return n.honourEverywhere(ctx) }
+
+func (n adminNode) ReadPolicy(ctx context.Context) (*pb.Policy, error) { return n.readPolicy(ctx) }
+
+func (n adminNode) LearnPolicy(p *pb.Policy) { n.learnPolicy(p) }
+
+func (n adminNode) CheckHistory(history time.Duration) error {
+	return checkDeadlines(n.policy.observers, history)
+}
+
+func (n adminNode) Leaders(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error) {
+	return n.census.get(ctx, age)
+}
+
+func (n adminNode) PlacementStatus(ctx context.Context) *pb.PlacementStatus {
+	status, leader := n.placementStatus(), n.router.Leader(cluster.MetaTablet)
+	if status == nil && leader != 0 && leader != n.identity.NodeID {
+		if s, err := n.statusOf(ctx, leader, true); err == nil {
+			return s.GetPlacement()
+		}
+	}
+	return status
 }

@@ -20,11 +20,11 @@ import (
 
 func backfill(t testing.TB, n *node.Node, name string, action pb.BackfillRequest_Action) *pb.Backfill {
 	t.Helper()
-	b, err := n.DB().Client().Transport().Backfill(within(t, time.Minute), &pb.BackfillRequest{Name: name, Action: action})
+	r, err := n.DB().Client().Admin().Backfill(within(t, time.Minute), &pb.BackfillRequest{Name: name, Action: action})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return r.Backfill
 }
 
 // counterAlone links the counting observer.
@@ -143,7 +143,7 @@ func TestBackfillIsPaced(t *testing.T) {
 	if err := n.DB().CreateTable(within(t, time.Minute), percolator.TableSpec{Name: "pages"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := n.DB().Client().Transport().Backfill(within(t, time.Minute), &pb.BackfillRequest{Name: "counter", Action: pb.BackfillRequest_ACTION_START})
+	_, err := n.DB().Client().Admin().Backfill(within(t, time.Minute), &pb.BackfillRequest{Name: "counter", Action: pb.BackfillRequest_ACTION_START})
 	if err == nil || !strings.Contains(err.Error(), "there are: none at all") {
 		t.Errorf("unknown observer: %v", err)
 	}

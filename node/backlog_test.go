@@ -80,7 +80,7 @@ func workOff(t *testing.T, nodes, bound int) {
 	pause := func(paused bool) {
 		t.Helper()
 		req := &pb.ControlObserverRequest{Name: "worker", Paused: &paused}
-		if _, err := r.nodes[0].DB().Client().Transport().ControlObserver(ctx, req); err != nil {
+		if _, err := r.nodes[0].DB().Client().Admin().ControlObserver(ctx, req); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,7 +156,7 @@ func TestCascadeRunsOnce(t *testing.T) {
 	pause := func(paused bool) {
 		t.Helper()
 		req := &pb.ControlObserverRequest{Name: "sum", Paused: &paused}
-		if _, err := n.DB().Client().Transport().ControlObserver(ctx, req); err != nil {
+		if _, err := n.DB().Client().Admin().ControlObserver(ctx, req); err != nil {
 			t.Fatal(err)
 		}
 	}

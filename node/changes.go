@@ -162,7 +162,7 @@ func (c *changes) rememberNodes() {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, honourTimeout)
 	defer cancel()
-	if err := c.n.rememberNodes(ctx); err != nil && c.ctx.Err() == nil {
+	if err := c.n.admin.RememberNodes(ctx); err != nil && c.ctx.Err() == nil {
 		c.n.cfg.Logger.Debug("the node table could not be read after a change of the cluster", "error", err)
 	}
 }

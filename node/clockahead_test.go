@@ -56,7 +56,7 @@ func TestAheadNodeIsNotChosen(t *testing.T) {
 	r.add()
 	r.placed(ctx, 2, 3, 0, 1, 2)
 	order := &pb.MoveTabletRequest{TabletId: cluster.MetaTablet, ToNode: r.id(2), Leader: true}
-	if _, err := r.nodes[0].DB().Client().Transport().MoveTablet(ctx, order); err != nil {
+	if _, err := r.nodes[0].DB().Client().Admin().MoveTablet(ctx, order); err != nil {
 		t.Fatal(err)
 	}
 	r.until(ctx, "placement says that the clock is ahead", func() bool {

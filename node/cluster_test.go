@@ -80,7 +80,7 @@ func TestPauseHoldsOnAllNodes(t *testing.T) {
 			c.Observers = o.register
 		}
 	})
-	operator := r.nodes[0].DB().Client().Transport()
+	operator := r.nodes[0].DB().Client().Admin()
 	for _, paused := range []bool{true, false} {
 		if _, err := operator.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "watcher", Paused: &paused}); err != nil {
 			t.Fatal(err)

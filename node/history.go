@@ -31,20 +31,6 @@ func (l *leaderJobs) startCollector() error {
 	return nil
 }
 
-// HoldHistory implements txn.Admin.
-func (a *admin) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	now, err := a.n.client.Timestamp(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r, err := a.n.meta.HoldHistory(ctx, now, req)
-	if err != nil {
-		return nil, err
-	}
-	r.HistoryMs = a.n.policy.now().GetHistoryMs()
-	return r, nil
-}
-
 // drops looks after the catalogue's dropped tables.
 type drops struct{ n *Node }
 

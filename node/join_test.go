@@ -105,7 +105,7 @@ func awaitNodes(ctx context.Context, t *testing.T, n *node.Node, id, incarnation
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		r, err := n.DB().Client().Transport().Nodes(ctx, &pb.NodesRequest{})
+		r, err := n.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestExpectWithoutListeners(t *testing.T) {
 		if n == nil {
 			continue
 		}
-		if r, err := n.DB().Client().Transport().Nodes(ctx, &pb.NodesRequest{}); err != nil || len(r.Nodes) != 3 {
+		if r, err := n.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{}); err != nil || len(r.Nodes) != 3 {
 			t.Errorf("%v, %v", r, err)
 		}
 	}

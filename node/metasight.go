@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/admin"
 )
 
 // metaSight knows whether meta answers this node, for those who ask whether it is ready.
@@ -88,7 +89,7 @@ func (s *metaSight) lost() error {
 func (s *metaSight) status() *pb.MetaSight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := &pb.MetaSight{AnsweredAgoMs: ageMs(time.Since(s.answered), !s.answered.IsZero())}
+	out := &pb.MetaSight{AnsweredAgoMs: admin.AgeMs(time.Since(s.answered), !s.answered.IsZero())}
 	if s.err != nil {
 		out.Error = s.err.Error()
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 	"github.com/percolator-go/percolator/actors/tablet/replicas"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -68,6 +69,7 @@ type Node struct {
 	carrier  *cluster.Carrier
 	oracles  *cluster.Oracles
 	meta     *cluster.Meta
+	admin    *admin.Service
 	files    *certs.Files // nil: plain text
 	host     *host
 	replicas *replicas.Set
@@ -182,6 +184,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	n.lockService.Store(n.lockd)
+	n.admin = n.newAdmin()
 	n.client = txn.NewClient(n.parts.wrap(n.transport()), txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
 	if err := n.findMeta(ctx); err != nil {
 		return err
@@ -225,7 +228,7 @@ func (n *Node) openStore() error {
 }
 
 func (n *Node) transport() txn.Transport {
-	return &transport{cluster.NewTransport(n.carrier, n.oracles, n.meta, n.worker(), n.status, &admin{n: n}), n}
+	return &transport{cluster.NewTransport(n.carrier, n.oracles, n.meta, n.worker()), n}
 }
 
 // worker is who this process is in locks.

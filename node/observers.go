@@ -128,42 +128,6 @@ func (n *Node) haveHonoured(ctx context.Context, node uint64) error {
 	}
 }
 
-// ControlObserver implements txn.Admin: when it returns, no tablet and no dispatcher of a
-// node that is alive does otherwise.
-func (a *admin) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
-	info, err := a.n.meta.ControlObserver(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	a.n.changes.jobs.wakeBackfills() // a retired observer's work is removed; another leader of meta is woken below
-	if err := a.n.honourEverywhere(ctx); err != nil {
-		return nil, err
-	}
-	return info, nil
-}
-
-// Backfill implements txn.Admin.
-func (a *admin) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Backfill, error) {
-	switch req.GetAction() {
-	case pb.BackfillRequest_ACTION_START:
-		// Fresh: above every change that the back-fill is to tell of, and every
-		// acknowledgment so far.
-		ts, err := a.n.client.Timestamp(ctx)
-		if err != nil {
-			return nil, err
-		}
-		b, err := a.n.meta.StartBackfill(ctx, req.GetName(), uint64(ts))
-		if err == nil {
-			a.n.wakeBackfills()
-		}
-		return b, err
-	case pb.BackfillRequest_ACTION_CANCEL:
-		return a.n.meta.CancelBackfill(ctx, req.GetName())
-	default:
-		return a.n.meta.Backfill(ctx, req.GetName())
-	}
-}
-
 // wakeBackfills has whoever leads meta look for back-fills. It is a hint: without it they
 // are found a few seconds later.
 func (n *Node) wakeBackfills() {
@@ -210,11 +174,11 @@ func (n *Node) observerStates() (states []*pb.ObserverState, age time.Duration, 
 	ctx, cancel := context.WithTimeout(n.life, time.Second)
 	defer cancel()
 	if states, err := n.observersWaiting(ctx); err == nil {
-		n.known.observers.set(states)
+		n.known.observers.Set(states)
 	} else {
 		n.cfg.Logger.Debug("observers could not be counted for the metrics", "error", err)
 	}
-	return n.known.observers.get()
+	return n.known.observers.Get()
 }
 
 // age is how long ago the timestamp was given out; 0 for none. The oracle's clock is this

@@ -113,11 +113,11 @@ func counted(t testing.TB, n *node.Node, name string, want func(*pb.ObserverStat
 
 func controlObserver(t testing.TB, n *node.Node, req *pb.ControlObserverRequest) *pb.ObserverInfo {
 	t.Helper()
-	info, err := n.DB().Client().Transport().ControlObserver(within(t, time.Minute), req)
+	r, err := n.DB().Client().Admin().ControlObserver(within(t, time.Minute), req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info
+	return r.Info
 }
 
 func waitIdle(t testing.TB, n *node.Node) {
@@ -197,7 +197,7 @@ func TestPauseSurvivesRestart(t *testing.T) {
 	if s := stateOf(t, n, "counter"); s.Notifications != 0 || s.OldestTs != 0 || s.Info.Limit != 3 {
 		t.Errorf("resumed: %v", s)
 	}
-	_, err := n.DB().Client().Transport().ControlObserver(within(t, time.Minute), &pb.ControlObserverRequest{Name: "couner"})
+	_, err := n.DB().Client().Admin().ControlObserver(within(t, time.Minute), &pb.ControlObserverRequest{Name: "couner"})
 	if err == nil || !strings.Contains(err.Error(), `there is no observer "couner"; there are: "counter"`) {
 		t.Errorf("unknown observer: %v", err)
 	}

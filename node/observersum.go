@@ -91,13 +91,13 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	}
 }
 
-// Observers implements txn.Admin: what waits, as meta and the tablets' leaders say, and
+// sumObserverStates is what waits for observers, as meta and the tablets' leaders say, and
 // what all nodes do about it.
-func (a *admin) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
+func (n *Node) sumObserverStates(ctx context.Context) ([]*pb.ObserverState, error) {
 	var sums *observerSums
 	var asking sync.WaitGroup
-	asking.Go(func() { sums = a.n.sumObservers(ctx) })
-	states, err := a.n.observersWaiting(ctx)
+	asking.Go(func() { sums = n.sumObservers(ctx) })
+	states, err := n.observersWaiting(ctx)
 	asking.Wait()
 	if err != nil {
 		return nil, err

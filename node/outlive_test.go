@@ -28,7 +28,7 @@ func TestOutlivesACopy(t *testing.T) {
 	id := b.Status().NodeId
 	awaitNodes(ctx, t, a, id, 1)
 	awaitNodes(ctx, t, b, a.Status().NodeId, 1)
-	r, err := a.DB().Client().Transport().Nodes(ctx, &pb.NodesRequest{})
+	r, err := a.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

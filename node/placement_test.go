@@ -11,7 +11,6 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
@@ -214,7 +213,7 @@ func TestGrowsAndShrinks(t *testing.T) {
 	r.add()
 	r.placed(ctx, all, 3, 0, 1, 2, 3, 4)
 	for _, i := range []int{1, 2} {
-		if _, err := operator.Client().Transport().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: r.id(i)}); err != nil {
+		if _, err := operator.Client().Admin().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: r.id(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,13 +222,13 @@ func TestGrowsAndShrinks(t *testing.T) {
 	r.stop(1)
 	r.stop(2)
 	r.placed(ctx, all, 3, 0, 3, 4)
-	if _, err := operator.Client().Transport().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: r.id(3)}); err == nil {
+	if _, err := operator.Client().Admin().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: r.id(3)}); err == nil {
 		t.Error("a drain that leaves two nodes for three replicas is taken on")
 	}
 	load.stop()
 	load.check(ctx, t, r.nodes[3].DB())
 	for id := range r.layout().tablets {
-		v, err := operator.Client().Transport().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: id})
+		v, err := operator.Client().Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: id})
 		if err != nil || !v.Equal || len(v.Replicas) != 3 {
 			t.Errorf("tablet %d: %v, %v", id, v, err)
 		}
@@ -246,7 +245,7 @@ func (r *rig) drained(ctx context.Context, ids ...uint64) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for len(left) > 0 {
-		resp, err := r.nodes[0].DB().Client().Transport().Nodes(ctx, &pb.NodesRequest{})
+		resp, err := r.nodes[0].DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{})
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -286,7 +285,7 @@ func TestReplacesALostNode(t *testing.T) {
 	r.placed(ctx, len(descriptors), 3, 1, 2, 3)
 	load.stop()
 	load.check(ctx, t, r.nodes[2].DB())
-	operator := r.nodes[3].DB().Client().Transport()
+	operator := r.nodes[3].DB().Client().Admin()
 	id, to := descriptors[len(descriptors)-1].TabletId, uint64(0)
 	s := r.layout().tablets[id]
 	for _, x := range s.Tablet.Replicas {
@@ -305,7 +304,7 @@ func TestReplacesALostNode(t *testing.T) {
 // ordersMove orders a replica of a tablet from one of its nodes to one that has none, and
 // waits until that is so. Balance may have been faster with another replica: then the
 // order is refused, and another is given.
-func (r *rig) ordersMove(ctx context.Context, operator txn.Transport, id uint64) {
+func (r *rig) ordersMove(ctx context.Context, operator pb.AdminClient, id uint64) {
 	r.t.Helper()
 	order := &pb.MoveTabletRequest{TabletId: id}
 	r.until(ctx, "the ordered move is made", func() bool {

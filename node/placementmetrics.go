@@ -24,11 +24,11 @@ var (
 func (m metrics) collectPlacement(out chan<- prometheus.Metric, s *pb.PlacementStatus) {
 	n := m.n
 	if leader := n.router.Leader(cluster.MetaTablet); s != nil {
-		n.known.placement.set(s)
+		n.known.placement.Set(s)
 	} else if leader != 0 && leader != n.identity.NodeID {
-		n.known.placement.forget()
+		n.known.placement.Forget()
 	}
-	s, age, ok := n.known.placement.get()
+	s, age, ok := n.known.placement.Get()
 	if !ok {
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -176,31 +175,4 @@ func (n *Node) checkFounder() error {
 		return nil // its cluster has a policy
 	}
 	return checkDeadlines(n.policy.observers, n.cfg.History)
-}
-
-// ClusterPolicy implements txn.Admin.
-func (a *admin) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
-	if req.GetSet() == nil {
-		p, err := a.n.readPolicy(ctx)
-		return &pb.ClusterPolicyResponse{Policy: p}, err
-	}
-	if !slices.ContainsFunc(policy.Settings(), func(s policy.Setting) bool { _, ok := s.Get(req.GetSet()); return ok }) {
-		return nil, refuse("no setting of the policy is named that this node knows")
-	}
-	if ms := req.GetSet().HistoryMs; ms != nil {
-		// Or this node, and all that link the same observers, would not open again: where
-		// that is every node, nobody would be there to change it back.
-		if err := checkDeadlines(a.n.policy.observers, policy.Millis(*ms)); err != nil {
-			return nil, refuse("%v", err)
-		}
-	}
-	p, err := a.n.meta.SetPolicy(ctx, req.GetSet())
-	if err != nil {
-		return nil, err
-	}
-	a.n.learnPolicy(p)
-	if err := a.n.honourEverywhere(ctx); err != nil {
-		return nil, fmt.Errorf("node: the policy is changed, to version %d, and a node has not said that it knows: %w", p.GetVersion(), err)
-	}
-	return &pb.ClusterPolicyResponse{Policy: p}, nil
 }

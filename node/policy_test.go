@@ -43,7 +43,7 @@ func (l *logged) has(texts ...string) bool {
 }
 
 func setPolicy(ctx context.Context, n *node.Node, set *pb.Policy) (*pb.Policy, error) {
-	r, err := n.DB().Client().Transport().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
+	r, err := n.DB().Client().Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
 	return r.GetPolicy(), err
 }
 

@@ -69,7 +69,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 	if code, body := fetch(ctx, t, left, "/readyz"); code != http.StatusOK {
 		t.Fatalf("%d %s", code, body)
 	}
-	if nodes, err := transport.Nodes(ctx, &pb.NodesRequest{Leaders: true}); err != nil || nodes.Unavailable != "" || len(nodes.Nodes) != 3 || len(nodes.Leaders) == 0 {
+	if nodes, err := left.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{Leaders: true}); err != nil || nodes.Unavailable != "" || len(nodes.Nodes) != 3 || len(nodes.Leaders) == 0 {
 		t.Fatalf("%v, %v", nodes, err)
 	}
 
@@ -94,7 +94,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 	if len(status.Tablets) == 0 || status.Meta.AnsweredAgoMs < 0 || len(status.Linked) == 0 || status.LinkedAgeMs < 0 {
 		t.Errorf("the status lacks something: %v", status)
 	}
-	nodes, err := transport.Nodes(ctx, &pb.NodesRequest{Leaders: true})
+	nodes, err := left.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{Leaders: true})
 	if err != nil || nodes.Unavailable == "" || nodes.AgeMs < 0 || len(nodes.Nodes) != 3 || len(nodes.Leaders) != 0 {
 		t.Errorf("%v, %v", nodes, err)
 	}
@@ -159,14 +159,14 @@ func TestVerifySkipsWhoIsAway(t *testing.T) {
 	r := three(ctx, t, 4, func(_ int, c *node.Config) { c.Placement.GoneAfter = time.Hour })
 	away := r.id(2)
 	r.crash(2)
-	transport := r.nodes[0].DB().Client().Transport()
+	admin := r.nodes[0].DB().Client().Admin()
 	patience, end := context.WithTimeout(ctx, 50*time.Second) // less than one tablet takes that waits
 	defer end()
 	for _, d := range r.tablets(ctx) {
 		var answer *pb.VerifyTabletResponse
 		comesTrue(patience, t, "a comparison", func() bool { // leaders may be elected just now
 			var err error
-			answer, err = transport.VerifyTablet(patience, &pb.VerifyTabletRequest{TabletId: d.TabletId})
+			answer, err = admin.VerifyTablet(patience, &pb.VerifyTabletRequest{TabletId: d.TabletId})
 			return err == nil
 		})
 		if answer.Equal || len(answer.Replicas) != 3 {

@@ -62,7 +62,7 @@ func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
 		}
 	}
 	away := r.id(1 - holder)
-	operator := r.nodes[holder].DB().Client().Transport()
+	operator := r.nodes[holder].DB().Client().Admin()
 	comesTrue(ctx, r.t, "tablets on both nodes", func() bool {
 		all := r.tablets(ctx)
 		last := all[len(all)-1]

@@ -26,26 +26,6 @@ const (
 	relinkPause = 10 * time.Second
 )
 
-// transport is the cluster's, but for what a new table needs of the nodes.
-type transport struct {
-	*cluster.Transport
-	n *Node
-}
-
-// CreateTable implements txn.Transport: when it returns, the table has the observers that
-// programs which run now have for its name, as far as their nodes answer.
-func (t *transport) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
-	made, err := t.Transport.CreateTable(ctx, name, splitKeys)
-	if err != nil {
-		return nil, err
-	}
-	if err := t.n.linkAnew(ctx); err != nil {
-		t.n.cfg.Logger.Warn("a table was made, and not every node has been asked whether its program observes it; each looks by itself soon",
-			"table", name, "error", err)
-	}
-	return made, nil
-}
-
 // linkAnew has the nodes look at the catalogue if it lacks an observer that one of them runs.
 func (n *Node) linkAnew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)

@@ -93,7 +93,7 @@ func TestReplicasByLearners(t *testing.T) {
 		changeReplicas(ctx, t, db, tablet, pb.ReplicaChange_KIND_PROMOTE, id)
 	}
 	write(1700, 1900)
-	v, err := db.Client().Transport().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
+	v, err := db.Client().Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
 	if err != nil {
 		t.Fatal(err)
 	}

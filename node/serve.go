@@ -83,7 +83,9 @@ func (n *Node) serve(ctx context.Context) error {
 		if _, err = n.client.Timestamp(ctx); err != nil {
 			return fmt.Errorf("node: the oracle gives no timestamp: %w", err)
 		}
-		s, cfg := n.servers, rpc.ServerConfig{Logger: n.cfg.Logger, Latest: n.latest, Register: n.entrance.register}
+		s, cfg := n.servers, rpc.ServerConfig{
+			Logger: n.cfg.Logger, Latest: n.latest, Admin: n.admin, Register: n.entrance.register,
+		}
 		if n.entrance.files != nil {
 			cfg.TLS = n.entrance.files.Server(certs.Node, certs.Client)
 		}

@@ -53,6 +53,7 @@ var layers = []layer{
 	{of: "actors/tablet/group", may: []string{pb, "internal/broken", "internal/wire"}},
 	{of: "actors/tablet", may: []string{pb, "actors/tablet/group", "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/wire", "store", "store/raftlog"}},
 	{of: "actors/...", may: []string{pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire", "store", "store/raftlog"}},
+	{of: "cluster/admin", may: []string{pb, "actors/placement", "cluster", "cluster/peer", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire"}},
 	{of: "cluster/...", may: []string{
 		pb, "cluster/...", "internal/actorkit", "internal/broken", "internal/certs", "internal/heap", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire", "store",
 	}},

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -51,6 +52,7 @@ func (r *run) withClient(cmd *cobra.Command) *cobra.Command {
 type session struct {
 	transport txn.Transport
 	client    *txn.Client
+	admin     pb.AdminClient
 	db        *percolator.DB
 }
 
@@ -94,7 +96,7 @@ func (r *run) connect(ctx context.Context, cmd *cobra.Command) (*session, error)
 	}
 	r.connected = true
 	client := txn.NewClient(transport, txn.Config{})
-	return &session{transport: transport, client: client, db: percolator.NewDB(client)}, nil
+	return &session{transport: transport, client: client, admin: client.Admin(), db: percolator.NewDB(client)}, nil
 }
 
 // during runs the function and closes the connection; an error of the function goes

@@ -128,7 +128,7 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 
 // clusterPolicy has the policy changed, unless set is nil, and prints it.
 func (r *run) clusterPolicy(ctx context.Context, s *session, set *pb.Policy) error {
-	resp, err := s.transport.ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
+	resp, err := s.admin.ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
 	if err != nil {
 		return err
 	}

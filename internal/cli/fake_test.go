@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
@@ -98,27 +100,6 @@ func (f *fakeCluster) Observers(context.Context) ([]*pb.ObserverState, error) {
 	return f.observers, f.fail
 }
 
-func (f *fakeCluster) ControlObserver(_ context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
-	f.sent = append(f.sent, req)
-	o := findObserver(f.catalogue, req.Name)
-	if o == nil {
-		return nil, &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "no observer " + req.Name}
-	}
-	return &pb.ObserverInfo{Name: o.Name, Paused: req.GetPaused(), Limit: req.GetLimit(), Retired: req.Retire}, f.fail
-}
-
-func (f *fakeCluster) Backfill(_ context.Context, req *pb.BackfillRequest) (*pb.Backfill, error) {
-	f.sent = append(f.sent, req)
-	if len(f.backfills) == 0 {
-		return nil, f.fail
-	}
-	b := f.backfills[0]
-	if len(f.backfills) > 1 {
-		f.backfills = f.backfills[1:]
-	}
-	return b, f.fail
-}
-
 func (f *fakeCluster) Locate(_ context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
 	for i, d := range f.tablets {
 		if d.EndUnbounded || mvcc.TableID(d.EndTable) > table || (mvcc.TableID(d.EndTable) == table && string(d.EndRow) > row) {
@@ -140,13 +121,6 @@ func (f *fakeCluster) Worker() mvcc.Worker                                   { r
 func (f *fakeCluster) Close() error                                          { return nil }
 func (f *fakeCluster) SplitTablet(context.Context, string, string) error     { return f.fail }
 func (f *fakeCluster) DropTable(context.Context, string, mvcc.TableID) error { return f.fail }
-func (f *fakeCluster) Nodes(_ context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
-	out := &pb.NodesResponse{Nodes: f.nodes, Unavailable: f.noMeta, AgeMs: 65_000}
-	if req.Leaders && f.noMeta == "" {
-		out.Leaders = []*pb.TabletLeader{{TabletId: 1, NodeId: 1}, {TabletId: 3, NodeId: 2}}
-	}
-	return out, f.fail
-}
 func (f *fakeCluster) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	if f.hang {
 		<-ctx.Done()
@@ -154,15 +128,65 @@ func (f *fakeCluster) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, e
 	}
 	return f.status, f.fail
 }
-func (f *fakeCluster) DrainNode(_ context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
+func (f *fakeCluster) HoldHistory(_ context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	return &pb.HoldHistoryResponse{TtlMs: req.TtlMs}, f.fail
+}
+func (f *fakeCluster) CreateTable(_ context.Context, name string, _ []string) (*pb.Table, error) {
+	return &pb.Table{Id: 16, Name: name}, f.fail
+}
+
+// AdminConn implements txn.Transport.
+func (f *fakeCluster) AdminConn() grpc.ClientConnInterface {
+	return admin.Conn(fakeAdmin{fakeCluster: f})
+}
+
+// fakeAdmin is a fakeCluster's administration.
+type fakeAdmin struct {
+	pb.UnimplementedAdminServer
+	*fakeCluster
+}
+
+func (f fakeAdmin) ControlObserver(_ context.Context, req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
+	f.sent = append(f.sent, req)
+	o := findObserver(f.catalogue, req.Name)
+	if o == nil {
+		return nil, &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "no observer " + req.Name}
+	}
+	info := &pb.ObserverInfo{Name: o.Name, Paused: req.GetPaused(), Limit: req.GetLimit(), Retired: req.Retire}
+	return &pb.ControlObserverResponse{Info: info}, f.fail
+}
+
+func (f fakeAdmin) Backfill(_ context.Context, req *pb.BackfillRequest) (*pb.BackfillResponse, error) {
+	f.sent = append(f.sent, req)
+	if len(f.backfills) == 0 {
+		return &pb.BackfillResponse{}, f.fail
+	}
+	b := f.backfills[0]
+	if len(f.backfills) > 1 {
+		f.backfills = f.backfills[1:]
+	}
+	return &pb.BackfillResponse{Backfill: b}, f.fail
+}
+
+func (f fakeAdmin) Nodes(_ context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
+	out := &pb.NodesResponse{Nodes: f.nodes, Unavailable: f.noMeta, AgeMs: 65_000}
+	if req.Leaders && f.noMeta == "" {
+		out.Leaders = []*pb.TabletLeader{{TabletId: 1, NodeId: 1}, {TabletId: 3, NodeId: 2}}
+	}
+	return out, f.fail
+}
+
+func (f fakeAdmin) DrainNode(_ context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
 	f.sent = append(f.sent, req)
 	return &pb.DrainNodeResponse{Node: &pb.Node{NodeId: req.NodeId}}, f.fail
 }
-func (f *fakeCluster) MoveTablet(_ context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
+
+func (f fakeAdmin) MoveTablet(_ context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
 	f.sent = append(f.sent, req)
 	return &pb.MoveTabletResponse{}, f.fail
 }
-func (f *fakeCluster) ClusterPolicy(_ context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
+
+func (f fakeAdmin) ClusterPolicy(_ context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
 	f.sent = append(f.sent, req)
 	policy := req.Set
 	if policy == nil {
@@ -170,15 +194,10 @@ func (f *fakeCluster) ClusterPolicy(_ context.Context, req *pb.ClusterPolicyRequ
 	}
 	return &pb.ClusterPolicyResponse{Policy: policy}, f.fail
 }
-func (f *fakeCluster) ForgetNode(_ context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
+
+func (f fakeAdmin) ForgetNode(_ context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
 	f.sent = append(f.sent, req)
 	return &pb.ForgetNodeResponse{}, f.fail
-}
-func (f *fakeCluster) HoldHistory(_ context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	return &pb.HoldHistoryResponse{TtlMs: req.TtlMs}, f.fail
-}
-func (f *fakeCluster) CreateTable(_ context.Context, name string, _ []string) (*pb.Table, error) {
-	return &pb.Table{Id: 16, Name: name}, f.fail
 }
 
 // bankCluster is a cluster of one node with the table bank, split at row m, and two observers.

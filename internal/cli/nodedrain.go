@@ -55,7 +55,7 @@ func (r *run) drain(ctx context.Context, s *session, name string, undo, wait boo
 	if err != nil {
 		return err
 	}
-	resp, err := s.transport.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: id, Undo: undo})
+	resp, err := s.admin.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: id, Undo: undo})
 	switch {
 	case err != nil:
 		return err
@@ -71,7 +71,7 @@ func (r *run) drain(ctx context.Context, s *session, name string, undo, wait boo
 func (r *run) awaitDrained(ctx context.Context, s *session, id uint64) error {
 	told := ""
 	for {
-		nodes, err := s.transport.Nodes(ctx, &pb.NodesRequest{})
+		nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{})
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func nodeID(ctx context.Context, s *session, name string) (uint64, error) {
 	if id, err := strconv.ParseUint(name, 10, 64); err == nil {
 		return id, nil
 	}
-	nodes, err := s.transport.Nodes(ctx, &pb.NodesRequest{})
+	nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{})
 	if err != nil {
 		return 0, err
 	}

@@ -33,7 +33,7 @@ forgotten by themselves after a day (cluster set forget-after=…).`,
 				if err != nil {
 					return err
 				}
-				if _, err := s.transport.ForgetNode(ctx, &pb.ForgetNodeRequest{NodeId: id}); err != nil {
+				if _, err := s.admin.ForgetNode(ctx, &pb.ForgetNodeRequest{NodeId: id}); err != nil {
 					return err
 				}
 				return r.done("node %d is forgotten", id)

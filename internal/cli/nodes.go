@@ -37,7 +37,7 @@ not answer, for want of a quorum, the list is what the answering node knows by i
 
 // nodes prints one line a node.
 func (r *run) nodes(ctx context.Context, s *session) error {
-	nodes, err := s.transport.Nodes(ctx, &pb.NodesRequest{})
+	nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{})
 	if err != nil {
 		return err
 	}

@@ -98,10 +98,11 @@ func (r *run) control(cmd *cobra.Command, req *pb.ControlObserverRequest, text s
 	return r.talk(cmd, func(ctx context.Context, s *session) error {
 		// It answers when every tablet and the node's dispatcher honour the change: what
 		// is printed is so.
-		info, err := s.transport.ControlObserver(ctx, req)
+		answer, err := s.admin.ControlObserver(ctx, req)
 		if err != nil {
 			return r.aboutObserver(ctx, s, req.Name, err)
 		}
+		info := answer.GetInfo()
 		if r.output == outputJSON {
 			return r.object(struct {
 				Name    string `json:"name"`

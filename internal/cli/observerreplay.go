@@ -129,11 +129,11 @@ func (r *run) backfill(ctx context.Context, s *session, name string, action pb.B
 	// Each question is bounded, the watching is not: a back-fill takes as long as it takes.
 	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
 	defer cancel()
-	b, err := s.transport.Backfill(ctx, &pb.BackfillRequest{Name: name, Action: action})
+	answer, err := s.admin.Backfill(ctx, &pb.BackfillRequest{Name: name, Action: action})
 	if err != nil {
 		return nil, r.cutShort(ctx, r.aboutObserver(ctx, s, name, err))
 	}
-	return newBackfillJSON(b), nil
+	return newBackfillJSON(answer.GetBackfill()), nil
 }
 
 // await watches a back-fill to its end. One that waits because of an error goes on by

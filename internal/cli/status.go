@@ -36,7 +36,7 @@ func (r *run) statusCommand() *cobra.Command {
 				// wanted then.
 				asking, cancel := context.WithTimeout(ctx, nodesPatience)
 				defer cancel()
-				nodes, err := s.transport.Nodes(asking, &pb.NodesRequest{})
+				nodes, err := s.admin.Nodes(asking, &pb.NodesRequest{})
 				if err != nil {
 					nodes = nil
 				}

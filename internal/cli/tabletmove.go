@@ -58,7 +58,7 @@ func (r *run) move(ctx context.Context, s *session, req *pb.MoveTabletRequest, f
 			return err
 		}
 	}
-	if _, err := s.transport.MoveTablet(ctx, req); err != nil {
+	if _, err := s.admin.MoveTablet(ctx, req); err != nil {
 		return err
 	}
 	if req.Leader {

@@ -111,7 +111,7 @@ func (r *run) tablets(ctx context.Context, s *session) error {
 	for _, t := range status.GetTablets() {
 		here[t.GetTablet().GetTabletId()] = t
 	}
-	nodes, err := s.transport.Nodes(ctx, &pb.NodesRequest{Leaders: true})
+	nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{Leaders: true})
 	if err != nil {
 		return err
 	}

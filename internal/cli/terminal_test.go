@@ -11,10 +11,12 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -136,11 +138,20 @@ type evilTransport struct {
 	asked *int // how often the nodes were listed: the drain under way ends with the second time
 }
 
-func (e evilTransport) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
+func (e evilTransport) AdminConn() grpc.ClientConnInterface {
+	return admin.Conn(evilAdmin{fakeAdmin{fakeCluster: e.fakeCluster}, e.asked})
+}
+
+type evilAdmin struct {
+	fakeAdmin
+	asked *int
+}
+
+func (e evilAdmin) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
 	if *e.asked++; *e.asked > 1 {
 		e.nodes[1].State = pb.NodeState_NODE_STATE_DRAINED
 	}
-	return e.fakeCluster.Nodes(ctx, req)
+	return e.fakeAdmin.Nodes(ctx, req)
 }
 
 func (e evilTransport) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {

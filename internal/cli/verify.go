@@ -59,7 +59,7 @@ func (r *run) verify(ctx context.Context, s *session) error {
 	different, unknown := 0, 0
 	for _, d := range tablets {
 		v := newVerifyJSON(d, names)
-		if answer, err := s.transport.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId}); err != nil {
+		if answer, err := s.admin.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId}); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}

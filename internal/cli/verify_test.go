@@ -9,9 +9,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// VerifyTablet implements txn.Transport: every tablet's one replica, unless the test says
+// VerifyTablet implements pb.AdminServer: every tablet's one replica, unless the test says
 // otherwise.
-func (f *fakeCluster) VerifyTablet(_ context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
+func (f fakeAdmin) VerifyTablet(_ context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	if f.fail != nil {
 		return nil, f.fail
 	}

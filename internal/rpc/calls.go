@@ -164,7 +164,8 @@ func (c *calls) gone(conn *clientConn) {
 // lists are the methods whose answers may be large, and that change nothing.
 var lists = map[string]bool{
 	pb.Percolator_Locate_FullMethodName: true, pb.Percolator_Tables_FullMethodName: true, pb.Percolator_GetCatalogue_FullMethodName: true,
-	pb.Percolator_NodeStatus_FullMethodName: true, pb.Percolator_Observers_FullMethodName: true, pb.Percolator_Nodes_FullMethodName: true,
+	pb.Percolator_NodeStatus_FullMethodName: true, pb.Percolator_Observers_FullMethodName: true,
+	pb.Admin_Nodes_FullMethodName: true, pb.Percolator_Nodes_FullMethodName: true,
 }
 
 // unread is an answer to a single call with what it takes until the client has read it.

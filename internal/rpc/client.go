@@ -27,7 +27,8 @@ import (
 // connection is enough.
 type Client struct {
 	links   []*link
-	current atomic.Int64 // of links
+	rpc     pb.PercolatorClient // of unary calls, at the address in use
+	current atomic.Int64        // of links
 	worker  mvcc.Worker
 	closing sync.Once
 	err     error // of closing
@@ -71,6 +72,7 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig, opts []grpc.Dia
 		}),
 	}, opts...)
 	c := &Client{worker: mvcc.Worker{Incarnation: rand.Uint64()}, answerWithin: answerWithin}
+	c.rpc = pb.NewPercolatorClient(unary{c})
 	for _, addr := range addrs {
 		conn, err := grpc.NewClient(addr, opts...)
 		if err != nil {
@@ -161,52 +163,9 @@ func turnedAway(e *pb.Error) bool {
 	return false
 }
 
-// ask makes a unary call at the address in use.
-func ask[Q, A any](ctx context.Context, c *Client, call func(pb.PercolatorClient, context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
-	return askWithin(ctx, c, unaryTimeout, call, req)
-}
-
-// soon bounds the questions that a transaction may have to ask first.
-func (c *Client) soon() time.Duration {
-	if len(c.links) > 1 {
-		return c.answerWithin
-	}
-	return unaryTimeout
-}
-
-// maxCallPause bounds the pause, before jitter, until a call is made again that there was
-// no room for.
-const maxCallPause = time.Second
-
-// askWithin is ask with another bound.
-func askWithin[Q, A any](ctx context.Context, c *Client, bound time.Duration, call func(pb.PercolatorClient, context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	l := c.link()
-	resp, err := call(l.rpc, ctx, req)
-	err = fromStatus(err)
-	var refusal *txn.ServerError
-	for wait := time.Duration(0); errors.As(err, &refusal) && refusal.RetryAfter > 0; { // there was no room for the answer
-		wait = min(max(2*wait, refusal.RetryAfter), maxCallPause)
-		timer := time.NewTimer(wait/2 + rand.N(wait))
-		select {
-		case <-timer.C:
-			resp, err = call(l.rpc, ctx, req)
-			err = fromStatus(err)
-		case <-ctx.Done():
-			timer.Stop()
-			return resp, err
-		}
-	}
-	if errors.Is(err, txn.ErrUnavailable) || (errors.As(err, &refusal) && turnedAway(&pb.Error{Code: refusal.Code})) {
-		c.avoid(l)
-	}
-	return resp, err
-}
-
 // Timestamps asks the oracle.
 func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
-	resp, err := ask(ctx, c, pb.PercolatorClient.Timestamps, &pb.TimestampsRequest{Count: uint32(min(count, maxTimestamps))})
+	resp, err := c.rpc.Timestamps(ctx, &pb.TimestampsRequest{Count: uint32(min(count, maxTimestamps))})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -216,7 +175,7 @@ func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int
 // Locate reads the tablet map.
 func (c *Client) Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
 	req := &pb.LocateRequest{Table: uint32(table), Row: wire.Bytes(row), Limit: uint32(limit)}
-	resp, err := askWithin(ctx, c, c.soon(), pb.PercolatorClient.Locate, req)
+	resp, err := c.rpc.Locate(ctx, req)
 	return resp.GetTablets(), err
 }
 
@@ -226,30 +185,30 @@ func (c *Client) CreateTable(ctx context.Context, name string, splitKeys []strin
 	for _, k := range splitKeys {
 		req.SplitKeys = append(req.SplitKeys, wire.Bytes(k))
 	}
-	resp, err := ask(ctx, c, pb.PercolatorClient.CreateTable, req)
+	resp, err := c.rpc.CreateTable(ctx, req)
 	return resp.GetTable(), err
 }
 
 // DropTable drops the table with the name and the id.
 func (c *Client) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
-	_, err := ask(ctx, c, pb.PercolatorClient.DropTable, &pb.DropTableRequest{Name: name, Id: uint32(id)})
+	_, err := c.rpc.DropTable(ctx, &pb.DropTableRequest{Name: name, Id: uint32(id)})
 	return err
 }
 
 // Tables lists the tables.
 func (c *Client) Tables(ctx context.Context) ([]*pb.Table, error) {
-	resp, err := askWithin(ctx, c, c.soon(), pb.PercolatorClient.Tables, &pb.TablesRequest{})
+	resp, err := c.rpc.Tables(ctx, &pb.TablesRequest{})
 	return resp.GetTables(), err
 }
 
 // Catalogue reads the catalogue of observed columns.
 func (c *Client) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
-	return askWithin(ctx, c, c.soon(), pb.PercolatorClient.GetCatalogue, &pb.CatalogueRequest{})
+	return c.rpc.GetCatalogue(ctx, &pb.CatalogueRequest{})
 }
 
 // SplitTablet splits a tablet.
 func (c *Client) SplitTablet(ctx context.Context, table, row string) error {
-	_, err := ask(ctx, c, pb.PercolatorClient.SplitTablet, &pb.SplitTabletRequest{Table: table, Row: wire.Bytes(row)})
+	_, err := c.rpc.SplitTablet(ctx, &pb.SplitTabletRequest{Table: table, Row: wire.Bytes(row)})
 	return err
 }
 
@@ -259,68 +218,28 @@ func (c *Client) WorkerDead(ctx context.Context, worker mvcc.Worker) bool {
 	if worker.Node == 0 {
 		return false
 	}
-	resp, err := ask(ctx, c, pb.PercolatorClient.WorkerDead, &pb.WorkerDeadRequest{Worker: wire.WorkerPB(worker)})
+	resp, err := c.rpc.WorkerDead(ctx, &pb.WorkerDeadRequest{Worker: wire.WorkerPB(worker)})
 	return err == nil && resp.Dead
 }
 
 // NodeStatus describes the node at the address in use.
 func (c *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
-	return ask(ctx, c, pb.PercolatorClient.NodeStatus, &pb.NodeStatusRequest{})
+	return c.rpc.NodeStatus(ctx, &pb.NodeStatusRequest{})
 }
 
 // Observers lists the catalogue's observers.
 func (c *Client) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
-	resp, err := ask(ctx, c, pb.PercolatorClient.Observers, &pb.ObserversRequest{})
+	resp, err := c.rpc.Observers(ctx, &pb.ObserversRequest{})
 	return resp.GetObservers(), err
-}
-
-// ControlObserver pauses, resumes, limits or retires an observer.
-func (c *Client) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
-	resp, err := ask(ctx, c, pb.PercolatorClient.ControlObserver, req)
-	return resp.GetInfo(), err
-}
-
-// Backfill starts, reads or cancels an observer's back-fill.
-func (c *Client) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Backfill, error) {
-	resp, err := ask(ctx, c, pb.PercolatorClient.Backfill, req)
-	return resp.GetBackfill(), err
 }
 
 // HoldHistory keeps history from being collected, for a while.
 func (c *Client) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	return ask(ctx, c, pb.PercolatorClient.HoldHistory, req)
+	return c.rpc.HoldHistory(ctx, req)
 }
 
-// Nodes lists the cluster's nodes.
-func (c *Client) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
-	return ask(ctx, c, pb.PercolatorClient.Nodes, req)
-}
-
-// DrainNode orders everything to be moved away from a node.
-func (c *Client) DrainNode(ctx context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
-	return ask(ctx, c, pb.PercolatorClient.DrainNode, req)
-}
-
-// MoveTablet moves one replica of a tablet, or its leadership.
-func (c *Client) MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
-	return ask(ctx, c, pb.PercolatorClient.MoveTablet, req)
-}
-
-// VerifyTablet compares a tablet's replicas, which may have to catch up and read all that
-// they hold.
-func (c *Client) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
-	return askWithin(ctx, c, verifyTimeout, pb.PercolatorClient.VerifyTablet, req)
-}
-
-// ForgetNode removes the record of a node that has gone and holds nothing.
-func (c *Client) ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
-	return ask(ctx, c, pb.PercolatorClient.ForgetNode, req)
-}
-
-// ClusterPolicy reads the cluster's policy, and changes what the request sets of it.
-func (c *Client) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
-	return ask(ctx, c, pb.PercolatorClient.ClusterPolicy, req)
-}
+// AdminConn implements txn.Transport.
+func (c *Client) AdminConn() grpc.ClientConnInterface { return unary{c} }
 
 // Worker is this process: node 0, and a number of its own.
 func (c *Client) Worker() mvcc.Worker { return c.worker }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -108,6 +109,8 @@ type ServerConfig struct {
 	// TLS serves encrypted; nil serves clear text. To demand client certificates set its
 	// ClientAuth and ClientCAs, or take it from certs.Files.
 	TLS *tls.Config
+	// Admin is the service of operators; nil: its calls are refused.
+	Admin pb.AdminServer
 	// Register adds services for nodes: with TLS their calls need a certificate with the
 	// node's role.
 	Register func(grpc.ServiceRegistrar)
@@ -153,6 +156,9 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	}
 	if c.arrivalMemory <= 0 {
 		c.arrivalMemory = arrivalMemory
+	}
+	if c.Admin == nil {
+		c.Admin = pb.UnimplementedAdminServer{}
 	}
 	if c.MaxInFlight <= 0 {
 		c.MaxInFlight = 4096

@@ -14,13 +14,12 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
 // public tells the methods that clients may call; what ServerConfig.Register adds is for nodes.
 func public(method string) bool {
-	return strings.HasPrefix(method, "/"+pb.Percolator_ServiceDesc.ServiceName+"/")
+	return strings.HasPrefix(method, percolatorMethods) || strings.HasPrefix(method, adminMethods)
 }
 
 // permit decides by the caller's certificate. In clear text everybody is everything,

@@ -45,16 +45,17 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		grpc.Creds(arrivalCredentials{shake, arrivals}),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
-		grpc.ForceServerCodecV2(newCodec()), grpc.MaxHeaderListSize(maxHeaders), grpc.ChainUnaryInterceptor(calls.unary),
+		grpc.ForceServerCodecV2(newCodec()), grpc.MaxHeaderListSize(maxHeaders), grpc.ChainUnaryInterceptor(calls.unary, statusUnary),
 	)
 	s := &Server{
 		grpc: grpc.NewServer(opts...),
 		service: &service{
-			transport: transport, cfg: cfg, tables: newTableIDs(transport), draining: make(chan struct{}),
+			AdminServer: cfg.Admin, transport: transport, cfg: cfg, tables: newTableIDs(transport), draining: make(chan struct{}),
 			budget: newBudget(cfg.AnswerMemory, cfg.AnswerPatience), requests: newBudget(cfg.RequestMemory, cfg.AnswerPatience), calls: calls, arrivals: arrivals,
 		},
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
+	pb.RegisterAdminServer(s.grpc, cfg.Admin)
 	if cfg.Register != nil {
 		cfg.Register(s.grpc)
 	}
@@ -137,9 +138,11 @@ func recoverStream(logger *slog.Logger) grpc.StreamServerInterceptor {
 	}
 }
 
-// service is pb.PercolatorServer over a Transport.
+// service is pb.PercolatorServer over a Transport. Its errors become a status in
+// statusUnary. AdminServer answers the calls of the service Admin by their earlier names.
 type service struct {
-	pb.UnimplementedPercolatorServer
+	pb.AdminServer
+	pb.UnsafePercolatorServer
 	transport txn.Transport
 	cfg       ServerConfig
 	tables    *tableIDs
@@ -156,7 +159,7 @@ func (s *service) Timestamps(ctx context.Context, req *pb.TimestampsRequest) (*p
 	count := max(1, min(int(req.Count), maxTimestamps))
 	first, n, err := s.transport.Timestamps(ctx, count)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, err
 	}
 	return &pb.TimestampsResponse{First: uint64(first), Count: uint32(n)}, nil
 }
@@ -165,7 +168,7 @@ func (s *service) Timestamps(ctx context.Context, req *pb.TimestampsRequest) (*p
 func (s *service) Locate(ctx context.Context, req *pb.LocateRequest) (*pb.LocateResponse, error) {
 	limit := max(1, min(int(req.Limit), maxLocate))
 	found, err := s.transport.Locate(ctx, mvcc.TableID(req.Table), wire.String(req.Row), limit)
-	return &pb.LocateResponse{Tablets: found}, toStatus(err)
+	return &pb.LocateResponse{Tablets: found}, err
 }
 
 // CreateTable creates a table or adds split keys to it.
@@ -178,24 +181,23 @@ func (s *service) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (
 	if err == nil {
 		s.tables.learn(t.GetId()) // its first operations follow
 	}
-	return &pb.CreateTableResponse{Table: t}, toStatus(err)
+	return &pb.CreateTableResponse{Table: t}, err
 }
 
 // DropTable drops a table.
 func (s *service) DropTable(ctx context.Context, req *pb.DropTableRequest) (*pb.DropTableResponse, error) {
-	return &pb.DropTableResponse{}, toStatus(s.transport.DropTable(ctx, req.Name, mvcc.TableID(req.Id)))
+	return &pb.DropTableResponse{}, s.transport.DropTable(ctx, req.Name, mvcc.TableID(req.Id))
 }
 
 // Tables lists the tables.
 func (s *service) Tables(ctx context.Context, _ *pb.TablesRequest) (*pb.TablesResponse, error) {
 	tables, err := s.transport.Tables(ctx)
-	return &pb.TablesResponse{Tables: tables}, toStatus(err)
+	return &pb.TablesResponse{Tables: tables}, err
 }
 
 // GetCatalogue reads the catalogue of observed columns.
 func (s *service) GetCatalogue(ctx context.Context, _ *pb.CatalogueRequest) (*pb.Catalogue, error) {
-	catalogue, err := s.transport.Catalogue(ctx)
-	return catalogue, toStatus(err)
+	return s.transport.Catalogue(ctx)
 }
 
 // WorkerDead reports positive knowledge only.
@@ -205,31 +207,18 @@ func (s *service) WorkerDead(ctx context.Context, req *pb.WorkerDeadRequest) (*p
 
 // SplitTablet splits a tablet. The response is empty: the tablet map tells the rest.
 func (s *service) SplitTablet(ctx context.Context, req *pb.SplitTabletRequest) (*pb.SplitResponse, error) {
-	return &pb.SplitResponse{}, toStatus(s.transport.SplitTablet(ctx, req.Table, wire.String(req.Row)))
+	return &pb.SplitResponse{}, s.transport.SplitTablet(ctx, req.Table, wire.String(req.Row))
 }
 
 // NodeStatus describes the node.
 func (s *service) NodeStatus(ctx context.Context, _ *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
-	st, err := s.transport.NodeStatus(ctx)
-	return st, toStatus(err)
+	return s.transport.NodeStatus(ctx)
 }
 
 // Observers lists the catalogue's observers.
 func (s *service) Observers(ctx context.Context, _ *pb.ObserversRequest) (*pb.ObserversResponse, error) {
 	list, err := s.transport.Observers(ctx)
-	return &pb.ObserversResponse{Observers: list}, toStatus(err)
-}
-
-// ControlObserver pauses, resumes, limits or retires an observer.
-func (s *service) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
-	info, err := s.transport.ControlObserver(ctx, req)
-	return &pb.ControlObserverResponse{Info: info}, toStatus(err)
-}
-
-// Backfill starts, reads or cancels an observer's back-fill.
-func (s *service) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.BackfillResponse, error) {
-	b, err := s.transport.Backfill(ctx, req)
-	return &pb.BackfillResponse{Backfill: b}, toStatus(err)
+	return &pb.ObserversResponse{Observers: list}, err
 }
 
 // HoldHistory keeps history from being collected, for a while. The holder's name gets
@@ -239,42 +228,5 @@ func (s *service) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (
 	if req.Holder != "" {
 		held.Holder = wire.WithOrigin(req.Holder, origin(ctx))
 	}
-	resp, err := s.transport.HoldHistory(ctx, held)
-	return resp, toStatus(err)
-}
-
-// Nodes lists the cluster's nodes.
-func (s *service) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
-	resp, err := s.transport.Nodes(ctx, req)
-	return resp, toStatus(err)
-}
-
-// DrainNode orders everything to be moved away from a node.
-func (s *service) DrainNode(ctx context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
-	resp, err := s.transport.DrainNode(ctx, req)
-	return resp, toStatus(err)
-}
-
-// MoveTablet moves one replica of a tablet, or its leadership.
-func (s *service) MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
-	resp, err := s.transport.MoveTablet(ctx, req)
-	return resp, toStatus(err)
-}
-
-// VerifyTablet compares a tablet's replicas.
-func (s *service) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
-	resp, err := s.transport.VerifyTablet(ctx, req)
-	return resp, toStatus(err)
-}
-
-// ForgetNode removes the record of a node that has gone.
-func (s *service) ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
-	resp, err := s.transport.ForgetNode(ctx, req)
-	return resp, toStatus(err)
-}
-
-// ClusterPolicy reads and changes the cluster's policy.
-func (s *service) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
-	resp, err := s.transport.ClusterPolicy(ctx, req)
-	return resp, toStatus(err)
+	return s.transport.HoldHistory(ctx, held)
 }

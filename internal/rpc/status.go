@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -51,6 +52,15 @@ func toStatus(err error) error {
 		return status.Error(code, e.Message)
 	}
 	return st.Err()
+}
+
+// statusUnary has the errors of the services for clients travel as toStatus has them.
+func statusUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	resp, err := handler(ctx, req)
+	if public(info.FullMethod) {
+		err = toStatus(err)
+	}
+	return resp, err
 }
 
 // fromStatus is toStatus undone. An error without our details comes from gRPC itself.

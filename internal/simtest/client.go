@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	percolator "github.com/percolator-go/percolator"
@@ -250,68 +251,35 @@ func (t *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error)
 // Worker implements txn.Transport: nobody gossips about clients.
 func (t *Client) Worker() mvcc.Worker { return t.worker }
 
-// Observers implements txn.Admin.
+// Observers implements txn.Transport.
 func (t *Client) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 	return ask(ctx, t, func(ctx context.Context, to txn.Transport) ([]*pb.ObserverState, error) { return to.Observers(ctx) })
 }
 
-// ControlObserver implements txn.Admin.
-func (t *Client) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.ObserverInfo, error) {
-		return to.ControlObserver(ctx, req)
-	})
-}
-
-// Backfill implements txn.Admin.
-func (t *Client) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Backfill, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.Backfill, error) { return to.Backfill(ctx, req) })
-}
-
-// HoldHistory implements txn.Admin.
+// HoldHistory implements txn.Transport.
 func (t *Client) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.HoldHistoryResponse, error) {
 		return to.HoldHistory(ctx, req)
 	})
 }
 
-// Nodes implements txn.Admin.
-func (t *Client) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.NodesResponse, error) { return to.Nodes(ctx, req) })
+// AdminConn implements txn.Transport.
+func (t *Client) AdminConn() grpc.ClientConnInterface { return adminConn{t} }
+
+// adminConn carries the calls of the service Admin as everything else travels.
+type adminConn struct{ t *Client }
+
+// Invoke implements grpc.ClientConnInterface.
+func (a adminConn) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+	_, err := ask(ctx, a.t, func(ctx context.Context, to txn.Transport) (struct{}, error) {
+		return struct{}{}, to.AdminConn().Invoke(ctx, method, req, resp, opts...)
+	})
+	return err
 }
 
-// DrainNode implements txn.Admin.
-func (t *Client) DrainNode(ctx context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.DrainNodeResponse, error) {
-		return to.DrainNode(ctx, req)
-	})
-}
-
-// MoveTablet implements txn.Admin.
-func (t *Client) MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.MoveTabletResponse, error) {
-		return to.MoveTablet(ctx, req)
-	})
-}
-
-// VerifyTablet implements txn.Admin.
-func (t *Client) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.VerifyTabletResponse, error) {
-		return to.VerifyTablet(ctx, req)
-	})
-}
-
-// ForgetNode implements txn.Admin.
-func (t *Client) ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.ForgetNodeResponse, error) {
-		return to.ForgetNode(ctx, req)
-	})
-}
-
-// ClusterPolicy implements txn.Admin.
-func (t *Client) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.ClusterPolicyResponse, error) {
-		return to.ClusterPolicy(ctx, req)
-	})
+// NewStream implements grpc.ClientConnInterface: the service has no streams.
+func (adminConn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errors.New("simtest: no streams")
 }
 
 // Close implements txn.Transport.

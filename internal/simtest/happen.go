@@ -6,7 +6,6 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/test/workload"
 )
 
@@ -159,18 +158,18 @@ func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
 		return
 	}
 	var err error
-	through := m.up().transport
+	through := m.up()
 	switch e.Kind {
 	case Lead:
-		_, err = through.MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: tablet.TabletId, ToNode: to.transport.Worker().Node, Leader: true})
+		_, err = through.admin().MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: tablet.TabletId, ToNode: to.transport.Worker().Node, Leader: true})
 	case Move:
-		_, err = through.MoveTablet(ctx, &pb.MoveTabletRequest{
-			TabletId: tablet.TabletId, FromNode: through.Worker().Node, ToNode: to.transport.Worker().Node,
+		_, err = through.admin().MoveTablet(ctx, &pb.MoveTabletRequest{
+			TabletId: tablet.TabletId, FromNode: through.transport.Worker().Node, ToNode: to.transport.Worker().Node,
 		})
 	case Split:
-		err = through.SplitTablet(ctx, workload.Table, fmt.Sprintf("%02x/s%d", (e.A*31+e.B*7+int(e.At))%256, e.At))
+		err = through.transport.SplitTablet(ctx, workload.Table, fmt.Sprintf("%02x/s%d", (e.A*31+e.B*7+int(e.At))%256, e.At))
 	case Drain:
-		err = c.drain(ctx, through, to.transport.Worker().Node, e.For)
+		err = c.drain(ctx, through.admin(), to.transport.Worker().Node, e.For)
 	}
 	if err != nil {
 		c.say("event: %s was refused: %v", e.Kind, err)
@@ -179,7 +178,7 @@ func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
 
 // drain drains a node, and takes it back. Whoever was asked to drain it may have died
 // meanwhile: anybody is asked then.
-func (c *Cluster) drain(ctx context.Context, through txn.Transport, node uint64, after time.Duration) error {
+func (c *Cluster) drain(ctx context.Context, through pb.AdminClient, node uint64, after time.Duration) error {
 	if _, err := through.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: node}); err != nil {
 		return err
 	}
@@ -187,7 +186,7 @@ func (c *Cluster) drain(ctx context.Context, through txn.Transport, node uint64,
 	sleep(again, after)
 	for range takeBackTries {
 		for _, m := range c.list() {
-			if l := m.up(); l != nil && takeBack(again, l.transport, node) == nil {
+			if l := m.up(); l != nil && takeBack(again, l.admin(), node) == nil {
 				return nil
 			}
 		}
@@ -200,7 +199,7 @@ func (c *Cluster) drain(ctx context.Context, through txn.Transport, node uint64,
 // takeBackTries is how often all nodes are asked to take a drained one back.
 const takeBackTries = 20
 
-func takeBack(ctx context.Context, through txn.Transport, node uint64) error {
+func takeBack(ctx context.Context, through pb.AdminClient, node uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, adminPatience)
 	defer cancel()
 	_, err := through.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: node, Undo: true})

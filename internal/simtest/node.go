@@ -220,6 +220,9 @@ func (m *machine) stop() error {
 // closePatience is how long the end of a node may take.
 const closePatience = 30 * time.Second
 
+// admin makes an operator's calls of the node.
+func (l *life) admin() pb.AdminClient { return pb.NewAdminClient(l.transport.AdminConn()) }
+
 // mortal is the node's own transport: what a dead process sends, nobody gets.
 type mortal struct {
 	txn.Transport

@@ -323,7 +323,7 @@ func (c *Cluster) compareOne(ctx context.Context, d *pb.TabletDescriptor) error 
 			if l == nil {
 				continue
 			}
-			r, err := l.transport.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId})
+			r, err := l.admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId})
 			whole := err == nil
 			for _, replica := range r.GetReplicas() {
 				whole = whole && replica.Error == ""

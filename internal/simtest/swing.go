@@ -50,7 +50,7 @@ func (c *Cluster) march(ctx context.Context, e Event) {
 		if from == 0 || to == 0 {
 			continue
 		}
-		through := m.up().transport
+		through := m.up().admin()
 		if _, err := through.MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: tablet.TabletId, FromNode: from, ToNode: to}); err != nil {
 			continue
 		}

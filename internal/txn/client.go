@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -70,6 +71,9 @@ func (c *Client) Flush() { c.work.flush() }
 
 // Transport is what the client was made with.
 func (c *Client) Transport() Transport { return c.transport }
+
+// Admin makes an operator's calls by the same way. Refusals are a ServerError.
+func (c *Client) Admin() pb.AdminClient { return pb.NewAdminClient(c.transport.AdminConn()) }
 
 // Timestamp is a fresh timestamp of the oracle.
 func (c *Client) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {

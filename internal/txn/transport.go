@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/grpc"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -43,88 +45,15 @@ type Transport interface {
 	NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error)
 	// Worker is who this process is in the locks it writes.
 	Worker() mvcc.Worker
-	Admin
-	Close() error
-}
-
-// Admin is what a cluster's operator asks of meta. Refusals are a ServerError.
-type Admin interface {
 	// Observers lists the catalogue's observers with what waits for them.
 	Observers(ctx context.Context) ([]*pb.ObserverState, error)
-	// ControlObserver pauses, resumes, limits or retires an observer; it returns when all
-	// honour it.
-	ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error)
-	// Backfill starts, reads or cancels an observer's back-fill; nil if there was none.
-	Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.Backfill, error)
 	// HoldHistory is a capped lease on history at a timestamp and later (design section
 	// 4, invariant 11).
 	HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error)
-	// Nodes lists the cluster's nodes, as meta and the node that answers know them.
-	Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error)
-	// DrainNode orders everything to be moved away from a node, or takes the order back.
-	DrainNode(ctx context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error)
-	// MoveTablet moves one replica of a tablet, or its leadership.
-	MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error)
-	// VerifyTablet compares a tablet's replicas.
-	VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error)
-	// ForgetNode removes the record of a node that has gone and holds nothing.
-	ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error)
-	// ClusterPolicy reads the cluster's policy, and changes what the request sets of it;
-	// it returns when every node that is alive has it.
-	ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error)
-}
-
-// NoAdmin refuses everything: for transports that have no meta to ask.
-type NoAdmin struct{}
-
-var errNoAdmin = &ServerError{Code: pb.Error_CODE_UNAVAILABLE, Message: "nothing here administers the cluster"}
-
-// Observers implements Admin.
-func (NoAdmin) Observers(context.Context) ([]*pb.ObserverState, error) { return nil, errNoAdmin }
-
-// ControlObserver implements Admin.
-func (NoAdmin) ControlObserver(context.Context, *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
-	return nil, errNoAdmin
-}
-
-// Backfill implements Admin.
-func (NoAdmin) Backfill(context.Context, *pb.BackfillRequest) (*pb.Backfill, error) {
-	return nil, errNoAdmin
-}
-
-// HoldHistory implements Admin.
-func (NoAdmin) HoldHistory(context.Context, *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	return nil, errNoAdmin
-}
-
-// Nodes implements Admin.
-func (NoAdmin) Nodes(context.Context, *pb.NodesRequest) (*pb.NodesResponse, error) {
-	return nil, errNoAdmin
-}
-
-// DrainNode implements Admin.
-func (NoAdmin) DrainNode(context.Context, *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
-	return nil, errNoAdmin
-}
-
-// MoveTablet implements Admin.
-func (NoAdmin) MoveTablet(context.Context, *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
-	return nil, errNoAdmin
-}
-
-// VerifyTablet implements Admin.
-func (NoAdmin) VerifyTablet(context.Context, *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
-	return nil, errNoAdmin
-}
-
-// ForgetNode implements Admin.
-func (NoAdmin) ForgetNode(context.Context, *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
-	return nil, errNoAdmin
-}
-
-// ClusterPolicy implements Admin.
-func (NoAdmin) ClusterPolicy(context.Context, *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
-	return nil, errNoAdmin
+	// AdminConn carries the calls of the service Admin, which operators make; the
+	// coordinator makes none.
+	AdminConn() grpc.ClientConnInterface
+	Close() error
 }
 
 // ServerError is what a Transport's administrative methods return when the node refused.

@@ -81,7 +81,7 @@ func TestKilledWhileCatchingUp(t *testing.T) {
 	}
 	u.must("start", u.c.Node(2).Start())
 	u.must("ready", u.c.Ready(ctx))
-	v, err := u.db.Client().Transport().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
+	v, err := u.db.Client().Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
 	if err != nil || !v.Equal || len(v.Replicas) != 3 {
 		t.Fatalf("%v, %v", v, err)
 	}

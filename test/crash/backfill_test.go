@@ -82,7 +82,8 @@ func backfillChild(dir string) error {
 		return err
 	}
 	ask := func(action pb.BackfillRequest_Action) (*pb.Backfill, error) {
-		return n.DB().Client().Transport().Backfill(ctx, &pb.BackfillRequest{Name: "measure", Action: action})
+		r, err := n.DB().Client().Admin().Backfill(ctx, &pb.BackfillRequest{Name: "measure", Action: action})
+		return r.GetBackfill(), err
 	}
 	b, err := ask(pb.BackfillRequest_ACTION_START)
 	look := time.NewTicker(2 * time.Millisecond)

@@ -45,7 +45,7 @@ func TestGone(t *testing.T) {
 	}
 	await(ctx, t, db, c.Nodes())
 	poll(ctx, t, "nobody holds more than the tablets' replicas", func() string {
-		r, err := db.Client().Transport().Nodes(ctx, &pb.NodesRequest{})
+		r, err := db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
 		sum := 0
 		for _, n := range r.GetNodes() {
 			sum += int(n.Replicas)
@@ -82,7 +82,7 @@ func whyThere(ctx context.Context, db *percolator.DB, node uint64) string {
 // lookAt is what the cluster says of the node; nil: nothing.
 func lookAt(ctx context.Context, t *testing.T, db *percolator.DB, p *cluster.Process) *pb.Node {
 	t.Helper()
-	r, err := db.Client().Transport().Nodes(ctx, &pb.NodesRequest{})
+	r, err := db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
 	if err != nil {
 		t.Log(err)
 	}

@@ -176,7 +176,7 @@ func await(ctx context.Context, t *testing.T, db *percolator.DB, nodes []*cluste
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for why := ""; ; {
-		r, err := db.Client().Transport().Nodes(ctx, &pb.NodesRequest{})
+		r, err := db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
 		if err == nil {
 			if why = uneven(r.GetNodes(), nodes); why == "" {
 				t.Logf("%d nodes are even after %v: %s", len(nodes), time.Since(began).Round(100*time.Millisecond), spread(r.GetNodes()))
@@ -274,7 +274,7 @@ func drain(ctx context.Context, t *testing.T, db *percolator.DB, p *cluster.Proc
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		r, err := db.Client().Transport().Nodes(ctx, &pb.NodesRequest{})
+		r, err := db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
 		for _, n := range r.GetNodes() {
 			if n.Listen != p.Listen {
 				continue
@@ -284,7 +284,7 @@ func drain(ctx context.Context, t *testing.T, db *percolator.DB, p *cluster.Proc
 				return
 			}
 			if n.State == pb.NodeState_NODE_STATE_ACTIVE {
-				_, err = db.Client().Transport().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: n.NodeId})
+				_, err = db.Client().Admin().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: n.NodeId})
 			}
 		}
 		select {
@@ -306,7 +306,7 @@ func verify(ctx context.Context, t *testing.T, db *percolator.DB) {
 		t.Fatalf("%d tablets", len(all))
 	}
 	for _, d := range all {
-		r, err := db.Client().Transport().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId})
+		r, err := db.Client().Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId})
 		if err != nil || !r.Equal || len(r.Replicas) != voters {
 			t.Errorf("tablet %d: %v, %v", d.TabletId, r, err)
 		}

@@ -242,7 +242,7 @@ func (s *soak) pause(ctx context.Context) error {
 }
 
 func (s *soak) control(ctx context.Context, name string, paused bool) error {
-	_, err := s.db.Client().Transport().ControlObserver(ctx, &pb.ControlObserverRequest{Name: name, Paused: &paused})
+	_, err := s.db.Client().Admin().ControlObserver(ctx, &pb.ControlObserverRequest{Name: name, Paused: &paused})
 	return err
 }
 

@@ -190,7 +190,7 @@ func (a *arena) replicated(ctx context.Context) error {
 func (a *arena) members(ctx context.Context) ([]*pb.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	r, err := a.db.Client().Transport().Nodes(ctx, &pb.NodesRequest{})
+	r, err := a.db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
 	return r.GetNodes(), err
 }
 

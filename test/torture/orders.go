@@ -58,7 +58,7 @@ func (a *arena) splitSomewhere(ctx context.Context) error {
 func (a *arena) moveSomething(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	t := a.db.Client().Transport()
+	t := a.db.Client().Admin()
 	found, err := walk(ctx, a.db)
 	nodes, nodesErr := a.members(ctx)
 	if err != nil || nodesErr != nil || len(found) == 0 {
@@ -113,7 +113,7 @@ func (a *arena) drain(ctx context.Context, p *cluster.Process) error {
 	const patience = 90 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	t, last := a.db.Client().Transport(), pb.NodeState_NODE_STATE_UNSPECIFIED
+	t, last := a.db.Client().Admin(), pb.NodeState_NODE_STATE_UNSPECIFIED
 	for ctx.Err() == nil {
 		nodes, err := a.members(ctx)
 		for _, n := range nodes {

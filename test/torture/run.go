@@ -110,7 +110,7 @@ func (a *arena) rest(ctx context.Context, r *result) {
 
 // compare compares the replicas of every tablet.
 func compare(ctx context.Context, db *percolator.DB) (replicas int, err error) {
-	t := db.Client().Transport()
+	t := db.Client().Admin()
 	found, err := walk(ctx, db)
 	if err != nil {
 		return 0, err

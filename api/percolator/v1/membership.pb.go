@@ -617,7 +617,7 @@ var File_percolator_v1_membership_proto protoreflect.FileDescriptor
 
 const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\n" +
-	"\x1epercolator/v1/membership.proto\x12\rpercolator.v1\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\"g\n" +
+	"\x1epercolator/v1/membership.proto\x12\rpercolator.v1\x1a\x18percolator/v1/data.proto\x1a\x19percolator/v1/admin.proto\"g\n" +
 	"\rNodeAddresses\x12\x16\n" +
 	"\x06listen\x18\x01 \x01(\tR\x06listen\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x16\n" +
@@ -733,7 +733,7 @@ func file_percolator_v1_membership_proto_init() {
 		return
 	}
 	file_percolator_v1_data_proto_init()
-	file_percolator_v1_service_proto_init()
+	file_percolator_v1_admin_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -21,55 +21,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-type BackfillRequest_Action int32
-
-const (
-	BackfillRequest_ACTION_READ   BackfillRequest_Action = 0
-	BackfillRequest_ACTION_START  BackfillRequest_Action = 1 // one that runs already goes on
-	BackfillRequest_ACTION_CANCEL BackfillRequest_Action = 2
-)
-
-// Enum value maps for BackfillRequest_Action.
-var (
-	BackfillRequest_Action_name = map[int32]string{
-		0: "ACTION_READ",
-		1: "ACTION_START",
-		2: "ACTION_CANCEL",
-	}
-	BackfillRequest_Action_value = map[string]int32{
-		"ACTION_READ":   0,
-		"ACTION_START":  1,
-		"ACTION_CANCEL": 2,
-	}
-)
-
-func (x BackfillRequest_Action) Enum() *BackfillRequest_Action {
-	p := new(BackfillRequest_Action)
-	*p = x
-	return p
-}
-
-func (x BackfillRequest_Action) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (BackfillRequest_Action) Descriptor() protoreflect.EnumDescriptor {
-	return file_percolator_v1_service_proto_enumTypes[0].Descriptor()
-}
-
-func (BackfillRequest_Action) Type() protoreflect.EnumType {
-	return &file_percolator_v1_service_proto_enumTypes[0]
-}
-
-func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use BackfillRequest_Action.Descriptor instead.
-func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29, 0}
-}
-
 type Operation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1740,306 +1691,6 @@ func (x *ObserverState) GetSilent() []uint64 {
 	return nil
 }
 
-type ControlObserverRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Paused        *bool                  `protobuf:"varint,2,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
-	Limit         *uint32                `protobuf:"varint,3,opt,name=limit,proto3,oneof" json:"limit,omitempty"` // most runs at once in one process; 0: as registered
-	Retire        bool                   `protobuf:"varint,4,opt,name=retire,proto3" json:"retire,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ControlObserverRequest) Reset() {
-	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ControlObserverRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ControlObserverRequest) ProtoMessage() {}
-
-func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
-func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
-}
-
-func (x *ControlObserverRequest) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *ControlObserverRequest) GetPaused() bool {
-	if x != nil && x.Paused != nil {
-		return *x.Paused
-	}
-	return false
-}
-
-func (x *ControlObserverRequest) GetLimit() uint32 {
-	if x != nil && x.Limit != nil {
-		return *x.Limit
-	}
-	return 0
-}
-
-func (x *ControlObserverRequest) GetRetire() bool {
-	if x != nil {
-		return x.Retire
-	}
-	return false
-}
-
-type ControlObserverResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Info          *ObserverInfo          `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ControlObserverResponse) Reset() {
-	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ControlObserverResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ControlObserverResponse) ProtoMessage() {}
-
-func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
-func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
-}
-
-func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
-	if x != nil {
-		return x.Info
-	}
-	return nil
-}
-
-type BackfillRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // the observer's
-	Action        BackfillRequest_Action `protobuf:"varint,2,opt,name=action,proto3,enum=percolator.v1.BackfillRequest_Action" json:"action,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BackfillRequest) Reset() {
-	*x = BackfillRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BackfillRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BackfillRequest) ProtoMessage() {}
-
-func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
-func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
-}
-
-func (x *BackfillRequest) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *BackfillRequest) GetAction() BackfillRequest_Action {
-	if x != nil {
-		return x.Action
-	}
-	return BackfillRequest_ACTION_READ
-}
-
-type BackfillResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Backfill      *Backfill              `protobuf:"bytes,1,opt,name=backfill,proto3" json:"backfill,omitempty"` // unset: there was none
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BackfillResponse) Reset() {
-	*x = BackfillResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BackfillResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BackfillResponse) ProtoMessage() {}
-
-func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
-func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
-}
-
-func (x *BackfillResponse) GetBackfill() *Backfill {
-	if x != nil {
-		return x.Backfill
-	}
-	return nil
-}
-
-type Backfill struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Ts            uint64                 `protobuf:"varint,2,opt,name=ts,proto3" json:"ts,omitempty"`                         // start: rows that exist at it are marked
-	Rows          uint64                 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`                     // marked so far
-	NextRow       []byte                 `protobuf:"bytes,4,opt,name=next_row,json=nextRow,proto3" json:"next_row,omitempty"` // rows before it are done
-	Done          bool                   `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`
-	Cancelled     bool                   `protobuf:"varint,6,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // why it does not go on, if it does not
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Backfill) Reset() {
-	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Backfill) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Backfill) ProtoMessage() {}
-
-func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
-func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
-}
-
-func (x *Backfill) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *Backfill) GetTs() uint64 {
-	if x != nil {
-		return x.Ts
-	}
-	return 0
-}
-
-func (x *Backfill) GetRows() uint64 {
-	if x != nil {
-		return x.Rows
-	}
-	return 0
-}
-
-func (x *Backfill) GetNextRow() []byte {
-	if x != nil {
-		return x.NextRow
-	}
-	return nil
-}
-
-func (x *Backfill) GetDone() bool {
-	if x != nil {
-		return x.Done
-	}
-	return false
-}
-
-func (x *Backfill) GetCancelled() bool {
-	if x != nil {
-		return x.Cancelled
-	}
-	return false
-}
-
-func (x *Backfill) GetError() string {
-	if x != nil {
-		return x.Error
-	}
-	return ""
-}
-
 type HoldHistoryRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Holder string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`             // any text that no other process uses; a later request of the same holder replaces the earlier
@@ -2054,7 +1705,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +1717,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +1730,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -2121,7 +1772,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +1784,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +1797,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -2198,7 +1849,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +1861,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +1874,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2380,7 +2031,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2043,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2056,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -2459,7 +2110,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2122,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +2135,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -2554,7 +2205,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2217,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2230,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -2645,1020 +2296,11 @@ func (x *PlacementStatus) GetBlockedNodes() map[uint64]string {
 	return nil
 }
 
-// A node of the cluster, as meta and the node that answers know it.
-type Node struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Listen        string                 `protobuf:"bytes,3,opt,name=listen,proto3" json:"listen,omitempty"`
-	Peer          string                 `protobuf:"bytes,4,opt,name=peer,proto3" json:"peer,omitempty"`
-	Gossip        string                 `protobuf:"bytes,5,opt,name=gossip,proto3" json:"gossip,omitempty"`
-	Http          string                 `protobuf:"bytes,6,opt,name=http,proto3" json:"http,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	State         NodeState              `protobuf:"varint,8,opt,name=state,proto3,enum=percolator.v1.NodeState" json:"state,omitempty"`
-	Alive         bool                   `protobuf:"varint,9,opt,name=alive,proto3" json:"alive,omitempty"` // gossip says so
-	LeadsMeta     bool                   `protobuf:"varint,10,opt,name=leads_meta,json=leadsMeta,proto3" json:"leads_meta,omitempty"`
-	Replicas      uint32                 `protobuf:"varint,11,opt,name=replicas,proto3" json:"replicas,omitempty"` // as gossip says
-	Leaders       uint32                 `protobuf:"varint,12,opt,name=leaders,proto3" json:"leaders,omitempty"`
-	SizeBytes     uint64                 `protobuf:"varint,13,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	Load          uint64                 `protobuf:"varint,14,opt,name=load,proto3" json:"load,omitempty"` // operations per second, lately
-	Version       string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
-	DiskFree      uint64                 `protobuf:"varint,16,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"` // bytes
-	Blocked       string                 `protobuf:"bytes,17,opt,name=blocked,proto3" json:"blocked,omitempty"`                    // draining: why it does not go on; empty: it does
-	Start         uint64                 `protobuf:"fixed64,40,opt,name=start,proto3" json:"start,omitempty"`                      // between nodes: the number of the start that has registered
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Node) Reset() {
-	*x = Node{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Node) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Node) ProtoMessage() {}
-
-func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Node.ProtoReflect.Descriptor instead.
-func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
-}
-
-func (x *Node) GetNodeId() uint64 {
-	if x != nil {
-		return x.NodeId
-	}
-	return 0
-}
-
-func (x *Node) GetIncarnation() uint64 {
-	if x != nil {
-		return x.Incarnation
-	}
-	return 0
-}
-
-func (x *Node) GetListen() string {
-	if x != nil {
-		return x.Listen
-	}
-	return ""
-}
-
-func (x *Node) GetPeer() string {
-	if x != nil {
-		return x.Peer
-	}
-	return ""
-}
-
-func (x *Node) GetGossip() string {
-	if x != nil {
-		return x.Gossip
-	}
-	return ""
-}
-
-func (x *Node) GetHttp() string {
-	if x != nil {
-		return x.Http
-	}
-	return ""
-}
-
-func (x *Node) GetLabels() map[string]string {
-	if x != nil {
-		return x.Labels
-	}
-	return nil
-}
-
-func (x *Node) GetState() NodeState {
-	if x != nil {
-		return x.State
-	}
-	return NodeState_NODE_STATE_UNSPECIFIED
-}
-
-func (x *Node) GetAlive() bool {
-	if x != nil {
-		return x.Alive
-	}
-	return false
-}
-
-func (x *Node) GetLeadsMeta() bool {
-	if x != nil {
-		return x.LeadsMeta
-	}
-	return false
-}
-
-func (x *Node) GetReplicas() uint32 {
-	if x != nil {
-		return x.Replicas
-	}
-	return 0
-}
-
-func (x *Node) GetLeaders() uint32 {
-	if x != nil {
-		return x.Leaders
-	}
-	return 0
-}
-
-func (x *Node) GetSizeBytes() uint64 {
-	if x != nil {
-		return x.SizeBytes
-	}
-	return 0
-}
-
-func (x *Node) GetLoad() uint64 {
-	if x != nil {
-		return x.Load
-	}
-	return 0
-}
-
-func (x *Node) GetVersion() string {
-	if x != nil {
-		return x.Version
-	}
-	return ""
-}
-
-func (x *Node) GetDiskFree() uint64 {
-	if x != nil {
-		return x.DiskFree
-	}
-	return 0
-}
-
-func (x *Node) GetBlocked() string {
-	if x != nil {
-		return x.Blocked
-	}
-	return ""
-}
-
-func (x *Node) GetStart() uint64 {
-	if x != nil {
-		return x.Start
-	}
-	return 0
-}
-
-type NodesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Leaders       bool                   `protobuf:"varint,1,opt,name=leaders,proto3" json:"leaders,omitempty"` // ask all nodes which tablets they lead
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *NodesRequest) Reset() {
-	*x = NodesRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *NodesRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*NodesRequest) ProtoMessage() {}
-
-func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
-func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
-}
-
-func (x *NodesRequest) GetLeaders() bool {
-	if x != nil {
-		return x.Leaders
-	}
-	return false
-}
-
-type NodesResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Nodes []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// Why the node table could not be read from meta; empty: it was. Nodes are then those that the answering node knows: the
-	// table as it read it age_ms ago (-1: never), what gossip says, and whoever has replicas by its tablet map.
-	Unavailable   string          `protobuf:"bytes,2,opt,name=unavailable,proto3" json:"unavailable,omitempty"`
-	AgeMs         int64           `protobuf:"varint,3,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
-	Leaders       []*TabletLeader `protobuf:"bytes,4,rep,name=leaders,proto3" json:"leaders,omitempty"` // if asked for: of tablets whose leader has answered
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *NodesResponse) Reset() {
-	*x = NodesResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *NodesResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*NodesResponse) ProtoMessage() {}
-
-func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
-func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
-}
-
-func (x *NodesResponse) GetNodes() []*Node {
-	if x != nil {
-		return x.Nodes
-	}
-	return nil
-}
-
-func (x *NodesResponse) GetUnavailable() string {
-	if x != nil {
-		return x.Unavailable
-	}
-	return ""
-}
-
-func (x *NodesResponse) GetAgeMs() int64 {
-	if x != nil {
-		return x.AgeMs
-	}
-	return 0
-}
-
-func (x *NodesResponse) GetLeaders() []*TabletLeader {
-	if x != nil {
-		return x.Leaders
-	}
-	return nil
-}
-
-// TabletLeader says that a node leads a tablet, by its own account a moment ago.
-type TabletLeader struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
-	NodeId        uint64                 `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TabletLeader) Reset() {
-	*x = TabletLeader{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TabletLeader) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TabletLeader) ProtoMessage() {}
-
-func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
-func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
-}
-
-func (x *TabletLeader) GetTabletId() uint64 {
-	if x != nil {
-		return x.TabletId
-	}
-	return 0
-}
-
-func (x *TabletLeader) GetNodeId() uint64 {
-	if x != nil {
-		return x.NodeId
-	}
-	return 0
-}
-
-// Moves everything away from the node; with undo it may hold replicas again.
-type DrainNodeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Undo          bool                   `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DrainNodeRequest) Reset() {
-	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DrainNodeRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DrainNodeRequest) ProtoMessage() {}
-
-func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
-func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
-}
-
-func (x *DrainNodeRequest) GetNodeId() uint64 {
-	if x != nil {
-		return x.NodeId
-	}
-	return 0
-}
-
-func (x *DrainNodeRequest) GetUndo() bool {
-	if x != nil {
-		return x.Undo
-	}
-	return false
-}
-
-type DrainNodeResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DrainNodeResponse) Reset() {
-	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DrainNodeResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DrainNodeResponse) ProtoMessage() {}
-
-func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
-func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
-}
-
-func (x *DrainNodeResponse) GetNode() *Node {
-	if x != nil {
-		return x.Node
-	}
-	return nil
-}
-
-// Moves one replica of a tablet; answered when meta has taken the order on, not when it is done.
-type MoveTabletRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
-	FromNode      uint64                 `protobuf:"varint,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
-	ToNode        uint64                 `protobuf:"varint,3,opt,name=to_node,json=toNode,proto3" json:"to_node,omitempty"`
-	Leader        bool                   `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"` // move the leadership only; from_node is not looked at
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *MoveTabletRequest) Reset() {
-	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *MoveTabletRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*MoveTabletRequest) ProtoMessage() {}
-
-func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
-func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
-}
-
-func (x *MoveTabletRequest) GetTabletId() uint64 {
-	if x != nil {
-		return x.TabletId
-	}
-	return 0
-}
-
-func (x *MoveTabletRequest) GetFromNode() uint64 {
-	if x != nil {
-		return x.FromNode
-	}
-	return 0
-}
-
-func (x *MoveTabletRequest) GetToNode() uint64 {
-	if x != nil {
-		return x.ToNode
-	}
-	return 0
-}
-
-func (x *MoveTabletRequest) GetLeader() bool {
-	if x != nil {
-		return x.Leader
-	}
-	return false
-}
-
-type MoveTabletResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tablet        *TabletDescriptor      `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *MoveTabletResponse) Reset() {
-	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *MoveTabletResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*MoveTabletResponse) ProtoMessage() {}
-
-func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
-func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
-}
-
-func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
-	if x != nil {
-		return x.Tablet
-	}
-	return nil
-}
-
-// Compares the replicas of one tablet at one place of its log.
-type VerifyTabletRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *VerifyTabletRequest) Reset() {
-	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *VerifyTabletRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*VerifyTabletRequest) ProtoMessage() {}
-
-func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
-func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
-}
-
-func (x *VerifyTabletRequest) GetTabletId() uint64 {
-	if x != nil {
-		return x.TabletId
-	}
-	return 0
-}
-
-type VerifyTabletResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Replicas      []*ReplicaChecksum     `protobuf:"bytes,1,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	Equal         bool                   `protobuf:"varint,2,opt,name=equal,proto3" json:"equal,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *VerifyTabletResponse) Reset() {
-	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *VerifyTabletResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*VerifyTabletResponse) ProtoMessage() {}
-
-func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
-func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
-}
-
-func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
-	if x != nil {
-		return x.Replicas
-	}
-	return nil
-}
-
-func (x *VerifyTabletResponse) GetEqual() bool {
-	if x != nil {
-		return x.Equal
-	}
-	return false
-}
-
-type ReplicaChecksum struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Result        *ChecksumResponse      `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // why there is no result
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReplicaChecksum) Reset() {
-	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReplicaChecksum) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReplicaChecksum) ProtoMessage() {}
-
-func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
-func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
-}
-
-func (x *ReplicaChecksum) GetNodeId() uint64 {
-	if x != nil {
-		return x.NodeId
-	}
-	return 0
-}
-
-func (x *ReplicaChecksum) GetResult() *ChecksumResponse {
-	if x != nil {
-		return x.Result
-	}
-	return nil
-}
-
-func (x *ReplicaChecksum) GetError() string {
-	if x != nil {
-		return x.Error
-	}
-	return ""
-}
-
-// What holds for the whole cluster, whatever flags a node was started with; kept in meta. In a request
-// only what is present is meant.
-type Policy struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Version         uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`                                                // grows with every change; 0: the cluster has no policy of its own yet
-	Replicas        *uint64                `protobuf:"varint,2,opt,name=replicas,proto3,oneof" json:"replicas,omitempty"`                                        // target number of replicas of a tablet
-	HistoryMs       *uint64                `protobuf:"varint,3,opt,name=history_ms,json=historyMs,proto3,oneof" json:"history_ms,omitempty"`                     // how long old versions stay readable
-	MaxHoldMs       *uint64                `protobuf:"varint,4,opt,name=max_hold_ms,json=maxHoldMs,proto3,oneof" json:"max_hold_ms,omitempty"`                   // the age up to which an open snapshot keeps history; 0: ten times history
-	NoCollection    *bool                  `protobuf:"varint,5,opt,name=no_collection,json=noCollection,proto3,oneof" json:"no_collection,omitempty"`            // history is never collected
-	GoneAfterMs     *uint64                `protobuf:"varint,6,opt,name=gone_after_ms,json=goneAfterMs,proto3,oneof" json:"gone_after_ms,omitempty"`             // how long a node may be away before its replicas are replaced
-	SplitBytes      *uint64                `protobuf:"varint,7,opt,name=split_bytes,json=splitBytes,proto3,oneof" json:"split_bytes,omitempty"`                  // a larger tablet is split
-	SplitLoad       *uint64                `protobuf:"varint,8,opt,name=split_load,json=splitLoad,proto3,oneof" json:"split_load,omitempty"`                     // a tablet with more operations a second is split
-	SplitMaxTablets *uint64                `protobuf:"varint,9,opt,name=split_max_tablets,json=splitMaxTablets,proto3,oneof" json:"split_max_tablets,omitempty"` // the most tablets, however they are made
-	NoSplits        *bool                  `protobuf:"varint,10,opt,name=no_splits,json=noSplits,proto3,oneof" json:"no_splits,omitempty"`                       // tablets are split on request only
-	ForgetAfterMs   *uint64                `protobuf:"varint,11,opt,name=forget_after_ms,json=forgetAfterMs,proto3,oneof" json:"forget_after_ms,omitempty"`      // how long a node without replicas may be away before its record goes; 0: for ever
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
-}
-
-func (x *Policy) Reset() {
-	*x = Policy{}
-	mi := &file_percolator_v1_service_proto_msgTypes[49]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Policy) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Policy) ProtoMessage() {}
-
-func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[49]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Policy.ProtoReflect.Descriptor instead.
-func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{49}
-}
-
-func (x *Policy) GetVersion() uint64 {
-	if x != nil {
-		return x.Version
-	}
-	return 0
-}
-
-func (x *Policy) GetReplicas() uint64 {
-	if x != nil && x.Replicas != nil {
-		return *x.Replicas
-	}
-	return 0
-}
-
-func (x *Policy) GetHistoryMs() uint64 {
-	if x != nil && x.HistoryMs != nil {
-		return *x.HistoryMs
-	}
-	return 0
-}
-
-func (x *Policy) GetMaxHoldMs() uint64 {
-	if x != nil && x.MaxHoldMs != nil {
-		return *x.MaxHoldMs
-	}
-	return 0
-}
-
-func (x *Policy) GetNoCollection() bool {
-	if x != nil && x.NoCollection != nil {
-		return *x.NoCollection
-	}
-	return false
-}
-
-func (x *Policy) GetGoneAfterMs() uint64 {
-	if x != nil && x.GoneAfterMs != nil {
-		return *x.GoneAfterMs
-	}
-	return 0
-}
-
-func (x *Policy) GetSplitBytes() uint64 {
-	if x != nil && x.SplitBytes != nil {
-		return *x.SplitBytes
-	}
-	return 0
-}
-
-func (x *Policy) GetSplitLoad() uint64 {
-	if x != nil && x.SplitLoad != nil {
-		return *x.SplitLoad
-	}
-	return 0
-}
-
-func (x *Policy) GetSplitMaxTablets() uint64 {
-	if x != nil && x.SplitMaxTablets != nil {
-		return *x.SplitMaxTablets
-	}
-	return 0
-}
-
-func (x *Policy) GetNoSplits() bool {
-	if x != nil && x.NoSplits != nil {
-		return *x.NoSplits
-	}
-	return false
-}
-
-func (x *Policy) GetForgetAfterMs() uint64 {
-	if x != nil && x.ForgetAfterMs != nil {
-		return *x.ForgetAfterMs
-	}
-	return 0
-}
-
-type ClusterPolicyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Set           *Policy                `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"` // what is to change; unset: nothing
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ClusterPolicyRequest) Reset() {
-	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[50]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ClusterPolicyRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ClusterPolicyRequest) ProtoMessage() {}
-
-func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[50]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
-func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{50}
-}
-
-func (x *ClusterPolicyRequest) GetSet() *Policy {
-	if x != nil {
-		return x.Set
-	}
-	return nil
-}
-
-type ClusterPolicyResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Policy        *Policy                `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ClusterPolicyResponse) Reset() {
-	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[51]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ClusterPolicyResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ClusterPolicyResponse) ProtoMessage() {}
-
-func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[51]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
-func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{51}
-}
-
-func (x *ClusterPolicyResponse) GetPolicy() *Policy {
-	if x != nil {
-		return x.Policy
-	}
-	return nil
-}
-
-type ForgetNodeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ForgetNodeRequest) Reset() {
-	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[52]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ForgetNodeRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ForgetNodeRequest) ProtoMessage() {}
-
-func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[52]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
-func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{52}
-}
-
-func (x *ForgetNodeRequest) GetNodeId() uint64 {
-	if x != nil {
-		return x.NodeId
-	}
-	return 0
-}
-
-type ForgetNodeResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ForgetNodeResponse) Reset() {
-	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[53]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ForgetNodeResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ForgetNodeResponse) ProtoMessage() {}
-
-func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[53]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
-func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{53}
-}
-
 var File_percolator_v1_service_proto protoreflect.FileDescriptor
 
 const file_percolator_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1bpercolator/v1/service.proto\x12\rpercolator.v1\x1a\x18percolator/v1/data.proto\"S\n" +
+	"\x1bpercolator/v1/service.proto\x12\rpercolator.v1\x1a\x19percolator/v1/admin.proto\x1a\x18percolator/v1/data.proto\"S\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x126\n" +
 	"\arequest\x18\x02 \x01(\v2\x1c.percolator.v1.TabletRequestR\arequest\"J\n" +
@@ -3783,33 +2425,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\bbackfill\x18\b \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\x12\x14\n" +
 	"\x05nodes\x18\t \x03(\x04R\x05nodes\x12\x16\n" +
 	"\x06silent\x18\n" +
-	" \x03(\x04R\x06silent\"\x91\x01\n" +
-	"\x16ControlObserverRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
-	"\x06paused\x18\x02 \x01(\bH\x00R\x06paused\x88\x01\x01\x12\x19\n" +
-	"\x05limit\x18\x03 \x01(\rH\x01R\x05limit\x88\x01\x01\x12\x16\n" +
-	"\x06retire\x18\x04 \x01(\bR\x06retireB\t\n" +
-	"\a_pausedB\b\n" +
-	"\x06_limit\"J\n" +
-	"\x17ControlObserverResponse\x12/\n" +
-	"\x04info\x18\x01 \x01(\v2\x1b.percolator.v1.ObserverInfoR\x04info\"\xa4\x01\n" +
-	"\x0fBackfillRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
-	"\x06action\x18\x02 \x01(\x0e2%.percolator.v1.BackfillRequest.ActionR\x06action\">\n" +
-	"\x06Action\x12\x0f\n" +
-	"\vACTION_READ\x10\x00\x12\x10\n" +
-	"\fACTION_START\x10\x01\x12\x11\n" +
-	"\rACTION_CANCEL\x10\x02\"G\n" +
-	"\x10BackfillResponse\x123\n" +
-	"\bbackfill\x18\x01 \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\"\xa5\x01\n" +
-	"\bBackfill\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12\x12\n" +
-	"\x04rows\x18\x03 \x01(\x04R\x04rows\x12\x19\n" +
-	"\bnext_row\x18\x04 \x01(\fR\anextRow\x12\x12\n" +
-	"\x04done\x18\x05 \x01(\bR\x04done\x12\x1c\n" +
-	"\tcancelled\x18\x06 \x01(\bR\tcancelled\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error\"q\n" +
+	" \x03(\x04R\x06silent\"q\n" +
 	"\x12HoldHistoryRequest\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\x04R\x06oldest\x12\x15\n" +
@@ -3871,97 +2487,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\rblocked_nodes\x18\t \x03(\v20.percolator.v1.PlacementStatus.BlockedNodesEntryR\fblockedNodes\x1a?\n" +
 	"\x11BlockedNodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc2\x04\n" +
-	"\x04Node\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
-	"\x06listen\x18\x03 \x01(\tR\x06listen\x12\x12\n" +
-	"\x04peer\x18\x04 \x01(\tR\x04peer\x12\x16\n" +
-	"\x06gossip\x18\x05 \x01(\tR\x06gossip\x12\x12\n" +
-	"\x04http\x18\x06 \x01(\tR\x04http\x127\n" +
-	"\x06labels\x18\a \x03(\v2\x1f.percolator.v1.Node.LabelsEntryR\x06labels\x12.\n" +
-	"\x05state\x18\b \x01(\x0e2\x18.percolator.v1.NodeStateR\x05state\x12\x14\n" +
-	"\x05alive\x18\t \x01(\bR\x05alive\x12\x1d\n" +
-	"\n" +
-	"leads_meta\x18\n" +
-	" \x01(\bR\tleadsMeta\x12\x1a\n" +
-	"\breplicas\x18\v \x01(\rR\breplicas\x12\x18\n" +
-	"\aleaders\x18\f \x01(\rR\aleaders\x12\x1d\n" +
-	"\n" +
-	"size_bytes\x18\r \x01(\x04R\tsizeBytes\x12\x12\n" +
-	"\x04load\x18\x0e \x01(\x04R\x04load\x12\x18\n" +
-	"\aversion\x18\x0f \x01(\tR\aversion\x12\x1b\n" +
-	"\tdisk_free\x18\x10 \x01(\x04R\bdiskFree\x12\x18\n" +
-	"\ablocked\x18\x11 \x01(\tR\ablocked\x12\x14\n" +
-	"\x05start\x18( \x01(\x06R\x05start\x1a9\n" +
-	"\vLabelsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
-	"\fNodesRequest\x12\x18\n" +
-	"\aleaders\x18\x01 \x01(\bR\aleaders\"\xaa\x01\n" +
-	"\rNodesResponse\x12)\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x13.percolator.v1.NodeR\x05nodes\x12 \n" +
-	"\vunavailable\x18\x02 \x01(\tR\vunavailable\x12\x15\n" +
-	"\x06age_ms\x18\x03 \x01(\x03R\x05ageMs\x125\n" +
-	"\aleaders\x18\x04 \x03(\v2\x1b.percolator.v1.TabletLeaderR\aleaders\"D\n" +
-	"\fTabletLeader\x12\x1b\n" +
-	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x17\n" +
-	"\anode_id\x18\x02 \x01(\x04R\x06nodeId\"?\n" +
-	"\x10DrainNodeRequest\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12\x12\n" +
-	"\x04undo\x18\x02 \x01(\bR\x04undo\"<\n" +
-	"\x11DrainNodeResponse\x12'\n" +
-	"\x04node\x18\x01 \x01(\v2\x13.percolator.v1.NodeR\x04node\"~\n" +
-	"\x11MoveTabletRequest\x12\x1b\n" +
-	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x1b\n" +
-	"\tfrom_node\x18\x02 \x01(\x04R\bfromNode\x12\x17\n" +
-	"\ato_node\x18\x03 \x01(\x04R\x06toNode\x12\x16\n" +
-	"\x06leader\x18\x04 \x01(\bR\x06leader\"M\n" +
-	"\x12MoveTabletResponse\x127\n" +
-	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\"2\n" +
-	"\x13VerifyTabletRequest\x12\x1b\n" +
-	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\"h\n" +
-	"\x14VerifyTabletResponse\x12:\n" +
-	"\breplicas\x18\x01 \x03(\v2\x1e.percolator.v1.ReplicaChecksumR\breplicas\x12\x14\n" +
-	"\x05equal\x18\x02 \x01(\bR\x05equal\"y\n" +
-	"\x0fReplicaChecksum\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x127\n" +
-	"\x06result\x18\x02 \x01(\v2\x1f.percolator.v1.ChecksumResponseR\x06result\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\xd0\x04\n" +
-	"\x06Policy\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1f\n" +
-	"\breplicas\x18\x02 \x01(\x04H\x00R\breplicas\x88\x01\x01\x12\"\n" +
-	"\n" +
-	"history_ms\x18\x03 \x01(\x04H\x01R\thistoryMs\x88\x01\x01\x12#\n" +
-	"\vmax_hold_ms\x18\x04 \x01(\x04H\x02R\tmaxHoldMs\x88\x01\x01\x12(\n" +
-	"\rno_collection\x18\x05 \x01(\bH\x03R\fnoCollection\x88\x01\x01\x12'\n" +
-	"\rgone_after_ms\x18\x06 \x01(\x04H\x04R\vgoneAfterMs\x88\x01\x01\x12$\n" +
-	"\vsplit_bytes\x18\a \x01(\x04H\x05R\n" +
-	"splitBytes\x88\x01\x01\x12\"\n" +
-	"\n" +
-	"split_load\x18\b \x01(\x04H\x06R\tsplitLoad\x88\x01\x01\x12/\n" +
-	"\x11split_max_tablets\x18\t \x01(\x04H\aR\x0fsplitMaxTablets\x88\x01\x01\x12 \n" +
-	"\tno_splits\x18\n" +
-	" \x01(\bH\bR\bnoSplits\x88\x01\x01\x12+\n" +
-	"\x0fforget_after_ms\x18\v \x01(\x04H\tR\rforgetAfterMs\x88\x01\x01B\v\n" +
-	"\t_replicasB\r\n" +
-	"\v_history_msB\x0e\n" +
-	"\f_max_hold_msB\x10\n" +
-	"\x0e_no_collectionB\x10\n" +
-	"\x0e_gone_after_msB\x0e\n" +
-	"\f_split_bytesB\r\n" +
-	"\v_split_loadB\x14\n" +
-	"\x12_split_max_tabletsB\f\n" +
-	"\n" +
-	"_no_splitsB\x12\n" +
-	"\x10_forget_after_ms\"?\n" +
-	"\x14ClusterPolicyRequest\x12'\n" +
-	"\x03set\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x03set\"F\n" +
-	"\x15ClusterPolicyResponse\x12-\n" +
-	"\x06policy\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x06policy\",\n" +
-	"\x11ForgetNodeRequest\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\"\x14\n" +
-	"\x12ForgetNodeResponse2\xea\f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\x92\r\n" +
 	"\n" +
 	"Percolator\x12P\n" +
 	"\n" +
@@ -3978,18 +2504,18 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\vSplitTablet\x12!.percolator.v1.SplitTabletRequest\x1a\x1c.percolator.v1.SplitResponse\x12Q\n" +
 	"\n" +
 	"NodeStatus\x12 .percolator.v1.NodeStatusRequest\x1a!.percolator.v1.NodeStatusResponse\x12N\n" +
-	"\tObservers\x12\x1f.percolator.v1.ObserversRequest\x1a .percolator.v1.ObserversResponse\x12`\n" +
-	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
-	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12T\n" +
-	"\vHoldHistory\x12!.percolator.v1.HoldHistoryRequest\x1a\".percolator.v1.HoldHistoryResponse\x12B\n" +
-	"\x05Nodes\x12\x1b.percolator.v1.NodesRequest\x1a\x1c.percolator.v1.NodesResponse\x12N\n" +
-	"\tDrainNode\x12\x1f.percolator.v1.DrainNodeRequest\x1a .percolator.v1.DrainNodeResponse\x12Q\n" +
+	"\tObservers\x12\x1f.percolator.v1.ObserversRequest\x1a .percolator.v1.ObserversResponse\x12T\n" +
+	"\vHoldHistory\x12!.percolator.v1.HoldHistoryRequest\x1a\".percolator.v1.HoldHistoryResponse\x12e\n" +
+	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\"\x03\x88\x02\x01\x12P\n" +
+	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\"\x03\x88\x02\x01\x12G\n" +
+	"\x05Nodes\x12\x1b.percolator.v1.NodesRequest\x1a\x1c.percolator.v1.NodesResponse\"\x03\x88\x02\x01\x12S\n" +
+	"\tDrainNode\x12\x1f.percolator.v1.DrainNodeRequest\x1a .percolator.v1.DrainNodeResponse\"\x03\x88\x02\x01\x12V\n" +
 	"\n" +
-	"MoveTablet\x12 .percolator.v1.MoveTabletRequest\x1a!.percolator.v1.MoveTabletResponse\x12W\n" +
-	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponse\x12Q\n" +
+	"MoveTablet\x12 .percolator.v1.MoveTabletRequest\x1a!.percolator.v1.MoveTabletResponse\"\x03\x88\x02\x01\x12\\\n" +
+	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponse\"\x03\x88\x02\x01\x12V\n" +
 	"\n" +
-	"ForgetNode\x12 .percolator.v1.ForgetNodeRequest\x1a!.percolator.v1.ForgetNodeResponse\x12Z\n" +
-	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"ForgetNode\x12 .percolator.v1.ForgetNodeRequest\x1a!.percolator.v1.ForgetNodeResponse\"\x03\x88\x02\x01\x12_\n" +
+	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponse\"\x03\x88\x02\x01BDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_service_proto_rawDescOnce sync.Once
@@ -4003,157 +2529,135 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_percolator_v1_service_proto_goTypes = []any{
-	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
-	(*Operation)(nil),               // 1: percolator.v1.Operation
-	(*OperationBatch)(nil),          // 2: percolator.v1.OperationBatch
-	(*OperationResult)(nil),         // 3: percolator.v1.OperationResult
-	(*OperationResults)(nil),        // 4: percolator.v1.OperationResults
-	(*TimestampsRequest)(nil),       // 5: percolator.v1.TimestampsRequest
-	(*TimestampsResponse)(nil),      // 6: percolator.v1.TimestampsResponse
-	(*LocateRequest)(nil),           // 7: percolator.v1.LocateRequest
-	(*LocateResponse)(nil),          // 8: percolator.v1.LocateResponse
-	(*Table)(nil),                   // 9: percolator.v1.Table
-	(*CreateTableRequest)(nil),      // 10: percolator.v1.CreateTableRequest
-	(*CreateTableResponse)(nil),     // 11: percolator.v1.CreateTableResponse
-	(*DropTableRequest)(nil),        // 12: percolator.v1.DropTableRequest
-	(*DropTableResponse)(nil),       // 13: percolator.v1.DropTableResponse
-	(*TablesRequest)(nil),           // 14: percolator.v1.TablesRequest
-	(*TablesResponse)(nil),          // 15: percolator.v1.TablesResponse
-	(*CatalogueRequest)(nil),        // 16: percolator.v1.CatalogueRequest
-	(*WorkerDeadRequest)(nil),       // 17: percolator.v1.WorkerDeadRequest
-	(*WorkerDeadResponse)(nil),      // 18: percolator.v1.WorkerDeadResponse
-	(*SplitTabletRequest)(nil),      // 19: percolator.v1.SplitTabletRequest
-	(*NodeStatusRequest)(nil),       // 20: percolator.v1.NodeStatusRequest
-	(*NodeStatusResponse)(nil),      // 21: percolator.v1.NodeStatusResponse
-	(*LogStatus)(nil),               // 22: percolator.v1.LogStatus
-	(*ObserversRequest)(nil),        // 23: percolator.v1.ObserversRequest
-	(*ObserversResponse)(nil),       // 24: percolator.v1.ObserversResponse
-	(*CertificateStatus)(nil),       // 25: percolator.v1.CertificateStatus
-	(*MetaSight)(nil),               // 26: percolator.v1.MetaSight
-	(*ObserverState)(nil),           // 27: percolator.v1.ObserverState
-	(*ControlObserverRequest)(nil),  // 28: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil), // 29: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),         // 30: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),        // 31: percolator.v1.BackfillResponse
-	(*Backfill)(nil),                // 32: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),      // 33: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil),     // 34: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),          // 35: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),             // 36: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),           // 37: percolator.v1.HistoryStatus
-	(*PlacementStatus)(nil),         // 38: percolator.v1.PlacementStatus
-	(*Node)(nil),                    // 39: percolator.v1.Node
-	(*NodesRequest)(nil),            // 40: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),           // 41: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),            // 42: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),        // 43: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),       // 44: percolator.v1.DrainNodeResponse
+	(*Operation)(nil),               // 0: percolator.v1.Operation
+	(*OperationBatch)(nil),          // 1: percolator.v1.OperationBatch
+	(*OperationResult)(nil),         // 2: percolator.v1.OperationResult
+	(*OperationResults)(nil),        // 3: percolator.v1.OperationResults
+	(*TimestampsRequest)(nil),       // 4: percolator.v1.TimestampsRequest
+	(*TimestampsResponse)(nil),      // 5: percolator.v1.TimestampsResponse
+	(*LocateRequest)(nil),           // 6: percolator.v1.LocateRequest
+	(*LocateResponse)(nil),          // 7: percolator.v1.LocateResponse
+	(*Table)(nil),                   // 8: percolator.v1.Table
+	(*CreateTableRequest)(nil),      // 9: percolator.v1.CreateTableRequest
+	(*CreateTableResponse)(nil),     // 10: percolator.v1.CreateTableResponse
+	(*DropTableRequest)(nil),        // 11: percolator.v1.DropTableRequest
+	(*DropTableResponse)(nil),       // 12: percolator.v1.DropTableResponse
+	(*TablesRequest)(nil),           // 13: percolator.v1.TablesRequest
+	(*TablesResponse)(nil),          // 14: percolator.v1.TablesResponse
+	(*CatalogueRequest)(nil),        // 15: percolator.v1.CatalogueRequest
+	(*WorkerDeadRequest)(nil),       // 16: percolator.v1.WorkerDeadRequest
+	(*WorkerDeadResponse)(nil),      // 17: percolator.v1.WorkerDeadResponse
+	(*SplitTabletRequest)(nil),      // 18: percolator.v1.SplitTabletRequest
+	(*NodeStatusRequest)(nil),       // 19: percolator.v1.NodeStatusRequest
+	(*NodeStatusResponse)(nil),      // 20: percolator.v1.NodeStatusResponse
+	(*LogStatus)(nil),               // 21: percolator.v1.LogStatus
+	(*ObserversRequest)(nil),        // 22: percolator.v1.ObserversRequest
+	(*ObserversResponse)(nil),       // 23: percolator.v1.ObserversResponse
+	(*CertificateStatus)(nil),       // 24: percolator.v1.CertificateStatus
+	(*MetaSight)(nil),               // 25: percolator.v1.MetaSight
+	(*ObserverState)(nil),           // 26: percolator.v1.ObserverState
+	(*HoldHistoryRequest)(nil),      // 27: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil),     // 28: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),          // 29: percolator.v1.ObserverStatus
+	(*ObserverRow)(nil),             // 30: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),           // 31: percolator.v1.HistoryStatus
+	(*PlacementStatus)(nil),         // 32: percolator.v1.PlacementStatus
+	nil,                             // 33: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),           // 34: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),          // 35: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),        // 36: percolator.v1.TabletDescriptor
+	(*Worker)(nil),                  // 37: percolator.v1.Worker
+	(*StatusResponse)(nil),          // 38: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),            // 39: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                // 40: percolator.v1.Backfill
+	(*ControlObserverRequest)(nil),  // 41: percolator.v1.ControlObserverRequest
+	(*BackfillRequest)(nil),         // 42: percolator.v1.BackfillRequest
+	(*NodesRequest)(nil),            // 43: percolator.v1.NodesRequest
+	(*DrainNodeRequest)(nil),        // 44: percolator.v1.DrainNodeRequest
 	(*MoveTabletRequest)(nil),       // 45: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),      // 46: percolator.v1.MoveTabletResponse
-	(*VerifyTabletRequest)(nil),     // 47: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),    // 48: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),         // 49: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                  // 50: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),    // 51: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),   // 52: percolator.v1.ClusterPolicyResponse
-	(*ForgetNodeRequest)(nil),       // 53: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),      // 54: percolator.v1.ForgetNodeResponse
-	nil,                             // 55: percolator.v1.PlacementStatus.BlockedNodesEntry
-	nil,                             // 56: percolator.v1.Node.LabelsEntry
-	(*TabletRequest)(nil),           // 57: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),          // 58: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),        // 59: percolator.v1.TabletDescriptor
-	(*Worker)(nil),                  // 60: percolator.v1.Worker
-	(*StatusResponse)(nil),          // 61: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),            // 62: percolator.v1.ObserverInfo
-	(NodeState)(0),                  // 63: percolator.v1.NodeState
-	(*ChecksumResponse)(nil),        // 64: percolator.v1.ChecksumResponse
-	(*Catalogue)(nil),               // 65: percolator.v1.Catalogue
-	(*SplitResponse)(nil),           // 66: percolator.v1.SplitResponse
+	(*VerifyTabletRequest)(nil),     // 46: percolator.v1.VerifyTabletRequest
+	(*ForgetNodeRequest)(nil),       // 47: percolator.v1.ForgetNodeRequest
+	(*ClusterPolicyRequest)(nil),    // 48: percolator.v1.ClusterPolicyRequest
+	(*Catalogue)(nil),               // 49: percolator.v1.Catalogue
+	(*SplitResponse)(nil),           // 50: percolator.v1.SplitResponse
+	(*ControlObserverResponse)(nil), // 51: percolator.v1.ControlObserverResponse
+	(*BackfillResponse)(nil),        // 52: percolator.v1.BackfillResponse
+	(*NodesResponse)(nil),           // 53: percolator.v1.NodesResponse
+	(*DrainNodeResponse)(nil),       // 54: percolator.v1.DrainNodeResponse
+	(*MoveTabletResponse)(nil),      // 55: percolator.v1.MoveTabletResponse
+	(*VerifyTabletResponse)(nil),    // 56: percolator.v1.VerifyTabletResponse
+	(*ForgetNodeResponse)(nil),      // 57: percolator.v1.ForgetNodeResponse
+	(*ClusterPolicyResponse)(nil),   // 58: percolator.v1.ClusterPolicyResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	57, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
-	1,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	58, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
-	3,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	59, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
-	9,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
-	9,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	60, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	61, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	35, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	37, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	38, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
-	26, // 12: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
-	25, // 13: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
-	22, // 14: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	27, // 15: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	62, // 16: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	35, // 17: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	32, // 18: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	62, // 19: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	0,  // 20: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	32, // 21: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	36, // 22: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	55, // 23: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	56, // 24: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	63, // 25: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	39, // 26: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	42, // 27: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	39, // 28: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	59, // 29: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	49, // 30: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	64, // 31: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	50, // 32: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	50, // 33: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	2,  // 34: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	5,  // 35: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	7,  // 36: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 37: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 38: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 39: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 40: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 41: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 42: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 43: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	23, // 44: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	28, // 45: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	30, // 46: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
-	33, // 47: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	40, // 48: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
-	43, // 49: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	45, // 50: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	47, // 51: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	53, // 52: percolator.v1.Percolator.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	51, // 53: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	4,  // 54: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	6,  // 55: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	8,  // 56: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 57: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 58: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 59: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	65, // 60: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 61: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	66, // 62: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 63: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	24, // 64: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	29, // 65: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	31, // 66: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
-	34, // 67: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	41, // 68: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
-	44, // 69: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	46, // 70: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	48, // 71: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	54, // 72: percolator.v1.Percolator.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	52, // 73: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	54, // [54:74] is the sub-list for method output_type
-	34, // [34:54] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	34, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
+	35, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
+	36, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	8,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
+	8,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
+	37, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	38, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	29, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	31, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	32, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	25, // 12: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
+	24, // 13: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
+	21, // 14: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
+	26, // 15: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	39, // 16: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	29, // 17: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	40, // 18: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	30, // 19: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	33, // 20: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 21: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 22: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 23: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	9,  // 24: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	11, // 25: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	13, // 26: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	15, // 27: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	16, // 28: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	18, // 29: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	19, // 30: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	22, // 31: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	27, // 32: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	41, // 33: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	42, // 34: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
+	43, // 35: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
+	44, // 36: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	45, // 37: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	46, // 38: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	47, // 39: percolator.v1.Percolator.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	48, // 40: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	3,  // 41: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 42: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 43: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	10, // 44: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	12, // 45: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	14, // 46: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	49, // 47: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	17, // 48: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	50, // 49: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	20, // 50: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	23, // 51: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	28, // 52: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	51, // 53: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	52, // 54: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
+	53, // 55: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
+	54, // 56: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	55, // 57: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	56, // 58: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	57, // 59: percolator.v1.Percolator.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	58, // 60: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	41, // [41:61] is the sub-list for method output_type
+	21, // [21:41] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -4161,22 +2665,20 @@ func file_percolator_v1_service_proto_init() {
 	if File_percolator_v1_service_proto != nil {
 		return
 	}
+	file_percolator_v1_admin_proto_init()
 	file_percolator_v1_data_proto_init()
-	file_percolator_v1_service_proto_msgTypes[27].OneofWrappers = []any{}
-	file_percolator_v1_service_proto_msgTypes[49].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   56,
+			NumEnums:      0,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_percolator_v1_service_proto_goTypes,
 		DependencyIndexes: file_percolator_v1_service_proto_depIdxs,
-		EnumInfos:         file_percolator_v1_service_proto_enumTypes,
 		MessageInfos:      file_percolator_v1_service_proto_msgTypes,
 	}.Build()
 	File_percolator_v1_service_proto = out.File

@@ -30,9 +30,9 @@ const (
 	Percolator_SplitTablet_FullMethodName     = "/percolator.v1.Percolator/SplitTablet"
 	Percolator_NodeStatus_FullMethodName      = "/percolator.v1.Percolator/NodeStatus"
 	Percolator_Observers_FullMethodName       = "/percolator.v1.Percolator/Observers"
+	Percolator_HoldHistory_FullMethodName     = "/percolator.v1.Percolator/HoldHistory"
 	Percolator_ControlObserver_FullMethodName = "/percolator.v1.Percolator/ControlObserver"
 	Percolator_Backfill_FullMethodName        = "/percolator.v1.Percolator/Backfill"
-	Percolator_HoldHistory_FullMethodName     = "/percolator.v1.Percolator/HoldHistory"
 	Percolator_Nodes_FullMethodName           = "/percolator.v1.Percolator/Nodes"
 	Percolator_DrainNode_FullMethodName       = "/percolator.v1.Percolator/DrainNode"
 	Percolator_MoveTablet_FullMethodName      = "/percolator.v1.Percolator/MoveTablet"
@@ -63,19 +63,24 @@ type PercolatorClient interface {
 	NodeStatus(ctx context.Context, in *NodeStatusRequest, opts ...grpc.CallOption) (*NodeStatusResponse, error)
 	// The observers of the catalogue, with what waits for them and what this node runs of them.
 	Observers(ctx context.Context, in *ObserversRequest, opts ...grpc.CallOption) (*ObserversResponse, error)
-	// Pauses, resumes, limits or retires an observer, cluster-wide; answers when every tablet and this node's observers honour it.
-	ControlObserver(ctx context.Context, in *ControlObserverRequest, opts ...grpc.CallOption) (*ControlObserverResponse, error)
-	// Starts, reads or cancels a back-fill: every existing row of the observed column is marked changed, once.
-	Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error)
 	// Keeps history from being collected above a timestamp, for a while (a capped lease, advisory).
 	HoldHistory(ctx context.Context, in *HoldHistoryRequest, opts ...grpc.CallOption) (*HoldHistoryResponse, error)
+	// Deprecated: Do not use.
+	// The calls of Admin as releases before it made them: served until none of those is left.
+	ControlObserver(ctx context.Context, in *ControlObserverRequest, opts ...grpc.CallOption) (*ControlObserverResponse, error)
+	// Deprecated: Do not use.
+	Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error)
+	// Deprecated: Do not use.
 	Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesResponse, error)
+	// Deprecated: Do not use.
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
+	// Deprecated: Do not use.
 	MoveTablet(ctx context.Context, in *MoveTabletRequest, opts ...grpc.CallOption) (*MoveTabletResponse, error)
+	// Deprecated: Do not use.
 	VerifyTablet(ctx context.Context, in *VerifyTabletRequest, opts ...grpc.CallOption) (*VerifyTabletResponse, error)
-	// Removes the record of a node that has gone and holds nothing; its directory is not let in again.
+	// Deprecated: Do not use.
 	ForgetNode(ctx context.Context, in *ForgetNodeRequest, opts ...grpc.CallOption) (*ForgetNodeResponse, error)
-	// Reads the cluster's policy, and changes what the request sets of it.
+	// Deprecated: Do not use.
 	ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error)
 }
 
@@ -200,26 +205,6 @@ func (c *percolatorClient) Observers(ctx context.Context, in *ObserversRequest, 
 	return out, nil
 }
 
-func (c *percolatorClient) ControlObserver(ctx context.Context, in *ControlObserverRequest, opts ...grpc.CallOption) (*ControlObserverResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ControlObserverResponse)
-	err := c.cc.Invoke(ctx, Percolator_ControlObserver_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *percolatorClient) Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(BackfillResponse)
-	err := c.cc.Invoke(ctx, Percolator_Backfill_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *percolatorClient) HoldHistory(ctx context.Context, in *HoldHistoryRequest, opts ...grpc.CallOption) (*HoldHistoryResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HoldHistoryResponse)
@@ -230,6 +215,29 @@ func (c *percolatorClient) HoldHistory(ctx context.Context, in *HoldHistoryReque
 	return out, nil
 }
 
+// Deprecated: Do not use.
+func (c *percolatorClient) ControlObserver(ctx context.Context, in *ControlObserverRequest, opts ...grpc.CallOption) (*ControlObserverResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ControlObserverResponse)
+	err := c.cc.Invoke(ctx, Percolator_ControlObserver_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Deprecated: Do not use.
+func (c *percolatorClient) Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BackfillResponse)
+	err := c.cc.Invoke(ctx, Percolator_Backfill_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Deprecated: Do not use.
 func (c *percolatorClient) Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(NodesResponse)
@@ -240,6 +248,7 @@ func (c *percolatorClient) Nodes(ctx context.Context, in *NodesRequest, opts ...
 	return out, nil
 }
 
+// Deprecated: Do not use.
 func (c *percolatorClient) DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DrainNodeResponse)
@@ -250,6 +259,7 @@ func (c *percolatorClient) DrainNode(ctx context.Context, in *DrainNodeRequest, 
 	return out, nil
 }
 
+// Deprecated: Do not use.
 func (c *percolatorClient) MoveTablet(ctx context.Context, in *MoveTabletRequest, opts ...grpc.CallOption) (*MoveTabletResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MoveTabletResponse)
@@ -260,6 +270,7 @@ func (c *percolatorClient) MoveTablet(ctx context.Context, in *MoveTabletRequest
 	return out, nil
 }
 
+// Deprecated: Do not use.
 func (c *percolatorClient) VerifyTablet(ctx context.Context, in *VerifyTabletRequest, opts ...grpc.CallOption) (*VerifyTabletResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VerifyTabletResponse)
@@ -270,6 +281,7 @@ func (c *percolatorClient) VerifyTablet(ctx context.Context, in *VerifyTabletReq
 	return out, nil
 }
 
+// Deprecated: Do not use.
 func (c *percolatorClient) ForgetNode(ctx context.Context, in *ForgetNodeRequest, opts ...grpc.CallOption) (*ForgetNodeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ForgetNodeResponse)
@@ -280,6 +292,7 @@ func (c *percolatorClient) ForgetNode(ctx context.Context, in *ForgetNodeRequest
 	return out, nil
 }
 
+// Deprecated: Do not use.
 func (c *percolatorClient) ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ClusterPolicyResponse)
@@ -312,19 +325,24 @@ type PercolatorServer interface {
 	NodeStatus(context.Context, *NodeStatusRequest) (*NodeStatusResponse, error)
 	// The observers of the catalogue, with what waits for them and what this node runs of them.
 	Observers(context.Context, *ObserversRequest) (*ObserversResponse, error)
-	// Pauses, resumes, limits or retires an observer, cluster-wide; answers when every tablet and this node's observers honour it.
-	ControlObserver(context.Context, *ControlObserverRequest) (*ControlObserverResponse, error)
-	// Starts, reads or cancels a back-fill: every existing row of the observed column is marked changed, once.
-	Backfill(context.Context, *BackfillRequest) (*BackfillResponse, error)
 	// Keeps history from being collected above a timestamp, for a while (a capped lease, advisory).
 	HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error)
+	// Deprecated: Do not use.
+	// The calls of Admin as releases before it made them: served until none of those is left.
+	ControlObserver(context.Context, *ControlObserverRequest) (*ControlObserverResponse, error)
+	// Deprecated: Do not use.
+	Backfill(context.Context, *BackfillRequest) (*BackfillResponse, error)
+	// Deprecated: Do not use.
 	Nodes(context.Context, *NodesRequest) (*NodesResponse, error)
+	// Deprecated: Do not use.
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
+	// Deprecated: Do not use.
 	MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error)
+	// Deprecated: Do not use.
 	VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error)
-	// Removes the record of a node that has gone and holds nothing; its directory is not let in again.
+	// Deprecated: Do not use.
 	ForgetNode(context.Context, *ForgetNodeRequest) (*ForgetNodeResponse, error)
-	// Reads the cluster's policy, and changes what the request sets of it.
+	// Deprecated: Do not use.
 	ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error)
 	mustEmbedUnimplementedPercolatorServer()
 }
@@ -369,14 +387,14 @@ func (UnimplementedPercolatorServer) NodeStatus(context.Context, *NodeStatusRequ
 func (UnimplementedPercolatorServer) Observers(context.Context, *ObserversRequest) (*ObserversResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Observers not implemented")
 }
+func (UnimplementedPercolatorServer) HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method HoldHistory not implemented")
+}
 func (UnimplementedPercolatorServer) ControlObserver(context.Context, *ControlObserverRequest) (*ControlObserverResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ControlObserver not implemented")
 }
 func (UnimplementedPercolatorServer) Backfill(context.Context, *BackfillRequest) (*BackfillResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Backfill not implemented")
-}
-func (UnimplementedPercolatorServer) HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method HoldHistory not implemented")
 }
 func (UnimplementedPercolatorServer) Nodes(context.Context, *NodesRequest) (*NodesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Nodes not implemented")
@@ -604,6 +622,24 @@ func _Percolator_Observers_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Percolator_HoldHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HoldHistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PercolatorServer).HoldHistory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Percolator_HoldHistory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PercolatorServer).HoldHistory(ctx, req.(*HoldHistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Percolator_ControlObserver_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ControlObserverRequest)
 	if err := dec(in); err != nil {
@@ -636,24 +672,6 @@ func _Percolator_Backfill_Handler(srv interface{}, ctx context.Context, dec func
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PercolatorServer).Backfill(ctx, req.(*BackfillRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Percolator_HoldHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(HoldHistoryRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PercolatorServer).HoldHistory(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Percolator_HoldHistory_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PercolatorServer).HoldHistory(ctx, req.(*HoldHistoryRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -814,16 +832,16 @@ var Percolator_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Percolator_Observers_Handler,
 		},
 		{
+			MethodName: "HoldHistory",
+			Handler:    _Percolator_HoldHistory_Handler,
+		},
+		{
 			MethodName: "ControlObserver",
 			Handler:    _Percolator_ControlObserver_Handler,
 		},
 		{
 			MethodName: "Backfill",
 			Handler:    _Percolator_Backfill_Handler,
-		},
-		{
-			MethodName: "HoldHistory",
-			Handler:    _Percolator_HoldHistory_Handler,
 		},
 		{
 			MethodName: "Nodes",

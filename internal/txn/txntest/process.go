@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"google.golang.org/grpc"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -24,7 +26,6 @@ type Fault struct {
 
 // Process is one process's Transport.
 type Process struct {
-	txn.NoAdmin
 	cluster *Cluster
 	worker  mvcc.Worker
 	hook    atomic.Pointer[func(*pb.TabletRequest) Fault]
@@ -180,6 +181,19 @@ func (p *Process) WorkerDead(_ context.Context, w mvcc.Worker) bool {
 func (p *Process) NodeStatus(context.Context) (*pb.NodeStatusResponse, error) {
 	return &pb.NodeStatusResponse{ClusterId: "txntest"}, nil
 }
+
+var errNoMeta = &txn.ServerError{Code: pb.Error_CODE_UNAVAILABLE, Message: "txntest: there is no meta"}
+
+// Observers is refused.
+func (p *Process) Observers(context.Context) ([]*pb.ObserverState, error) { return nil, errNoMeta }
+
+// HoldHistory is refused.
+func (p *Process) HoldHistory(context.Context, *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	return nil, errNoMeta
+}
+
+// AdminConn is nil: nothing administers the cluster.
+func (p *Process) AdminConn() grpc.ClientConnInterface { return nil }
 
 // Worker is the process.
 func (p *Process) Worker() mvcc.Worker { return p.worker }

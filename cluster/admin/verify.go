@@ -1,18 +1,18 @@
-package node
+package admin
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/txn"
-	"github.com/percolator-go/percolator/internal/wire"
 )
+
+// This file compares replicas. It keeps nothing between calls: each replica of the tablet
+// computes and keeps its own result.
 
 const (
 	// verifyPatience is how long replicas may take to come to the entry and to read what they hold.
@@ -31,22 +31,21 @@ const (
 )
 
 var (
-	errElsewhere  = errors.New("node: no such replica is here")
-	errAway       = errors.New("node: its node is away")
-	errNoChecksum = errors.New("node: the replica has not computed the checksum in time")
+	errAway       = errors.New("admin: its node is away")
+	errNoChecksum = errors.New("admin: the replica has not computed the checksum in time")
 	// errPassed: a snapshot has taken the replica past the entry, it was started anew, or
 	// it had too much to compute.
-	errPassed = errors.New("node: the replica is past the entry and has no checksum of it")
+	errPassed = errors.New("admin: the replica is past the entry and has no checksum of it")
 )
 
-// VerifyTablet implements txn.Admin: the leader has every replica compute the checksum of
+// VerifyTablet implements pb.AdminServer: the leader has every replica compute the checksum of
 // what it holds as of one entry of the log, then each is asked for its result. When a
 // replica turns out to be past the entry without one, another is asked for.
-func (a *admin) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
+func (s *Service) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyPatience)
 	defer cancel()
 	for round := 1; ; round++ {
-		out, err := a.n.verifyOnce(ctx, req.TabletId)
+		out, err := s.verifyOnce(ctx, req.TabletId)
 		if !errors.Is(err, errPassed) {
 			return out, err
 		}
@@ -65,10 +64,10 @@ func (a *admin) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (
 
 // verifyOnce asks for one checksum, and all replicas for their results. With errPassed
 // there is a replica that never has its own, and not all others may have been waited for.
-func (n *Node) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabletResponse, error) {
+func (s *Service) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabletResponse, error) {
 	beginning, cancel := context.WithTimeout(ctx, verifyBegin)
 	defer cancel()
-	d, began, err := n.beginVerify(beginning, tablet)
+	d, began, err := s.beginVerify(beginning, tablet)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +77,7 @@ func (n *Node) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabletR
 	var asking sync.WaitGroup
 	for i, replica := range d.Replicas {
 		asking.Go(func() {
-			sum, err := n.checksumOf(ctx, replica.NodeId, tablet, began)
+			sum, err := s.checksumOf(ctx, replica.NodeId, tablet, began)
 			out.Replicas[i] = &pb.ReplicaChecksum{NodeId: replica.NodeId, Result: sum}
 			if err != nil {
 				out.Replicas[i].Error = withoutResult(err)
@@ -104,7 +103,7 @@ func withoutResult(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "its node has not answered in time"
 	}
-	return strings.TrimPrefix(err.Error(), "node: ")
+	return strings.TrimPrefix(err.Error(), "admin: ")
 }
 
 // sameChecksums reports whether every replica has a result, and all the same.
@@ -121,19 +120,14 @@ func sameChecksums(replicas []*pb.ReplicaChecksum) bool {
 
 // beginVerify asks the leader for a checksum. It returns its id and entry, and the tablet
 // with the replicas that compute it.
-func (n *Node) beginVerify(ctx context.Context, tablet uint64) (*pb.TabletDescriptor, *pb.ChecksumResponse, error) {
+func (s *Service) beginVerify(ctx context.Context, tablet uint64) (*pb.TabletDescriptor, *pb.ChecksumResponse, error) {
 	for try := range verifyProposes {
-		d := n.router.Descriptor(tablet)
-		if d == nil || try > 0 {
-			if err := n.router.Refresh(ctx); err != nil {
-				return nil, nil, fmt.Errorf("node: read the tablet map: %w", err)
-			}
-			if d = n.router.Descriptor(tablet); d == nil {
-				return nil, nil, &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: fmt.Sprintf("there is no tablet %d", tablet)}
-			}
+		d, err := s.descriptor(ctx, tablet, try > 0)
+		if err != nil {
+			return nil, nil, err
 		}
 		req := &pb.TabletRequest{TabletId: tablet, Epoch: d.Epoch, Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{}}}
-		r, err := n.carrier.Send(ctx, d, req)
+		r, err := s.cfg.Carrier.Send(ctx, d, req)
 		if err == nil && r.GetError() == nil {
 			return d, r.GetChecksum(), nil
 		}
@@ -150,17 +144,17 @@ func (n *Node) beginVerify(ctx context.Context, tablet uint64) (*pb.TabletDescri
 // checksumOf asks the node's replica until it has the result, or is known to never have
 // it. A node that is believed dead is skipped: it would be waited for once for each of
 // its tablets.
-func (n *Node) checksumOf(ctx context.Context, node, tablet uint64, began *pb.ChecksumResponse) (*pb.ChecksumResponse, error) {
+func (s *Service) checksumOf(ctx context.Context, node, tablet uint64, began *pb.ChecksumResponse) (*pb.ChecksumResponse, error) {
 	req := &pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{Id: began.GetId()}}}
 	again := time.NewTicker(verifyAgain)
 	defer again.Stop()
 	var last error
 	for {
-		if _, alive := n.members.Member(node); !alive && node != n.identity.NodeID {
+		if _, alive := s.cfg.Members.Member(node); !alive && node != s.cfg.Self {
 			return nil, errAway
 		}
 		attempt, cancel := context.WithTimeout(ctx, verifyAttempt)
-		r, err := n.askReplica(attempt, node, req)
+		r, err := s.ask(attempt, node, req)
 		cancel()
 		switch {
 		case err != nil:
@@ -185,28 +179,4 @@ func (n *Node) checksumOf(ctx context.Context, node, tablet uint64, began *pb.Ch
 // passed reports whether a replica that has no result never has it.
 func passed(have, began *pb.ChecksumResponse) bool {
 	return have != nil && !have.Done && !have.Computing && began.GetIndex() != 0 && have.Applied >= began.GetIndex()
-}
-
-// askReplica asks one node's replica of a tablet, whether or not it leads.
-func (n *Node) askReplica(ctx context.Context, node uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	if node == n.identity.NodeID {
-		port := n.router.Port(req.TabletId)
-		if port == nil {
-			return nil, errElsewhere
-		}
-		return cluster.AskPort(ctx, port, req.TabletId, req)
-	}
-	if n.peers == nil {
-		return nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node)
-	}
-	r, err := n.peers.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Tablet{Tablet: req}})
-	switch {
-	case err != nil:
-		return nil, err
-	case r.GetError() != nil:
-		return &pb.TabletResponse{Error: r.Error}, nil
-	case r.GetTablet() == nil:
-		return nil, fmt.Errorf("node: node %d answered tablet %d with something else", node, req.TabletId)
-	}
-	return r.GetTablet(), nil
 }

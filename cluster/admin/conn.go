@@ -1,0 +1,43 @@
+package admin
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// Conn returns a connection to the server in the same process. Calls run on their
+// caller's goroutine with copies of the messages; errors arrive as the server made them.
+func Conn(server pb.AdminServer) grpc.ClientConnInterface { return conn{server} }
+
+type conn struct{ server pb.AdminServer }
+
+// Invoke implements grpc.ClientConnInterface.
+func (c conn) Invoke(ctx context.Context, method string, req, resp any, _ ...grpc.CallOption) error {
+	for _, m := range pb.Admin_ServiceDesc.Methods {
+		if method != "/"+pb.Admin_ServiceDesc.ServiceName+"/"+m.MethodName {
+			continue
+		}
+		decode := func(into any) error {
+			proto.Merge(into.(proto.Message), req.(proto.Message))
+			return nil
+		}
+		out, err := m.Handler(c.server, ctx, decode, nil)
+		if err != nil {
+			return err
+		}
+		proto.Merge(resp.(proto.Message), out.(proto.Message))
+		return nil
+	}
+	return status.Errorf(codes.Unimplemented, "percolator: %s is no call of the service Admin", method)
+}
+
+// NewStream implements grpc.ClientConnInterface: the service has no streams.
+func (conn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, status.Error(codes.Unimplemented, "percolator: the service Admin has no streams")
+}

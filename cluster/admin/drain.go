@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/percolator-go/percolator/actors/placement"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+)
+
+// This file holds the orders to move replicas away from where they are, and to forget
+// nodes that hold none. They are written into meta; placement, on the node that leads
+// meta, carries them out.
+
+// DrainNode implements pb.AdminServer. A drain that would leave too few nodes for the replicas
+// is refused.
+func (s *Service) DrainNode(ctx context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
+	const (
+		active, draining = pb.NodeState_NODE_STATE_ACTIVE, pb.NodeState_NODE_STATE_DRAINING
+		drained          = pb.NodeState_NODE_STATE_DRAINED
+	)
+	to, from := draining, []pb.NodeState{active, drained}
+	if req.Undo {
+		to, from = active, []pb.NodeState{draining, drained}
+	} else if err := s.mayDrain(ctx, req.NodeId); err != nil {
+		return nil, err
+	}
+	r, err := s.cfg.Meta.SetNodeState(ctx, req.NodeId, to, from...)
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Node.Place()
+	return &pb.DrainNodeResponse{Node: nodesOf([]*pb.Node{nodePB(r)}, s.member(req.NodeId))[0]}, nil
+}
+
+// member is what gossip says of the node, if it does.
+func (s *Service) member(id uint64) []cluster.Member {
+	if m, alive := s.cfg.Members.Member(id); alive {
+		return []cluster.Member{m}
+	}
+	return nil
+}
+
+// mayDrain refuses a drain that could not come to an end: the other nodes are too few for
+// as many replicas as there are.
+func (s *Service) mayDrain(ctx context.Context, id uint64) error {
+	records, err := s.cfg.Meta.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var others, all int
+	for _, r := range records {
+		if r.State != pb.NodeState_NODE_STATE_ACTIVE || r.GoneSince != 0 {
+			continue
+		}
+		if all++; r.NodeId != id {
+			others++
+		}
+	}
+	p, err := s.cfg.Node.ReadPolicy(ctx)
+	if err != nil {
+		return err
+	}
+	if want := placement.Target(int(p.GetReplicas()), all); all > others && others < want {
+		return refuse("node %d can't be drained: every tablet has %d replicas, on as many nodes, and only %d other live nodes may hold one; add a node first",
+			id, want, others)
+	}
+	return nil
+}
+
+// ForgetNode implements pb.AdminServer. A node that this one has heard of is refused, as is
+// one that meta's leader has.
+func (s *Service) ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
+	if m, alive := s.cfg.Members.Member(req.NodeId); alive {
+		return nil, refuse("node %d is alive, at %s: drain and stop it first", m.NodeID, m.Listen)
+	}
+	return &pb.ForgetNodeResponse{}, s.cfg.Meta.ForgetNode(ctx, req.NodeId)
+}
+
+// MoveTablet implements pb.AdminServer.
+func (s *Service) MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
+	d, err := s.cfg.Meta.OrderMove(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Node.Place()
+	return &pb.MoveTabletResponse{Tablet: d}, nil
+}

@@ -1,0 +1,53 @@
+package admin
+
+import (
+	"context"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// This file holds the orders about observers. They are written into the catalogue in meta,
+// and the nodes that run observers follow it.
+
+// ControlObserver implements pb.AdminServer: when it returns, no tablet and no dispatcher
+// of a node that is alive does otherwise.
+func (s *Service) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
+	info, err := s.cfg.Meta.ControlObserver(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Node.WakeBackfills() // a retired observer's work is removed
+	if err := s.cfg.Node.HonourEverywhere(ctx); err != nil {
+		return nil, err
+	}
+	return &pb.ControlObserverResponse{Info: info}, nil
+}
+
+// Backfill implements pb.AdminServer. The answer has no back-fill if there was none.
+func (s *Service) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.BackfillResponse, error) {
+	var b *pb.Backfill
+	var err error
+	switch req.GetAction() {
+	case pb.BackfillRequest_ACTION_START:
+		b, err = s.startBackfill(ctx, req.GetName())
+	case pb.BackfillRequest_ACTION_CANCEL:
+		b, err = s.cfg.Meta.CancelBackfill(ctx, req.GetName())
+	default:
+		b, err = s.cfg.Meta.Backfill(ctx, req.GetName())
+	}
+	return &pb.BackfillResponse{Backfill: b}, err
+}
+
+func (s *Service) startBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
+	// Fresh: above every change that the back-fill is to tell of, and every acknowledgment
+	// so far.
+	ts, err := s.cfg.Node.Timestamp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.cfg.Meta.StartBackfill(ctx, name, uint64(ts))
+	if err == nil {
+		s.cfg.Node.WakeBackfills()
+	}
+	return b, err
+}

@@ -1,0 +1,39 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/policy"
+)
+
+// ClusterPolicy implements pb.AdminServer: it reads the policy, or changes it in meta and
+// returns when every node that is alive has it.
+func (s *Service) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
+	if req.GetSet() == nil {
+		p, err := s.cfg.Node.ReadPolicy(ctx)
+		return &pb.ClusterPolicyResponse{Policy: p}, err
+	}
+	if !slices.ContainsFunc(policy.Settings(), func(s policy.Setting) bool { _, ok := s.Get(req.GetSet()); return ok }) {
+		return nil, refuse("no setting of the policy is named that this node knows")
+	}
+	if ms := req.GetSet().HistoryMs; ms != nil {
+		// Or this node, and all that link the same observers, would not open again: where
+		// that is every node, nobody would be there to change it back.
+		if err := s.cfg.Node.CheckHistory(policy.Millis(*ms)); err != nil {
+			return nil, refuse("%v", err)
+		}
+	}
+	p, err := s.cfg.Meta.SetPolicy(ctx, req.GetSet())
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Node.LearnPolicy(p)
+	if err := s.cfg.Node.HonourEverywhere(ctx); err != nil {
+		return nil, fmt.Errorf("admin: the policy is changed, to version %d, and a node has not said that it knows: %w",
+			p.GetVersion(), err)
+	}
+	return &pb.ClusterPolicyResponse{Policy: p}, nil
+}

@@ -1,0 +1,115 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file holds the Service and what its methods share. Methods run on their callers'
+// goroutines, many at a time.
+
+// Config is what a Service works with. All of it stays the node's.
+type Config struct {
+	Self    uint64 // this node
+	Meta    *cluster.Meta
+	Router  *cluster.Router
+	Carrier *cluster.Carrier
+	Members cluster.Members
+	Peers   *peer.Peers // nil: there are no other nodes
+	Node    Node
+}
+
+// Node is what the Service needs the rest of its node for.
+type Node interface {
+	// Timestamp returns a fresh timestamp of the oracle.
+	Timestamp(ctx context.Context) (mvcc.Timestamp, error)
+	// Place has placement look at the cluster soon, if this node leads meta.
+	Place()
+	// WakeBackfills has whoever leads meta look for back-fills soon. It is a hint.
+	WakeBackfills()
+	// HonourEverywhere returns when every node that is alive honours the newest catalogue
+	// and policy.
+	HonourEverywhere(ctx context.Context) error
+	// ReadPolicy reads the policy from meta, LearnPolicy takes note of one that was read.
+	ReadPolicy(ctx context.Context) (*pb.Policy, error)
+	LearnPolicy(p *pb.Policy)
+	// CheckHistory refuses a history that is too short for this node's observers.
+	CheckHistory(history time.Duration) error
+	// Leaders is what tablets' leaders have said of themselves no longer ago than age.
+	Leaders(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error)
+	// PlacementStatus is placement's, from the node that leads meta; nil if it has not
+	// answered.
+	PlacementStatus(ctx context.Context) *pb.PlacementStatus
+}
+
+// Service implements pb.AdminServer.
+type Service struct {
+	pb.UnsafeAdminServer
+	cfg   Config
+	nodes LastAnswer[[]*wire.NodeRecord] // the node table as meta had it
+	// ask is askReplica, but for tests.
+	ask func(ctx context.Context, node uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
+}
+
+var _ pb.AdminServer = (*Service)(nil)
+
+// New returns a Service.
+func New(cfg Config) *Service {
+	s := &Service{cfg: cfg}
+	s.ask = s.askReplica
+	return s
+}
+
+// refuse returns the refusal of a request that is wrong in itself, or at this time.
+func refuse(format string, args ...any) error {
+	return &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: fmt.Sprintf(format, args...)}
+}
+
+// descriptor returns the tablet as the tablet map has it, read anew if so wished or if
+// this node does not know the tablet.
+func (s *Service) descriptor(ctx context.Context, tablet uint64, anew bool) (*pb.TabletDescriptor, error) {
+	if d := s.cfg.Router.Descriptor(tablet); d != nil && !anew {
+		return d, nil
+	}
+	if err := s.cfg.Router.Refresh(ctx); err != nil {
+		return nil, fmt.Errorf("admin: read the tablet map: %w", err)
+	}
+	d := s.cfg.Router.Descriptor(tablet)
+	if d == nil {
+		return nil, refuse("there is no tablet %d", tablet)
+	}
+	return d, nil
+}
+
+// askReplica asks one node's replica of a tablet, whether or not it leads.
+func (s *Service) askReplica(ctx context.Context, node uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if node == s.cfg.Self {
+		port := s.cfg.Router.Port(req.TabletId)
+		if port == nil {
+			return nil, errors.New("admin: no such replica is here")
+		}
+		return cluster.AskPort(ctx, port, req.TabletId, req)
+	}
+	if s.cfg.Peers == nil {
+		return nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node)
+	}
+	r, err := s.cfg.Peers.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Tablet{Tablet: req}})
+	switch {
+	case err != nil:
+		return nil, err
+	case r.GetError() != nil:
+		return &pb.TabletResponse{Error: r.Error}, nil
+	case r.GetTablet() == nil:
+		return nil, fmt.Errorf("admin: node %d answered tablet %d with something else", node, req.TabletId)
+	}
+	return r.GetTablet(), nil
+}

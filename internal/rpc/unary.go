@@ -1,0 +1,85 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// This file holds how a Client makes its calls other than the operations on tablets: each is
+// bounded, repeated while the node has no room for its answer, and turns the client to
+// another address when the node does not answer. It runs on the callers' goroutines.
+
+// unary is a Client as the connection of generated clients.
+type unary struct{ c *Client }
+
+// Invoke implements grpc.ClientConnInterface. Its errors are those of the node's Transport.
+func (u unary) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, u.c.bound(method))
+	defer cancel()
+	l := u.c.link()
+	err := l.invoke(ctx, method, req, resp, opts...)
+	var refusal *txn.ServerError
+	for wait := time.Duration(0); errors.As(err, &refusal) && refusal.RetryAfter > 0; { // no room for the answer
+		wait = min(max(2*wait, refusal.RetryAfter), maxCallPause)
+		timer := time.NewTimer(wait/2 + rand.N(wait))
+		select {
+		case <-timer.C:
+			err = l.invoke(ctx, method, req, resp, opts...)
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
+	if errors.Is(err, txn.ErrUnavailable) || (errors.As(err, &refusal) && turnedAway(&pb.Error{Code: refusal.Code})) {
+		u.c.avoid(l)
+	}
+	return err
+}
+
+// NewStream implements grpc.ClientConnInterface: links open the only streams that there are.
+func (unary) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, status.Error(codes.Unimplemented, "percolator: not a unary call")
+}
+
+// maxCallPause bounds the pause, before jitter, until a call is made again that there was
+// no room for.
+const maxCallPause = time.Second
+
+// bound is how long a call of the method may take, with the attempts that follow it.
+func (c *Client) bound(method string) time.Duration {
+	switch method {
+	case pb.Percolator_Locate_FullMethodName, pb.Percolator_Tables_FullMethodName, pb.Percolator_GetCatalogue_FullMethodName:
+		if len(c.links) > 1 { // a transaction may have to ask these first
+			return c.answerWithin
+		}
+	case pb.Admin_VerifyTablet_FullMethodName:
+		return verifyTimeout
+	}
+	return unaryTimeout
+}
+
+// The methods of the two services begin with these.
+var (
+	percolatorMethods = "/" + pb.Percolator_ServiceDesc.ServiceName + "/"
+	adminMethods      = "/" + pb.Admin_ServiceDesc.ServiceName + "/"
+)
+
+// invoke makes one call. Nodes of releases before the service Admin know its calls as ones of
+// the service Percolator.
+func (l *link) invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+	err := l.conn.Invoke(ctx, method, req, resp, opts...)
+	if name, admin := strings.CutPrefix(method, adminMethods); admin && status.Code(err) == codes.Unimplemented {
+		err = l.conn.Invoke(ctx, percolatorMethods+name, req, resp, opts...)
+	}
+	return fromStatus(err)
+}

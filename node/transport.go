@@ -1,0 +1,61 @@
+package node
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// transport is the cluster's, with what it takes the node for.
+type transport struct {
+	*cluster.Transport
+	n *Node
+}
+
+var _ txn.Transport = (*transport)(nil)
+
+// NodeStatus implements txn.Transport.
+func (t *transport) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
+	return t.n.status(ctx)
+}
+
+// Observers implements txn.Transport.
+func (t *transport) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
+	return t.n.sumObserverStates(ctx)
+}
+
+// HoldHistory implements txn.Transport.
+func (t *transport) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	now, err := t.n.client.Timestamp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := t.n.meta.HoldHistory(ctx, now, req)
+	if err != nil {
+		return nil, err
+	}
+	r.HistoryMs = t.n.policy.now().GetHistoryMs()
+	return r, nil
+}
+
+// AdminConn implements txn.Transport.
+func (t *transport) AdminConn() grpc.ClientConnInterface { return admin.Conn(t.n.admin) }
+
+// CreateTable implements txn.Transport: when it returns, the table has the observers that
+// programs which run now have for its name, as far as their nodes answer.
+func (t *transport) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
+	made, err := t.Transport.CreateTable(ctx, name, splitKeys)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.n.linkAnew(ctx); err != nil {
+		t.n.cfg.Logger.Warn("a table was made, and not every node has been asked whether its program observes it; each looks by itself soon",
+			"table", name, "error", err)
+	}
+	return made, nil
+}
