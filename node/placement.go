@@ -32,12 +32,12 @@ func (l *leaderJobs) startPlacement() error {
 	return nil
 }
 
-// place has placement look at once, if it runs here.
+// place wakes placement, if it runs here.
 func (l *leaderJobs) place() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.placement != nil {
-		l.placement.Look()
+		l.placement.Wake()
 	}
 }
 

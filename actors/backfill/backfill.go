@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -87,13 +88,9 @@ func positive[N int | time.Duration](v *N, def N) {
 	}
 }
 
-// Job is the running actor. Its methods may be used concurrently.
-type Job struct {
-	system  *actor.ActorSystem
-	pid     *actor.PID
-	cancel  context.CancelFunc
-	stopped chan struct{}
-}
+// Job is the running actor. Its methods may be used concurrently. Wake it when there is
+// something new to do.
+type Job struct{ *actorkit.Turns }
 
 // Spawn starts the actor, which begins at once. Errors: ErrInvalid, or the actor's name is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
@@ -101,82 +98,10 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
 	if cfg.Meta == nil || cfg.Client == nil {
 		return nil, fmt.Errorf("%w: meta and a client are needed", ErrInvalid)
 	}
-	// The context of all turns lives as long as the actor.
-	ctx, cancel := context.WithCancel(context.Background())
-	j := &Job{system: system, cancel: cancel, stopped: make(chan struct{})}
-	a := &turning{ctx: ctx, worker: worker{cfg: cfg, synced: map[string]bool{}}, stopped: j.stopped}
-	// One instance for good: a restart after a panic goes on with what it knows.
-	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return a }), cfg.Name)
+	w := worker{cfg: cfg, synced: map[string]bool{}}
+	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{Name: cfg.Name, Turn: w.turn})
 	if err != nil {
-		cancel()
 		return nil, fmt.Errorf("backfill: spawn: %w", err)
 	}
-	j.pid = pid
-	return j, nil
-}
-
-// Wake makes the job look at once for something to do.
-func (j *Job) Wake() { j.system.Root.Send(j.pid, &wake{}) }
-
-// Stop ends the job; a step that goes on is cut short. Errors: ctx's, when it has not
-// ended by then.
-func (j *Job) Stop(ctx context.Context) error {
-	j.cancel()
-	j.system.Root.Stop(j.pid)
-	select {
-	case <-j.stopped:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Messages of the actor.
-type (
-	// wake: there is something new to do. From Wake.
-	wake struct{}
-	// again: the pause after turn has ended. From the actor's own timer.
-	again struct{ turn uint64 }
-)
-
-// turning is the actor around the worker.
-type turning struct {
-	ctx     context.Context // ends when the job stops
-	worker  worker
-	turns   uint64
-	timer   *time.Timer
-	stopped chan struct{}
-}
-
-// Receive does a turn and sets the timer for the next one.
-func (t *turning) Receive(c actor.Context) {
-	switch m := c.Message().(type) {
-	case *actor.Started:
-		t.turn(c)
-	case *wake:
-		t.turn(c)
-	case *again:
-		if m.turn == t.turns { // else a wake was faster, and another timer is set
-			t.turn(c)
-		}
-	case *actor.Stopping:
-		if t.timer != nil {
-			t.timer.Stop()
-		}
-	case *actor.Stopped:
-		close(t.stopped)
-	}
-}
-
-func (t *turning) turn(c actor.Context) {
-	if t.ctx.Err() != nil {
-		return
-	}
-	if t.timer != nil {
-		t.timer.Stop()
-	}
-	pause := t.worker.turn(t.ctx)
-	t.turns++
-	self, root, turn := c.Self(), c.ActorSystem().Root, t.turns
-	t.timer = time.AfterFunc(pause, func() { root.Send(self, &again{turn}) })
+	return &Job{turns}, nil
 }

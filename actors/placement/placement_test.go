@@ -411,7 +411,7 @@ func TestSpawn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for p.Status().Moves < 2 {
-		p.Look()
+		p.Wake()
 		if ctx.Err() != nil {
 			t.Fatalf("status %v", p.Status())
 		}

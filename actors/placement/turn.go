@@ -18,6 +18,7 @@ type work struct {
 	memory *memory
 	status board
 	began  time.Time // the first turn
+	quiet  int       // turns in a row that only waited
 }
 
 func newWork(cfg Config) *work { return &work{cfg: cfg, memory: newMemory(cfg.Rest)} }
@@ -38,6 +39,20 @@ func (w *work) turn(ctx context.Context, now time.Time) (did, waits bool) {
 		w.cfg.Logger.Warn("placement: a turn failed and is repeated", "error", err)
 	}
 	return did, waits
+}
+
+// pause is how long to rest after a turn that has done something, or waits for something:
+// the longer that takes, the longer.
+func (w *work) pause(did, waits bool) time.Duration {
+	if did {
+		w.quiet = 0
+		return w.cfg.Busy
+	}
+	w.quiet++
+	if !waits {
+		return w.cfg.Interval
+	}
+	return min(w.cfg.Interval, w.cfg.Busy<<min(w.quiet/4, 10))
 }
 
 // settle records in meta what is done.

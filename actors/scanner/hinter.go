@@ -37,7 +37,7 @@ type hinter struct {
 	batch   *actorkit.Batcher[*hint]
 	waiting *atomic.Int64 // cells sent to the hinter and not yet passed on
 	stats   *counters
-	end     *ending
+	done    chan struct{} // closed when it has ended
 	backlog backlogs
 	untaken func(notify.Target) // a hint was dropped for want of room
 }
@@ -54,7 +54,7 @@ func (h *hinter) Receive(c actor.Context) {
 			h.flush(c)
 		}
 	case *actor.Stopped:
-		h.end.one()
+		close(h.done)
 	}
 }
 

@@ -36,8 +36,8 @@ func TestBacklogSilencesHints(t *testing.T) {
 	eventually(t, "a hint without room wakes the scanner up", func() bool { return s.Stats().Turns >= 2 && b.on.Load() })
 	full.Store(false)
 	eventually(t, "the backlog ends with a turn that leaves nothing", func() bool {
-		for _, pid := range s.scanners {
-			s.system.Root.Send(pid, &wakeUp{})
+		for _, turns := range s.scanners {
+			turns.Wake()
 		}
 		return !b.on.Load()
 	})

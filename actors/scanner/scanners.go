@@ -2,11 +2,15 @@ package scanner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -19,14 +23,14 @@ type Scanners struct {
 	system  *actor.ActorSystem
 	targets map[notify.Target]bool
 	hinter  *actor.PID
+	hinted  chan struct{} // closed when the hinter has ended
+	cancel  context.CancelFunc
 	backlog backlogs
-	pids    []*actor.PID
-	// scanners are those of pids that scan. They are set before the first hint can come.
-	scanners []*actor.PID
+	sweeper *actorkit.Turns // nil: there is nothing to sweep
+	// scanners are set before the first hint can come.
+	scanners []*actorkit.Turns
 	waiting  atomic.Int64 // cells of hints under way
 	stats    counters
-	cancel   context.CancelFunc
-	end      ending
 }
 
 // Stats are counters since the scanners began.
@@ -51,18 +55,6 @@ type counters struct {
 	hints, hintsPassed, hintsDropped, turns, requests, found, accepted, parked, young, teleports, resolved, alive, errors, clean atomic.Uint64
 }
 
-// ending is closed when all of a known number of actors have ended.
-type ending struct {
-	left atomic.Int64
-	done chan struct{}
-}
-
-func (e *ending) one() {
-	if e.left.Add(-1) == 0 {
-		close(e.done)
-	}
-}
-
 // Spawn starts the actors. They begin at once. Errors: ErrInvalid, or a name is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Scanners, error) {
 	cfg = cfg.withDefaults()
@@ -73,57 +65,60 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Scanners, error) {
 	for _, t := range cfg.Targets {
 		s.targets[notify.Target{Table: t.Table, Column: t.Column}] = true
 	}
-	s.end.done = make(chan struct{})
-	// The context of all turns lives as long as the actors.
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	if err := s.spawn(ctx); err != nil {
-		cancel()
-		for _, pid := range s.pids {
-			system.Root.Stop(pid)
-		}
-		return nil, err
+	if err := s.spawn(); err != nil {
+		return nil, errors.Join(err, s.Stop(context.Background()))
 	}
 	return s, nil
 }
 
-func (s *Scanners) spawn(ctx context.Context) error {
-	var actors []actor.Actor
-	actors = append(actors, &hinter{
+// spawn starts the actors, as long as their names are not taken.
+func (s *Scanners) spawn() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &hinter{
 		cfg: s.cfg, ctx: ctx, targets: s.targets, locks: newHolder(s.cfg.Locker, s.cfg.Owner, s.cfg.Lease),
-		batch: actorkit.NewBatcher[*hint](actorkit.BatchConfig{}), waiting: &s.waiting, stats: &s.stats, end: &s.end,
-		untaken: s.untaken, backlog: s.backlog,
-	})
-	names := []string{"hinter"}
+		batch: actorkit.NewBatcher[*hint](actorkit.BatchConfig{}), waiting: &s.waiting, stats: &s.stats,
+		untaken: s.untaken, backlog: s.backlog, done: make(chan struct{}),
+	}
+	// One instance for good: a restart after a panic goes on with what it knows.
+	props := actor.PropsFromProducer(func() actor.Actor { return h })
+	pid, err := s.system.Root.SpawnNamed(props, s.cfg.Name+"-hinter")
+	if err != nil {
+		cancel()
+		return fmt.Errorf("scanner: spawn: %w", err)
+	}
+	s.hinter, s.hinted, s.cancel = pid, h.done, cancel
 	// Where nothing can be observed there is nothing to look for: no timer wakes the node up.
 	if s.cfg.Resolver != nil && (len(s.cfg.Targets) > 0 || s.cfg.Observed != nil) {
-		actors = append(actors, newTurning(ctx, newSweeper(s.cfg, &s.stats), &s.end))
-		names = append(names, "sweeper")
+		if s.sweeper, err = s.turns("sweeper", newSweeper(s.cfg, &s.stats).turn); err != nil {
+			return err
+		}
 	}
-	scanners := max(s.cfg.Scanners, 0)
-	// Each node begins somewhere else: what one has just walked another comes to later.
-	choice := &choice{again: &rechecks{every: s.cfg.Recheck, next: rand.New(rand.NewPCG(s.cfg.Seed, 0)).IntN(1 << 30)}}
 	if len(s.cfg.Targets) == 0 {
-		scanners = 0
+		return nil
 	}
-	for i := range scanners {
+	// Each node begins somewhere else: what one has just walked another comes to later.
+	first := rand.New(rand.NewPCG(s.cfg.Seed, 0)).IntN(1 << 30)
+	choice := &choice{again: &rechecks{every: s.cfg.Recheck, next: first}}
+	for i := range max(s.cfg.Scanners, 0) {
 		rng := rand.New(rand.NewPCG(s.cfg.Seed, uint64(i)+2))
 		locks := newHolder(s.cfg.Locker, s.cfg.Owner+1+uint64(i), s.cfg.Lease)
-		actors = append(actors, newTurning(ctx, newScan(s.cfg, rng, locks, choice, s.backlog, &s.stats), &s.end))
-		names = append(names, fmt.Sprint(i))
-	}
-	s.end.left.Store(int64(len(actors)))
-	for i, a := range actors {
-		// One instance for good: a restart after a panic goes on with what it knows.
-		props := actor.PropsFromProducer(func() actor.Actor { return a })
-		pid, err := s.system.Root.SpawnNamed(props, s.cfg.Name+"-"+names[i])
+		scan := newScan(s.cfg, rng, locks, choice, s.backlog, &s.stats)
+		t, err := s.turns(fmt.Sprint(i), scan.turn)
 		if err != nil {
-			return fmt.Errorf("scanner: spawn: %w", err)
+			return err
 		}
-		s.pids = append(s.pids, pid)
+		s.scanners = append(s.scanners, t)
 	}
-	s.hinter, s.scanners = s.pids[0], s.pids[len(s.pids)-scanners:]
 	return nil
+}
+
+// turns starts an actor that works in turns, the first at once.
+func (s *Scanners) turns(name string, turn func(context.Context) time.Duration) (*actorkit.Turns, error) {
+	t, err := actorkit.SpawnTurns(s.system, actorkit.TurnsConfig{Name: s.cfg.Name + "-" + name, Turn: turn})
+	if err != nil {
+		return nil, fmt.Errorf("scanner: spawn: %w", err)
+	}
+	return t, nil
 }
 
 // Hint passes cells on that have just become dirty. It never blocks, and drops what is
@@ -168,8 +163,8 @@ func (s *Scanners) untaken(t notify.Target) {
 	if b := s.backlog[t]; b == nil || s.cfg.Scanners <= 0 || !b.untaken(s.cfg.Now().UnixMilli()) {
 		return
 	}
-	for _, pid := range s.scanners {
-		s.system.Root.Send(pid, &wakeUp{})
+	for _, t := range s.scanners {
+		t.Wake()
 	}
 }
 
@@ -187,12 +182,23 @@ func (s *Scanners) Stats() Stats {
 // Stop ends the actors; a turn that goes on is cut short. Errors: ctx's, when they have
 // not all ended by then. Stop it before the dispatcher.
 func (s *Scanners) Stop(ctx context.Context) error {
-	s.cancel()
-	for _, pid := range s.pids {
-		s.system.Root.Stop(pid)
+	var g errgroup.Group
+	for _, t := range append(slices.Clone(s.scanners), s.sweeper) {
+		if t != nil {
+			g.Go(func() error { return t.Stop(ctx) })
+		}
 	}
+	if s.hinter != nil {
+		g.Go(func() error { return s.stopHinter(ctx) })
+	}
+	return g.Wait()
+}
+
+func (s *Scanners) stopHinter(ctx context.Context) error {
+	s.cancel()
+	s.system.Root.Stop(s.hinter)
 	select {
-	case <-s.end.done:
+	case <-s.hinted:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

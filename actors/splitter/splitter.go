@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -89,11 +90,8 @@ func orDefault[T uint64 | int | time.Duration](v *T, def T) {
 
 // Splitter is the running actor. Its methods may be used concurrently.
 type Splitter struct {
-	system *actor.ActorSystem
-	pid    *actor.PID
-	cancel context.CancelFunc
-	done   chan struct{}
-	work   *work
+	*actorkit.Turns
+	work *work
 }
 
 // Spawn starts the actor. Errors: a required field is missing, or the name is taken.
@@ -102,66 +100,22 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Splitter, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &Splitter{system: system, cancel: cancel, done: make(chan struct{}), work: newWork(cfg)}
-	t := &turning{ctx: ctx, work: s.work, done: s.done}
-	s.pid, err = system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return t }), cfg.Name)
+	w := newWork(cfg)
+	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{
+		Name: cfg.Name, First: cfg.Interval, Turn: func(ctx context.Context) time.Duration {
+			w.turn(ctx, time.Now())
+			return cfg.Interval
+		},
+	})
 	if err != nil {
-		cancel()
 		return nil, fmt.Errorf("splitter: spawn: %w", err)
 	}
-	return s, nil
-}
-
-// Stop ends the actor; a request that is under way is cut short. Errors: ctx's, if it has
-// not ended by then.
-func (s *Splitter) Stop(ctx context.Context) error {
-	s.cancel()
-	s.system.Root.Stop(s.pid)
-	select {
-	case <-s.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return &Splitter{turns, w}, nil
 }
 
 // Splits is how many tablets it has split since it began, for their size and for their load.
 func (s *Splitter) Splits() (bySize, byLoad uint64) {
 	return s.work.bySize.Load(), s.work.byLoad.Load()
-}
-
-// again is the next turn, from the actor's own timer.
-type again struct{}
-
-// turning is the actor: it blocks in a turn, and nothing is sent to it but its own next one.
-type turning struct {
-	ctx   context.Context // ends when the splitter stops
-	work  *work
-	timer *time.Timer
-	done  chan struct{}
-}
-
-// Receive does a turn and sets the timer for the next one.
-func (t *turning) Receive(c actor.Context) {
-	switch c.Message().(type) {
-	case *actor.Started:
-		t.after(c)
-	case *again:
-		if t.ctx.Err() == nil {
-			t.work.turn(t.ctx, time.Now())
-			t.after(c)
-		}
-	case *actor.Stopping:
-		t.timer.Stop()
-	case *actor.Stopped:
-		close(t.done)
-	}
-}
-
-func (t *turning) after(c actor.Context) {
-	self, root := c.Self(), c.ActorSystem().Root
-	t.timer = time.AfterFunc(t.work.cfg.Interval, func() { root.Send(self, &again{}) })
 }
 
 // work is what the actor does; its own, except the counters.
