@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -57,26 +58,14 @@ func (w *world) send(_ context.Context, tablet uint64, req *pb.TabletRequest) (*
 
 func (w *world) carryOut(tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	switch op := req.Op.(type) {
-	case *pb.TabletRequest_RawGet:
-		out := &pb.RawGetResponse{}
-		for _, c := range op.RawGet.Cells {
-			value, ok, err := w.view.Raw(wire.Cell(c))
-			if err != nil {
-				return nil, err
-			}
-			out.Values = append(out.Values, &pb.RawValue{Found: ok, Value: value})
-		}
-		return &pb.TabletResponse{Result: &pb.TabletResponse_RawGet{RawGet: out}}, nil
+	case *pb.TabletRequest_RawGet, *pb.TabletRequest_RawScan:
+		v := evaluate.Mem{MemView: w.view, Tablet: w.held[tablet], MaxSizes: mvcc.DefaultLimits()}
+		r, _, err := evaluate.Read(v, req, 0)
+		return r, err
 	case *pb.TabletRequest_RawWrite:
-		result, muts, err := mvcc.RawWrite(w.view, wire.RawWrite(op.RawWrite))
+		result, muts, err := evaluate.Rule(w.view, req, mvcc.DefaultLimits())
 		w.view.Apply(muts)
-		return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: wire.ResultPB(result)}}, err
-	case *pb.TabletRequest_RawScan:
-		out := &pb.RawScanResponse{Done: true}
-		for c, v := range w.view.RawCells(wire.Span(op.RawScan.Span)) {
-			out.Cells = append(out.Cells, &pb.ReadCell{Cell: wire.CellPB(c), Value: v})
-		}
-		return &pb.TabletResponse{Result: &pb.TabletResponse_RawScan{RawScan: out}}, nil
+		return evaluate.Result(result), err
 	case *pb.TabletRequest_SetCatalogue:
 		w.has[tablet] = max(w.has[tablet], op.SetCatalogue.Catalogue.Version)
 		return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{}}}, nil

@@ -133,10 +133,10 @@ func (s *Snap) columnKeys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter
 }
 
 // AllIntents iterates the weak intents of a table with rows in the span, of whatever column.
-func (s *Snap) AllIntents(span mvcc.Span) iter.Seq2[CellIntent, error] {
-	return func(yield func(CellIntent, error) bool) {
+func (s *Snap) AllIntents(span mvcc.Span) iter.Seq2[mvcc.CellIntent, error] {
+	return func(yield func(mvcc.CellIntent, error) bool) {
 		for k, err := range s.columnKeys(mvcc.GroupIntent, span, nil) {
-			out := CellIntent{Cell: k.Cell, StartTS: k.TS}
+			out := mvcc.CellIntent{Cell: k.Cell, StartTS: k.TS}
 			if err == nil {
 				out.Intent, _, err = s.Intent(k.Cell, k.TS)
 			}

@@ -51,9 +51,9 @@ func TestSurveyOfStore(t *testing.T) {
 		compare(t, "H below", collected(t, snap.History(span, &below)), collected(t, m.History(span, &below)))
 		compareKeys(t, snap, m, span)
 		var want []mvcc.CellAt
-		for _, i := range m.Intents() {
+		for _, i := range m.AllIntents() {
 			if i.Cell.Table == span.Table && span.Contains(i.Cell.Row) {
-				want = append(want, mvcc.CellAt{Cell: i.Cell, TS: i.Lock.StartTS})
+				want = append(want, mvcc.CellAt{Cell: i.Cell, TS: i.StartTS})
 			}
 		}
 		var got []mvcc.CellAt

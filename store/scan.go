@@ -17,25 +17,6 @@ type CellLock struct {
 	Lock mvcc.Lock
 }
 
-// RawCell is a raw cell (group M) with its value.
-type RawCell struct {
-	Cell  mvcc.Cell
-	Value []byte
-}
-
-// CellNotify is a cell with its notification.
-type CellNotify struct {
-	Cell   mvcc.Cell
-	Notify mvcc.Notify
-}
-
-// CellIntent is a weak intent of the transaction StartTS on a cell.
-type CellIntent struct {
-	Cell    mvcc.Cell
-	StartTS mvcc.Timestamp
-	Intent  mvcc.Intent
-}
-
 // TabletStateEntry is one tablet's opaque state, tombstone or marker.
 type TabletStateEntry struct {
 	Tablet uint64
@@ -169,11 +150,11 @@ func (s *Snap) DiskLocks(span mvcc.Span) iter.Seq2[CellLock, error] {
 }
 
 // RawCells iterates the raw cells with rows in span, by cell.
-func (s *Snap) RawCells(span mvcc.Span) iter.Seq2[RawCell, error] {
+func (s *Snap) RawCells(span mvcc.Span) iter.Seq2[mvcc.RawCell, error] {
 	return entries(s, spanWalk(mvcc.GroupRaw, span, false),
-		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (RawCell, error) {
+		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.RawCell, error) {
 			v, err := decodePlain(value)
-			return RawCell{Cell: c, Value: clone(v)}, err
+			return mvcc.RawCell{Cell: c, Value: clone(v)}, err
 		})
 }
 
@@ -190,20 +171,20 @@ func columnWalk(g mvcc.Group, t mvcc.TableID, column, fromRow string, after bool
 
 // Notifies iterates the notifications of one observed column by row, from fromRow on, or
 // from the row after it. The caller stops at the end of its range of rows.
-func (s *Snap) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[CellNotify, error] {
+func (s *Snap) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[mvcc.CellNotify, error] {
 	return entries(s, columnWalk(mvcc.GroupNotify, t, column, fromRow, after),
-		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (CellNotify, error) {
+		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.CellNotify, error) {
 			n, err := DecodeNotify(value)
-			return CellNotify{Cell: c, Notify: n}, err
+			return mvcc.CellNotify{Cell: c, Notify: n}, err
 		})
 }
 
 // Intents iterates the weak intents of one column by row and start timestamp, from fromRow on.
-func (s *Snap) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[CellIntent, error] {
+func (s *Snap) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent, error] {
 	return entries(s, columnWalk(mvcc.GroupIntent, t, column, fromRow, false),
-		func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (CellIntent, error) {
+		func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (mvcc.CellIntent, error) {
 			i, err := DecodeIntent(value)
-			return CellIntent{Cell: c, StartTS: ts, Intent: i}, err
+			return mvcc.CellIntent{Cell: c, StartTS: ts, Intent: i}, err
 		})
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -33,7 +34,7 @@ func (t *Tablet) markResponse() *pb.TabletResponse {
 // setCatalogue takes a newer version of the catalogue; evaluation honours it from this
 // moment (design section 7).
 func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
-	response := mutationResponse(mvcc.Result{})
+	response := evaluate.Result(mvcc.Result{})
 	if message.GetVersion() <= e.catalogue.version() {
 		e.proposal.answer(call, response)
 		return

@@ -26,12 +26,12 @@ func checkBoard(r *rig, tablet uint64, when string, walked bool) {
 	defer snap.Close()
 	var there tally
 	for _, o := range observedColumns {
-		err := eachNotify(snap, observerKey(o), span, func(n store.CellNotify) bool {
+		err := eachNotify(snap, observerKey(o), span, func(n mvcc.CellNotify) bool {
 			there.countNotify(&n.Notify, 1)
 			return true
 		})
 		if err == nil {
-			err = eachIntent(snap, observerKey(o), span, func(store.CellIntent) bool { there.intents++; return true })
+			err = eachIntent(snap, observerKey(o), span, func(mvcc.CellIntent) bool { there.intents++; return true })
 		}
 		if err != nil {
 			r.tb.Fatal(err)

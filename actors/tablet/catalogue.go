@@ -72,3 +72,14 @@ func (c *catalogue) version() uint64 { return c.message.GetVersion() }
 func (c *catalogue) observed(t mvcc.TableID, column string) mvcc.Observed {
 	return c.columns[columnKey{t, column}]
 }
+
+// columnsOf lists the observed columns of a table.
+func (c *catalogue) columnsOf(t mvcc.TableID) []string {
+	var out []string
+	for k := range c.columns {
+		if k.table == t {
+			out = append(out, k.column)
+		}
+	}
+	return out
+}

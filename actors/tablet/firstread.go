@@ -21,11 +21,12 @@ func needsTimestamp(call *Call) bool {
 // readAt is what a Get reads at: the timestamp that it brings, or the one that was taken
 // for it. It stays the same when the read has to wait for a reservation and is tried
 // again: otherwise each new reservation of a busy cell would stop it.
-func (v *readView) readAt(call *Call, op *pb.GetRequest) mvcc.Timestamp {
-	if op.GetAt() != 0 {
-		return mvcc.Timestamp(op.GetAt())
+func (v *readView) readAt(call *Call) mvcc.Timestamp {
+	get := call.Req.GetGet()
+	if get.GetAt() != 0 {
+		return mvcc.Timestamp(get.GetAt())
 	}
-	if call.Note == 0 { // never but in the broken build
+	if call.Note == 0 && get != nil { // never but in the broken build
 		call.Note = v.takeLate()
 	}
 	return mvcc.Timestamp(call.Note)

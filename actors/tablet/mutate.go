@@ -1,11 +1,11 @@
 package tablet
 
 import (
-	"errors"
 	"slices"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -57,11 +57,6 @@ func (e *evaluation) one(call *Call) {
 		call.Reply(e.diskFull(e.full))
 		return
 	}
-	var (
-		result mvcc.Result
-		muts   []mvcc.Mutation
-		err    error
-	)
 	switch op := call.Req.Op.(type) {
 	case *pb.TabletRequest_OnePhase:
 		e.onePhaseCommit(call, wire.OnePhase(op.OnePhase))
@@ -87,9 +82,15 @@ func (e *evaluation) one(call *Call) {
 	case *pb.TabletRequest_TransferLeader:
 		e.beginTransfer(call, op.TransferLeader)
 		return
-	default:
-		result, muts, err = e.rule(call.Req)
+	case *pb.TabletRequest_Rollback:
+		// A one-phase commit of the transaction that is under way here comes to its end
+		// first (design section 5).
+		if o := e.Tablet.onePhase[mvcc.Timestamp(op.Rollback.GetStartTs())]; o != nil {
+			e.park(call, obstacle{start: o.request.StartTS, token: o.token})
+			return
+		}
 	}
+	result, muts, err := evaluate.Rule(e.view, call.Req, e.cfg.Limits)
 	switch {
 	case err != nil:
 		e.refuse(call, err)
@@ -100,87 +101,22 @@ func (e *evaluation) one(call *Call) {
 			call.Reply(refusal)
 			return
 		}
-		e.proposal.answer(call, mutationResponse(result))
+		if c := call.Req.GetClearNotify(); c != nil && result.CommitTS != 0 {
+			e.leftOver(wire.Cell(c.Cell))
+		}
+		e.proposal.answer(call, evaluate.Result(result))
 	}
 }
 
 // refuse answers an operation that the rules could not evaluate: the request contradicts
 // itself, or the store failed, and then the tablet serves no more.
 func (t *Tablet) refuse(call *Call, err error) {
-	if r := invalid(err); r != nil {
+	if r := evaluate.Refusal(err); r != nil {
 		call.Reply(r)
 		return
 	}
 	call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", t.id, err))
 	t.fail(err)
-}
-
-// invalid is the answer to a request that the rules found to be against its own terms;
-// nil for other errors.
-func invalid(err error) *pb.TabletResponse {
-	var limit *mvcc.LimitError
-	switch {
-	case errors.As(err, &limit):
-		return failure(pb.Error_CODE_TOO_LARGE, "%v", err)
-	case errors.Is(err, mvcc.ErrInvalid):
-		return failure(pb.Error_CODE_INVALID, "%v", err)
-	}
-	return nil
-}
-
-// rule evaluates the operations that are one function of internal/mvcc.
-func (e *evaluation) rule(req *pb.TabletRequest) (mvcc.Result, []mvcc.Mutation, error) {
-	switch op := req.Op.(type) {
-	case *pb.TabletRequest_Prewrite:
-		return mvcc.Prewrite(e.view, wire.Prewrite(op.Prewrite), e.cfg.Limits)
-	case *pb.TabletRequest_Commit:
-		return mvcc.Commit(e.view, wire.Commit(op.Commit))
-	case *pb.TabletRequest_Rollback:
-		return e.rollback(wire.Rollback(op.Rollback))
-	case *pb.TabletRequest_CheckTxnStatus:
-		return mvcc.CheckTxnStatus(e.view, wire.CheckTxnStatus(op.CheckTxnStatus))
-	case *pb.TabletRequest_ResolveLock:
-		return mvcc.ResolveLock(e.view, wire.ResolveLock(op.ResolveLock))
-	case *pb.TabletRequest_Heartbeat:
-		return mvcc.Heartbeat(e.view, wire.Heartbeat(op.Heartbeat))
-	case *pb.TabletRequest_Notify:
-		return mvcc.NotifyCells(e.view, wire.NotifyCells(op.Notify))
-	case *pb.TabletRequest_ClearNotify:
-		r := wire.ClearNotify(op.ClearNotify)
-		result, muts, err := mvcc.ClearNotify(e.view, r)
-		if result.CommitTS != 0 {
-			e.leftOver(r.Cell)
-		}
-		return result, muts, err
-	case *pb.TabletRequest_FailNotify:
-		return mvcc.FailNotify(e.view, wire.FailNotify(op.FailNotify))
-	case *pb.TabletRequest_RawWrite:
-		return mvcc.RawWrite(e.view, wire.RawWrite(op.RawWrite))
-	}
-	return mvcc.Result{}, nil, nil // checkRequest has let nothing else through
-}
-
-// rollback of a transaction whose one-phase commit is under way here waits for its end
-// (design section 5).
-func (e *evaluation) rollback(r mvcc.RollbackRequest) (mvcc.Result, []mvcc.Mutation, error) {
-	if o := e.Tablet.onePhase[r.StartTS]; o != nil {
-		return mvcc.Result{Status: mvcc.StatusLocked, Locks: []mvcc.LockInfo{{Lock: *o.lock()}}}, nil, nil
-	}
-	return mvcc.Rollback(e.view, r)
-}
-
-// mutationAnswer is the answer to a mutation in one allocation.
-type mutationAnswer struct {
-	response pb.TabletResponse
-	result   pb.TabletResponse_Mutation
-	mutation pb.MutationResult
-}
-
-func mutationResponse(r mvcc.Result) *pb.TabletResponse {
-	a := &mutationAnswer{}
-	a.response.Result, a.result.Mutation = &a.result, &a.mutation
-	wire.FillResult(&a.mutation, &r)
-	return &a.response
 }
 
 // boundWait ends the call's wait with MaxWait from when it first had to: however often it

@@ -24,25 +24,25 @@ type notifyIndex struct {
 
 // notifyColumn is one observed column's part.
 type notifyColumn struct {
-	notifies *btree.BTreeG[store.CellNotify] // by row; nil: there are too many
-	intents  *btree.BTreeG[store.CellIntent] // by row and start timestamp; nil: too many
-	queue    *notifyQueue                    // of those that wait; nil: the order is not known
+	notifies *btree.BTreeG[mvcc.CellNotify] // by row; nil: there are too many
+	intents  *btree.BTreeG[mvcc.CellIntent] // by row and start timestamp; nil: too many
+	queue    *notifyQueue                   // of those that wait; nil: the order is not known
 	tally
 	uncounted bool // a read worker still counts what was on disk at the load; tally has only what has changed since
 }
 
 func newNotifyIndex() *notifyIndex { return &notifyIndex{columns: map[columnKey]*notifyColumn{}} }
 
-func newNotifyTree() *btree.BTreeG[store.CellNotify] {
-	less := func(a, b store.CellNotify) bool { return a.Cell.Row < b.Cell.Row }
+func newNotifyTree() *btree.BTreeG[mvcc.CellNotify] {
+	less := func(a, b mvcc.CellNotify) bool { return a.Cell.Row < b.Cell.Row }
 	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 }
 
-func newIntentTree() *btree.BTreeG[store.CellIntent] {
+func newIntentTree() *btree.BTreeG[mvcc.CellIntent] {
 	return btree.NewBTreeGOptions(lessIntent, btree.Options{NoLocks: true})
 }
 
-func lessIntent(a, b store.CellIntent) bool {
+func lessIntent(a, b mvcc.CellIntent) bool {
 	if a.Cell.Row != b.Cell.Row {
 		return a.Cell.Row < b.Cell.Row
 	}
@@ -87,14 +87,14 @@ func (t *Tablet) loadNotifyColumn(key columnKey) (*notifyColumn, error) {
 		return c, nil
 	}
 	all := true
-	err := eachNotify(snap, key, span, func(n store.CellNotify) bool {
+	err := eachNotify(snap, key, span, func(n mvcc.CellNotify) bool {
 		c.notifies.Set(n)
 		c.countNotify(&n.Notify, 1)
 		all = c.notifies.Len() <= t.cfg.Indexed
 		return all
 	})
 	if err == nil && all {
-		err = eachIntent(snap, key, span, func(i store.CellIntent) bool {
+		err = eachIntent(snap, key, span, func(i mvcc.CellIntent) bool {
 			c.intents.Set(i)
 			c.tally.intents++
 			all = c.intents.Len() <= t.cfg.Indexed
@@ -131,12 +131,12 @@ type counted struct {
 func (j *countJob) run() {
 	defer j.snap.Close()
 	out := &counted{key: j.key, column: j.column}
-	out.err = eachNotify(j.snap, j.key, j.span, func(n store.CellNotify) bool {
+	out.err = eachNotify(j.snap, j.key, j.span, func(n mvcc.CellNotify) bool {
 		out.tally.countNotify(&n.Notify, 1)
 		return true
 	})
 	if out.err == nil {
-		out.err = eachIntent(j.snap, j.key, j.span, func(store.CellIntent) bool {
+		out.err = eachIntent(j.snap, j.key, j.span, func(mvcc.CellIntent) bool {
 			out.tally.intents++
 			return true
 		})
@@ -176,7 +176,7 @@ func (c *notifyColumn) revive() {
 }
 
 // eachNotify visits the column's N entries in the span.
-func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span, visit func(store.CellNotify) bool) error {
+func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span, visit func(mvcc.CellNotify) bool) error {
 	for n, err := range snap.Notifies(key.table, key.column, span.Start, false) {
 		if err != nil {
 			return err
@@ -189,7 +189,7 @@ func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span, visit func(stor
 }
 
 // eachIntent visits the column's I entries in the span.
-func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span, visit func(store.CellIntent) bool) error {
+func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span, visit func(mvcc.CellIntent) bool) error {
 	for i, err := range snap.Intents(key.table, key.column, span.Start) {
 		if err != nil {
 			return err
@@ -277,9 +277,9 @@ func (c *notifyColumn) changeNotify(ch *notifyChange, most int) {
 	switch {
 	case c.notifies == nil:
 	case ch.after == nil:
-		c.notifies.Delete(store.CellNotify{Cell: ch.cell})
+		c.notifies.Delete(mvcc.CellNotify{Cell: ch.cell})
 	default:
-		c.notifies.Set(store.CellNotify{Cell: ch.cell, Notify: *ch.after})
+		c.notifies.Set(mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after})
 		if c.notifies.Len() > most {
 			c.notifies = nil
 		}
@@ -296,9 +296,9 @@ func (c *notifyColumn) changeIntent(ch *notifyChange, most int) {
 	switch {
 	case c.intents == nil:
 	case ch.intentStays == nil:
-		c.intents.Delete(store.CellIntent{Cell: ch.cell, StartTS: ch.start})
+		c.intents.Delete(mvcc.CellIntent{Cell: ch.cell, StartTS: ch.start})
 	default:
-		c.intents.Set(store.CellIntent{Cell: ch.cell, StartTS: ch.start, Intent: *ch.intentStays})
+		c.intents.Set(mvcc.CellIntent{Cell: ch.cell, StartTS: ch.start, Intent: *ch.intentStays})
 		if c.intents.Len() > most {
 			c.intents = nil
 		}

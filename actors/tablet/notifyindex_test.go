@@ -39,14 +39,14 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 		key := observerKey(o)
 		var want tally
 		var walked []string
-		if err := eachNotify(snap, key, span, func(n store.CellNotify) bool {
+		if err := eachNotify(snap, key, span, func(n mvcc.CellNotify) bool {
 			want.countNotify(&n.Notify, 1)
 			walked = append(walked, fmt.Sprint("N ", n.Cell.Row, n.Notify.TS, n.Notify.ParkedTS))
 			return true
 		}); err != nil {
 			r.tb.Fatal(err)
 		}
-		if err := eachIntent(snap, key, span, func(n store.CellIntent) bool {
+		if err := eachIntent(snap, key, span, func(n mvcc.CellIntent) bool {
 			want.intents++
 			walked = append(walked, fmt.Sprint("I ", n.Cell.Row, n.StartTS))
 			return true

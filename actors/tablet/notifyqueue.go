@@ -7,8 +7,8 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/store"
 )
 
 // notifyQueue is the order in which a column's notifications are handed out to scanners:
@@ -26,26 +26,20 @@ import (
 type notifyQueue struct {
 	next   uint64            // place; the first is 1
 	places map[string]uint64 // by row
-	tree   *btree.BTreeG[queuedNotify]
+	tree   *btree.BTreeG[evaluate.Queued]
 	lost   bool
 }
 
-// queuedNotify is a notification at its place.
-type queuedNotify struct {
-	place  uint64
-	notify store.CellNotify
-}
-
 func newNotifyQueue() *notifyQueue {
-	less := func(a, b queuedNotify) bool { return a.place < b.place }
+	less := func(a, b evaluate.Queued) bool { return a.Place < b.Place }
 	return &notifyQueue{places: map[string]uint64{}, tree: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
 }
 
 // queueOf puts all that a column's tree has in order of their timestamps.
-func queueOf(tree *btree.BTreeG[store.CellNotify]) *notifyQueue {
+func queueOf(tree *btree.BTreeG[mvcc.CellNotify]) *notifyQueue {
 	q := newNotifyQueue()
 	all := tree.Items()
-	slices.SortStableFunc(all, func(a, b store.CellNotify) int { return cmp.Compare(a.Notify.TS, b.Notify.TS) })
+	slices.SortStableFunc(all, func(a, b mvcc.CellNotify) int { return cmp.Compare(a.Notify.TS, b.Notify.TS) })
 	for i := range all {
 		if all[i].Notify.ParkedTS == 0 {
 			q.put(all[i], len(all))
@@ -62,27 +56,27 @@ func (q *notifyQueue) change(ch *notifyChange, most int) {
 	case ch.after == nil || ch.after.ParkedTS != 0:
 		q.drop(row)
 	case there && ch.before != nil && ch.after.Attempts <= ch.before.Attempts:
-		q.tree.Set(queuedNotify{place, store.CellNotify{Cell: ch.cell, Notify: *ch.after}})
+		q.tree.Set(evaluate.Queued{Place: place, Notify: mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after}})
 	default:
 		q.drop(row)
-		q.put(store.CellNotify{Cell: ch.cell, Notify: *ch.after}, most)
+		q.put(mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after}, most)
 	}
 }
 
 // put adds a notification at the end.
-func (q *notifyQueue) put(n store.CellNotify, most int) {
+func (q *notifyQueue) put(n mvcc.CellNotify, most int) {
 	if q.lost || q.tree.Len() >= most {
 		q.lost = true // what comes later would overtake it
 		return
 	}
 	q.next++
 	q.places[n.Cell.Row] = q.next
-	q.tree.Set(queuedNotify{q.next, n})
+	q.tree.Set(evaluate.Queued{Place: q.next, Notify: n})
 }
 
 func (q *notifyQueue) drop(row string) {
 	if place, there := q.places[row]; there {
-		q.tree.Delete(queuedNotify{place: place})
+		q.tree.Delete(evaluate.Queued{Place: place})
 		delete(q.places, row)
 	}
 }
@@ -93,10 +87,10 @@ func (q *notifyQueue) back(row string) {
 	if !there || place == q.next {
 		return
 	}
-	n, _ := q.tree.Delete(queuedNotify{place: place})
+	n, _ := q.tree.Delete(evaluate.Queued{Place: place})
 	q.next++
 	q.places[row] = q.next
-	n.place = q.next
+	n.Place = q.next
 	q.tree.Set(n)
 }
 
@@ -110,10 +104,10 @@ func (t *Tablet) leftOver(c mvcc.Cell) {
 
 // Queue iterates the column's notifications in the order in which they are to be handed
 // out, from the place after the given one on; ok is false if that order is not known.
-func (v *readView) Queue(t mvcc.TableID, column string, after uint64) (queue iter.Seq[queuedNotify], ok bool) {
+func (v *readView) Queue(t mvcc.TableID, column string, after uint64) (queue iter.Seq[evaluate.Queued], ok bool) {
 	tree := v.notify[columnKey{t, column}].queue
 	if tree == nil {
 		return nil, false
 	}
-	return func(yield func(queuedNotify) bool) { tree.Ascend(queuedNotify{place: after + 1}, yield) }, true
+	return func(yield func(evaluate.Queued) bool) { tree.Ascend(evaluate.Queued{Place: after + 1}, yield) }, true
 }

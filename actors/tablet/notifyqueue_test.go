@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/store"
 )
 
 func (q *notifyQueue) rows() string {
 	var out []string
-	q.tree.Scan(func(n queuedNotify) bool {
-		out = append(out, fmt.Sprint(n.notify.Cell.Row, uint64(n.notify.Notify.TS)))
+	q.tree.Scan(func(n evaluate.Queued) bool {
+		out = append(out, fmt.Sprint(n.Notify.Cell.Row, uint64(n.Notify.Notify.TS)))
 		return true
 	})
 	return strings.Join(out, " ")
@@ -64,7 +64,7 @@ func TestQueueOrder(t *testing.T) {
 	}
 	tree := newNotifyTree()
 	for i, row := range slices.Backward([]string{"x", "y", "z"}) {
-		tree.Set(store.CellNotify{Cell: mvcc.Cell{Row: row}, Notify: mvcc.Notify{TS: mvcc.Timestamp(10 - i), ParkedTS: mvcc.Timestamp(i % 2)}})
+		tree.Set(mvcc.CellNotify{Cell: mvcc.Cell{Row: row}, Notify: mvcc.Notify{TS: mvcc.Timestamp(10 - i), ParkedTS: mvcc.Timestamp(i % 2)}})
 	}
 	q = queueOf(tree)
 	check("loaded", "z8 x10")

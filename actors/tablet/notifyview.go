@@ -6,17 +6,17 @@ import (
 	"github.com/tidwall/btree"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
-	"github.com/percolator-go/percolator/store"
 )
 
 // notifyView is an immutable copy of one column of the notify index, for a read worker.
 type notifyView struct {
-	notifies                 *btree.BTreeG[store.CellNotify] // nil: walk the disk
-	queue                    *btree.BTreeG[queuedNotify]     // nil: the order is not known
-	intents                  *btree.BTreeG[store.CellIntent] // nil: walk the disk
-	pending, parked, waiting int                             // entries of N that are not parked, that are; entries of I
+	notifies                 *btree.BTreeG[mvcc.CellNotify] // nil: walk the disk
+	queue                    *btree.BTreeG[evaluate.Queued] // nil: the order is not known
+	intents                  *btree.BTreeG[mvcc.CellIntent] // nil: walk the disk
+	pending, parked, waiting int                            // entries of N that are not parked, that are; entries of I
 	oldest                   mvcc.Timestamp
 	uncounted                bool
 }
@@ -75,26 +75,26 @@ func observerKey(o *pb.ObserverInfo) columnKey {
 
 // Notifies iterates the column's notifications from fromRow on, or from the row after it,
 // out of memory if they are there.
-func (v *readView) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[store.CellNotify, error] {
+func (v *readView) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[mvcc.CellNotify, error] {
 	tree := v.notify[columnKey{t, column}].notifies
 	if tree == nil {
 		return v.Snap.Notifies(t, column, fromRow, after)
 	}
-	return func(yield func(store.CellNotify, error) bool) {
-		tree.Ascend(store.CellNotify{Cell: mvcc.Cell{Row: fromRow}}, func(n store.CellNotify) bool {
+	return func(yield func(mvcc.CellNotify, error) bool) {
+		tree.Ascend(mvcc.CellNotify{Cell: mvcc.Cell{Row: fromRow}}, func(n mvcc.CellNotify) bool {
 			return (after && n.Cell.Row == fromRow) || yield(n, nil)
 		})
 	}
 }
 
 // Intents iterates the column's intents from fromRow on, out of memory if they are there.
-func (v *readView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[store.CellIntent, error] {
+func (v *readView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent, error] {
 	tree := v.notify[columnKey{t, column}].intents
 	if tree == nil {
 		return v.Snap.Intents(t, column, fromRow)
 	}
-	return func(yield func(store.CellIntent, error) bool) {
-		tree.Ascend(store.CellIntent{Cell: mvcc.Cell{Row: fromRow}}, func(i store.CellIntent) bool { return yield(i, nil) })
+	return func(yield func(mvcc.CellIntent, error) bool) {
+		tree.Ascend(mvcc.CellIntent{Cell: mvcc.Cell{Row: fromRow}}, func(i mvcc.CellIntent) bool { return yield(i, nil) })
 	}
 }
 
@@ -107,7 +107,7 @@ func (v *evalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 		return *m.Notify, true, nil
 	}
 	if col := v.tablet.observedNotifies(keyOfCell(c)); col != nil && col.notifies != nil {
-		n, ok := col.notifies.Get(store.CellNotify{Cell: c})
+		n, ok := col.notifies.Get(mvcc.CellNotify{Cell: c})
 		return n.Notify, ok, nil
 	}
 	return v.Snap.Notification(c)
@@ -122,7 +122,7 @@ func (v *evalView) Intent(c mvcc.Cell, start mvcc.Timestamp) (mvcc.Intent, bool,
 		return *m.Intent, true, nil
 	}
 	if col := v.tablet.observedNotifies(keyOfCell(c)); col != nil && col.intents != nil {
-		i, ok := col.intents.Get(store.CellIntent{Cell: c, StartTS: start})
+		i, ok := col.intents.Get(mvcc.CellIntent{Cell: c, StartTS: start})
 		return i.Intent, ok, nil
 	}
 	return v.Snap.Intent(c, start)

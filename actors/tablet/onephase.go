@@ -5,6 +5,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -58,7 +59,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
 		e.park(call, reserved(result.Locks))
 	case result.Status != mvcc.StatusOK:
-		e.proposal.answer(call, mutationResponse(result))
+		e.proposal.answer(call, evaluate.Result(result))
 	default:
 		e.grant(call, r)
 	}
@@ -169,7 +170,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	e.rollbacks.took(commitTS)
 	result, muts, err := mvcc.OnePhaseCommit(e.view, o.request, commitTS, e.cfg.Limits)
 	if err != nil {
-		if answer := invalid(err); answer != nil {
+		if answer := evaluate.Refusal(err); answer != nil {
 			e.abandon(o, answer)
 			return
 		}
@@ -188,7 +189,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	o.proposed = true
 	e.proposal.holds = append(e.proposal.holds, o)
 	for _, call := range o.calls {
-		e.proposal.answer(call, mutationResponse(result))
+		e.proposal.answer(call, evaluate.Result(result))
 	}
 }
 

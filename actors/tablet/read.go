@@ -10,6 +10,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
@@ -128,7 +129,16 @@ type readView struct {
 	room, taken int // for values in the answer to the call under way, and by those that are in it, in bytes
 }
 
-var _ mvcc.View = (*readView)(nil)
+var _ evaluate.View = (*readView)(nil)
+
+// Descriptor implements evaluate.View, as do Limits, Observers, Notified and Row.
+func (v *readView) Descriptor() *pb.TabletDescriptor { return v.descriptor }
+func (v *readView) Limits() mvcc.Limits              { return v.tablet.cfg.Limits }
+func (v *readView) Observers() []*pb.ObserverInfo    { return v.catalogue.message.GetObservers() }
+func (v *readView) Notified() uint64                 { return v.notifies }
+func (v *readView) Row(t mvcc.TableID, row string, limit int, only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
+	return v.Snap.Row(t, row, limit, v.catalogue.columnsOf(t), only...)
+}
 
 func (v *readView) Lock(c mvcc.Cell) (mvcc.Lock, bool) { return v.locks.get(c) }
 func (v *readView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {

@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -158,12 +159,12 @@ func (j *readJob) run() {
 			continue
 		}
 		view.forCall(call.Req)
-		response, met, err := j.answer(view, call)
+		response, met, err := j.evaluate(view, call)
 		switch {
 		case err != nil:
 			call.Reply(j.failed(call.Req, err))
-		case met.token != 0:
-			blocked = append(blocked, waiter{call, met})
+		case met != nil:
+			blocked = append(blocked, waiter{call, metBy(met)})
 		case j.tablet.servedTerm.Load() != j.term:
 			call.Reply(j.lostLeadership())
 		default:
@@ -185,7 +186,7 @@ func (j *readJob) failed(req *pb.TabletRequest, err error) *pb.TabletResponse {
 	if errors.As(err, &noRoom) {
 		return wire.NoRoom(req, noRoom.needs+j.beside(req))
 	}
-	if r := invalid(err); r != nil {
+	if r := evaluate.Refusal(err); r != nil {
 		return r
 	}
 	return j.unread(err)
@@ -217,15 +218,15 @@ func (j *readJob) beside(req *pb.TabletRequest) int {
 	return n
 }
 
-// answer is the function answer, but a panic costs its own read only, not the process.
-func (j *readJob) answer(v *readView, call *Call) (r *pb.TabletResponse, met obstacle, err error) {
+// evaluate answers one read. A panic costs that read only, not the process.
+func (j *readJob) evaluate(v *readView, call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			j.tablet.cfg.Logger.Error("a read panicked", "tablet", j.tablet.id, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("%w: %v", ErrPanic, p)
 		}
 	}()
-	return answer(v, call)
+	return evaluate.Read(v, call.Req, v.readAt(call))
 }
 
 // check looks inside the Txn whether the range and the bound are still those of the

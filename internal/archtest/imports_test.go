@@ -39,6 +39,8 @@ var layers = []layer{
 	{of: "internal/notify/...", may: []string{pb, "internal/mvcc", "internal/wire"}},
 	{of: "internal/mvcc/...", may: []string{"internal/broken"}},
 	{of: "internal/wire", may: []string{pb, "internal/mvcc"}},
+	{of: "internal/evaluate", may: []string{pb, "internal/mvcc", "internal/wire"}},
+	{of: "internal/txn/txntest", may: []string{pb, "internal/evaluate", "internal/mvcc", "internal/txn", "internal/wire"}},
 	{of: "internal/txn/...", may: []string{pb, "internal/broken", "internal/mvcc", "internal/txn/...", "internal/wire"}},
 	{of: "internal/policy", may: []string{pb}},
 	{of: "internal/certs", may: []string{"internal/broken"}},
@@ -51,7 +53,7 @@ var layers = []layer{
 	// It stops, replaces and starts tablets: beside the actor, not part of it.
 	{of: "actors/tablet/replicas", may: []string{pb, "actors/tablet", "internal/wire", "store"}},
 	{of: "actors/tablet/group", may: []string{pb, "internal/broken", "internal/wire"}},
-	{of: "actors/tablet", may: []string{pb, "actors/tablet/group", "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/wire", "store", "store/raftlog"}},
+	{of: "actors/tablet", may: []string{pb, "actors/tablet/group", "internal/actorkit", "internal/broken", "internal/evaluate", "internal/mvcc", "internal/notify", "internal/wire", "store", "store/raftlog"}},
 	{of: "actors/...", may: []string{pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire", "store", "store/raftlog"}},
 	{of: "cluster/admin", may: []string{pb, "actors/placement", "cluster", "cluster/peer", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire"}},
 	{of: "cluster/...", may: []string{

@@ -75,21 +75,57 @@ func (t *cellMap[V]) in(s Span, reverse bool) iter.Seq2[Cell, V] {
 // Notifications iterates all N entries by cell.
 func (m *MemView) Notifications() iter.Seq2[Cell, Notify] { return m.notifies.all() }
 
-// Intents returns all weak intents by cell, then start timestamp.
-func (m *MemView) Intents() []LockInfo {
-	var list []LockInfo
-	for k, in := range m.intents {
-		list = append(list, LockInfo{Cell: k.cell, Intent: true,
-			Lock: Lock{StartTS: k.ts, Primary: in.Primary, Expiry: in.Expiry, Worker: in.Worker}})
+// Notifies iterates the N entries of a column by row, from fromRow on, or from the row
+// after it.
+func (m *MemView) Notifies(t TableID, column, fromRow string, after bool) iter.Seq2[CellNotify, error] {
+	return func(yield func(CellNotify, error) bool) {
+		for c, n := range m.notifies.in(Span{Table: t, Start: fromRow}, false) {
+			if c.Column != column || (after && c.Row == fromRow) {
+				continue
+			}
+			if !yield(CellNotify{Cell: c, Notify: n}, nil) {
+				return
+			}
+		}
 	}
-	slices.SortFunc(list, func(a, b LockInfo) int {
-		return cmp.Or(a.Cell.Compare(b.Cell), cmp.Compare(a.Lock.StartTS, b.Lock.StartTS))
+}
+
+// Intents iterates the weak intents of a column by row and start timestamp, from fromRow on.
+func (m *MemView) Intents(t TableID, column, fromRow string) iter.Seq2[CellIntent, error] {
+	return func(yield func(CellIntent, error) bool) {
+		for _, i := range m.AllIntents() {
+			if i.Cell.Table != t || i.Cell.Column != column || i.Cell.Row < fromRow {
+				continue
+			}
+			if !yield(i, nil) {
+				return
+			}
+		}
+	}
+}
+
+// AllIntents returns all weak intents by cell, then start timestamp.
+func (m *MemView) AllIntents() []CellIntent {
+	var list []CellIntent
+	for k, in := range m.intents {
+		list = append(list, CellIntent{Cell: k.cell, StartTS: k.ts, Intent: in})
+	}
+	slices.SortFunc(list, func(a, b CellIntent) int {
+		return cmp.Or(a.Cell.Compare(b.Cell), cmp.Compare(a.StartTS, b.StartTS))
 	})
 	return list
 }
 
 // RawCells iterates the raw cells with rows in span.
-func (m *MemView) RawCells(s Span) iter.Seq2[Cell, []byte] { return m.raw.in(s, false) }
+func (m *MemView) RawCells(s Span) iter.Seq2[RawCell, error] {
+	return func(yield func(RawCell, error) bool) {
+		for c, value := range m.raw.in(s, false) {
+			if !yield(RawCell{Cell: c, Value: value}, nil) {
+				return
+			}
+		}
+	}
+}
 
 // Row returns everything that one row holds, by column, group and descending timestamp:
 // what the debugger shows.

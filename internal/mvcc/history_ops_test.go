@@ -267,9 +267,10 @@ func (h *history) undecided(below Timestamp) []LockInfo {
 				list = append(list, LockInfo{Cell: c, Lock: l})
 			}
 		}
-		for _, l := range view.Intents() {
-			if l.Lock.StartTS < below {
-				list = append(list, l)
+		for _, i := range view.AllIntents() {
+			if i.StartTS < below {
+				lock := Lock{StartTS: i.StartTS, Primary: i.Intent.Primary, Expiry: i.Intent.Expiry, Worker: i.Intent.Worker}
+				list = append(list, LockInfo{Cell: i.Cell, Intent: true, Lock: lock})
 			}
 		}
 	}

@@ -206,3 +206,22 @@ type CellWrite struct {
 	Cell  Cell
 	Write Write
 }
+
+// RawCell is a raw cell (group M) with its value.
+type RawCell struct {
+	Cell  Cell
+	Value []byte
+}
+
+// CellNotify is a cell with its notification.
+type CellNotify struct {
+	Cell   Cell
+	Notify Notify
+}
+
+// CellIntent is a weak intent of the transaction StartTS on a cell.
+type CellIntent struct {
+	Cell    Cell
+	StartTS Timestamp
+	Intent  Intent
+}

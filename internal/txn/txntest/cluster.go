@@ -23,24 +23,20 @@ type Cluster struct {
 	dead    map[mvcc.Worker]bool
 	ops     int // operations evaluated
 
-	extension Extension // nil: none
+	notified uint64 // notifications written
+	listener func([]mvcc.Cell)
 }
 
-// Extension adds to a cluster what package txn does not need: walks, and hearing of
-// changes. Its methods are called one at a time.
-type Extension interface {
-	// Serve may answer an operation, before the cluster does; nil leaves it to the cluster.
-	Serve(v *mvcc.MemView, d *pb.TabletDescriptor, req *pb.TabletRequest) *pb.TabletResponse
-	// Applied hears of effects. What it returns, if anything, is called when the cluster
-	// is unlocked again.
-	Applied(effects []mvcc.Mutation) (after func())
-}
-
-// Extend sets the extension, before the cluster is used.
-func (c *Cluster) Extend(x Extension) {
+// Listen makes f hear of cells that have become dirty by a change, not by a failed run,
+// outside of any lock; false if somebody does already.
+func (c *Cluster) Listen(f func(cells []mvcc.Cell)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.extension = x
+	if c.listener != nil {
+		return false
+	}
+	c.listener = f
+	return true
 }
 
 // Apply makes effects visible that no operation has evaluated.
@@ -54,12 +50,21 @@ func (c *Cluster) Apply(effects []mvcc.Mutation) {
 // apply is Apply for those who hold mu; they must call after once they do not.
 func (c *Cluster) apply(effects []mvcc.Mutation) (after func()) {
 	c.view.Apply(effects)
-	if c.extension != nil && len(effects) > 0 {
-		if after = c.extension.Applied(effects); after != nil {
-			return after
+	var dirty []mvcc.Cell
+	for _, m := range effects {
+		if m.Group != mvcc.GroupNotify || m.Delete {
+			continue
+		}
+		c.notified++
+		if m.Notify.Attempts == 0 && m.Notify.ParkedTS == 0 {
+			dirty = append(dirty, m.Cell)
 		}
 	}
-	return func() {}
+	f := c.listener
+	if f == nil || len(dirty) == 0 {
+		return func() {}
+	}
+	return func() { f(dirty) }
 }
 
 // Tablets lists the tablets of users' tables, in range order.

@@ -1,27 +1,63 @@
-package tablet
+package evaluate
 
 import (
 	"iter"
+	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-const maxWalkEntries = 1024
+// pending counts what waits for each observer of the catalogue, and sums up what
+// WaitIdle waits for: that of the observers that anybody runs.
+func pending(v View, req *pb.PendingRequest) (*pb.TabletResponse, error) {
+	out := &pb.PendingResponse{NotifyWritten: v.Notified()}
+	var tables []mvcc.TableID // of observed columns
+	for _, o := range v.Observers() {
+		if table := mvcc.TableID(o.Table); !slices.Contains(tables, table) {
+			tables = append(tables, table)
+		}
+		p, err := v.Waiting(o)
+		if err != nil {
+			return nil, err
+		}
+		out.Observers = append(out.Observers, p)
+		out.Parked += p.Parked
+		switch {
+		case o.Retired || o.Paused || slices.Contains(req.GetUnlinked(), o.Name):
+			out.Unlinked += p.Notifications + p.Intents
+		default:
+			out.Notifications += p.Notifications
+			out.Intents += p.Intents
+		}
+	}
+	for _, table := range tables {
+		span, ok := wire.Clip(v.Descriptor(), mvcc.Span{Table: table})
+		if !ok {
+			continue
+		}
+		for c := range v.Locks(span, false) {
+			if v.Observed(c.Table, c.Column) != mvcc.NotObserved {
+				out.Locks++
+			}
+		}
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: out}}, nil
+}
 
-// answerWalk gives a page of the notify, lock or intent group: what scanners and tools
+// walk gives a page of the notify, lock or intent group: what scanners and tools
 // look through (§2.4).
-func answerWalk(v *readView, req *pb.WalkRequest) (*pb.TabletResponse, error) {
+func walk(v View, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 	limit := int(req.Limit)
 	if limit <= 0 || limit > maxWalkEntries {
 		limit = maxWalkEntries
 	}
-	span, ok := wire.Clip(v.descriptor, mvcc.Span{Table: mvcc.TableID(req.Table), Start: wire.String(req.FromRow)})
+	span, ok := wire.Clip(v.Descriptor(), mvcc.Span{Table: mvcc.TableID(req.Table), Start: wire.String(req.FromRow)})
 	if !ok {
-		return v.elsewhere(), nil
+		return elsewhere(v), nil
 	}
-	w := walk{readView: v, req: req, span: span, limit: limit, out: &pb.WalkResponse{Done: true}}
+	w := walking{View: v, req: req, span: span, limit: limit, out: &pb.WalkResponse{Done: true}}
 	var err error
 	switch mvcc.Group(req.Group) {
 	case mvcc.GroupLock:
@@ -39,8 +75,9 @@ func answerWalk(v *readView, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Walk{Walk: w.out}}, nil
 }
 
-type walk struct {
-	*readView
+// walking is a walk under way.
+type walking struct {
+	View
 	req   *pb.WalkRequest
 	span  mvcc.Span
 	limit int
@@ -48,7 +85,7 @@ type walk struct {
 }
 
 // full reports, and marks, that the page has no room.
-func (w *walk) full() bool {
+func (w *walking) full() bool {
 	if len(w.out.Entries) < w.limit {
 		return false
 	}
@@ -56,14 +93,14 @@ func (w *walk) full() bool {
 	return true
 }
 
-func (w *walk) locked() {
+func (w *walking) locked() {
 	span := w.span
 	after := wire.Cell(w.req.After)
 	if w.req.After != nil && after.Row > span.Start {
 		span.Start = after.Row
 	}
-	for c, l := range w.locks.all(span, false) {
-		if l.Token != 0 || (w.req.After != nil && !lessCell(after, c)) {
+	for c, l := range w.Locks(span, false) {
+		if l.Token != 0 || (w.req.After != nil && after.Compare(c) >= 0) {
 			continue
 		}
 		if w.full() {
@@ -75,7 +112,7 @@ func (w *walk) locked() {
 	}
 }
 
-func (w *walk) notified() error {
+func (w *walking) notified() error {
 	if w.req.Oldest {
 		if queue, ok := w.Queue(w.span.Table, wire.String(w.req.Column), w.req.AfterPlace); ok {
 			w.queued(queue)
@@ -99,21 +136,21 @@ func (w *walk) notified() error {
 }
 
 // queued answers in the order in which notifications wait.
-func (w *walk) queued(queue iter.Seq[queuedNotify]) {
+func (w *walking) queued(queue iter.Seq[Queued]) {
 	w.out.Ordered, w.out.Place = true, w.req.AfterPlace
 	for q := range queue {
-		if !w.span.Contains(q.notify.Cell.Row) {
+		if !w.span.Contains(q.Notify.Cell.Row) {
 			continue
 		}
 		if w.full() {
 			return
 		}
-		w.out.Place = q.place
-		w.out.Entries = append(w.out.Entries, &pb.WalkEntry{Cell: wire.CellPB(q.notify.Cell), Notify: wire.NotifyPB(&q.notify.Notify)})
+		w.out.Place = q.Place
+		w.out.Entries = append(w.out.Entries, &pb.WalkEntry{Cell: wire.CellPB(q.Notify.Cell), Notify: wire.NotifyPB(&q.Notify.Notify)})
 	}
 }
 
-func (w *walk) intended() error {
+func (w *walking) intended() error {
 	from := w.span.Start
 	if w.req.After != nil && wire.String(w.req.After.Row) > from {
 		from = wire.String(w.req.After.Row)
@@ -134,15 +171,4 @@ func (w *walk) intended() error {
 		w.out.Entries = append(w.out.Entries, &pb.WalkEntry{Cell: wire.CellPB(i.Cell), Ts: uint64(i.StartTS), Intent: wire.IntentPB(&i.Intent)})
 	}
 	return nil
-}
-
-// columnsOf lists the observed columns of a table.
-func (c *catalogue) columnsOf(t mvcc.TableID) []string {
-	var out []string
-	for k := range c.columns {
-		if k.table == t {
-			out = append(out, k.column)
-		}
-	}
-	return out
 }

@@ -1,0 +1,82 @@
+package evaluate
+
+import (
+	"iter"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Mem is the View of a tablet whose state is a MemView, which may have the rows of other
+// tablets too: what tests have in place of a tablet. Columns are observed by observers
+// without a name.
+type Mem struct {
+	*mvcc.MemView
+	Tablet    *pb.TabletDescriptor
+	MaxSizes  mvcc.Limits
+	Notifying uint64 // how many notifications have been written
+}
+
+var _ View = Mem{}
+
+// Descriptor implements View.
+func (m Mem) Descriptor() *pb.TabletDescriptor { return m.Tablet }
+
+// Limits implements View.
+func (m Mem) Limits() mvcc.Limits { return m.MaxSizes }
+
+// Notified implements View.
+func (m Mem) Notified() uint64 { return m.Notifying }
+
+// Queue implements View.
+func (m Mem) Queue(mvcc.TableID, string, uint64) (iter.Seq[Queued], bool) { return nil, false }
+
+// Row implements View.
+func (m Mem) Row(t mvcc.TableID, row string, _ int, only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
+	return slices.DeleteFunc(m.MemView.Row(t, row), func(e mvcc.HistoryEntry) bool {
+		return len(only) > 0 && !slices.Contains(only, e.Cell)
+	}), nil
+}
+
+// Observers implements View.
+func (m Mem) Observers() []*pb.ObserverInfo {
+	var all []*pb.ObserverInfo
+	for c, how := range m.Columns {
+		if how != mvcc.NotObserved {
+			o := &pb.ObserverInfo{Table: uint32(c.Table), Column: []byte(c.Column), Weak: how == mvcc.ObservedWeak}
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// Waiting implements View.
+func (m Mem) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
+	out := &pb.ObserverPending{}
+	span, ok := wire.Clip(m.Tablet, mvcc.Span{Table: mvcc.TableID(o.Table)})
+	if !ok {
+		return out, nil
+	}
+	for n, err := range m.Notifies(span.Table, string(o.Column), span.Start, false) {
+		switch {
+		case err != nil:
+			return nil, err
+		case !span.Contains(n.Cell.Row):
+		case n.Notify.ParkedTS != 0:
+			out.Parked++
+		default:
+			out.Notifications++
+		}
+	}
+	for i, err := range m.Intents(span.Table, string(o.Column), span.Start) {
+		if err != nil {
+			return nil, err
+		}
+		if span.Contains(i.Cell.Row) {
+			out.Intents++
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,223 @@
+package evaluate
+
+import (
+	"fmt"
+	"iter"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// View is what reads of a tablet are answered from. Nothing of it changes while a read is
+// evaluated.
+type View interface {
+	mvcc.View
+	Descriptor() *pb.TabletDescriptor
+	Limits() mvcc.Limits
+	// RawCells iterates the raw cells with rows in the span, by cell.
+	RawCells(span mvcc.Span) iter.Seq2[mvcc.RawCell, error]
+	// Row lists what the row, or only some cells of it, hold in every group, limit entries
+	// of each at most.
+	Row(t mvcc.TableID, row string, limit int, only ...mvcc.Cell) ([]mvcc.HistoryEntry, error)
+	// Notifies iterates the column's notifications by row, from fromRow on, or from the
+	// row after it.
+	Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[mvcc.CellNotify, error]
+	// Intents iterates the column's weak intents by row and start timestamp, from fromRow on.
+	Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent, error]
+	// Queue iterates the column's notifications in the order in which they are to be
+	// handed out, from the place after the given one on; ok is false if that order is not
+	// known.
+	Queue(t mvcc.TableID, column string, after uint64) (queue iter.Seq[Queued], ok bool)
+	// Observers are those of the tablet's catalogue.
+	Observers() []*pb.ObserverInfo
+	// Waiting counts what waits for an observer.
+	Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error)
+	// Notified is how many notifications have been written so far.
+	Notified() uint64
+}
+
+// Queued is a notification at its place in the order in which they are handed out.
+type Queued struct {
+	Place  uint64
+	Notify mvcc.CellNotify
+}
+
+// Bounds of answers.
+const (
+	maxPageBytes   = 2 << 20
+	maxPageRows    = 4 << 10
+	maxWalkEntries = 1024
+	rawCellBytes   = 64 // counted beside a cell's row, column and value
+)
+
+// Read answers one read. A Get reads at the given timestamp. If it met the reservation of a
+// one-phase commit, which is no answer, that is returned instead: the read is to be tried
+// again when it is gone.
+func Read(v View, req *pb.TabletRequest, at mvcc.Timestamp) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_Get:
+		return get(v, op.Get, at)
+	case *pb.TabletRequest_Scan:
+		return scan(v, wire.Scan(op.Scan))
+	case *pb.TabletRequest_RawGet:
+		r, err = rawGet(v, op.RawGet)
+	case *pb.TabletRequest_RawScan:
+		r, err = rawScan(v, op.RawScan)
+	case *pb.TabletRequest_Walk:
+		r, err = walk(v, op.Walk)
+	case *pb.TabletRequest_Pending:
+		r, err = pending(v, op.Pending)
+	case *pb.TabletRequest_History:
+		r, err = history(v, op.History)
+	default:
+		r = notRead(req)
+	}
+	return r, nil, err
+}
+
+func notRead(req *pb.TabletRequest) *pb.TabletResponse {
+	return failure(pb.Error_CODE_INVALID, "%T is not a read", req.Op)
+}
+
+func failure(code pb.Error_Code, format string, args ...any) *pb.TabletResponse {
+	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
+}
+
+func get(v View, req *pb.GetRequest, at mvcc.Timestamp) (*pb.TabletResponse, *mvcc.Lock, error) {
+	out, bytes := newGetAnswer(len(req.Cells)), 0
+	for i, c := range req.Cells {
+		r, err := mvcc.Get(v, wire.Cell(c), at)
+		if err != nil {
+			return nil, nil, err
+		}
+		if r.Status == mvcc.StatusLocked && r.Lock.Lock.Token != 0 {
+			return nil, &r.Lock.Lock, nil
+		}
+		if bytes += len(r.Value); bytes > v.Limits().Batch && i > 0 {
+			out.get.Results = out.get.Results[:i] // the caller asks for the rest
+			break
+		}
+		wire.FillReadResult(out.get.Results[i], &r)
+	}
+	if req.At == 0 {
+		out.get.At = uint64(at)
+	}
+	return &out.response, nil, nil
+}
+
+// getAnswer is the answer to a Get in one allocation if it is of one cell, as most are,
+// and in three if of more.
+type getAnswer struct {
+	response pb.TabletResponse
+	result   pb.TabletResponse_Get
+	get      pb.GetResponse
+	list     [1]*pb.ReadResult
+	one      pb.ReadResult
+}
+
+func newGetAnswer(cells int) *getAnswer {
+	a := &getAnswer{}
+	a.response.Result, a.result.Get = &a.result, &a.get
+	if cells == 1 {
+		a.list[0] = &a.one
+		a.get.Results = a.list[:]
+		return a
+	}
+	block := make([]pb.ReadResult, cells)
+	a.get.Results = make([]*pb.ReadResult, cells)
+	for i := range block {
+		a.get.Results[i] = &block[i]
+	}
+	return a
+}
+
+func scan(v View, req mvcc.ScanRequest) (*pb.TabletResponse, *mvcc.Lock, error) {
+	span, ok := wire.Clip(v.Descriptor(), req.Span)
+	if !ok {
+		return elsewhere(v), nil, nil
+	}
+	req.Span = span
+	if req.MaxBytes <= 0 || req.MaxBytes > maxPageBytes {
+		req.MaxBytes = maxPageBytes
+	}
+	r, err := mvcc.Scan(v, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.Status == mvcc.StatusLocked && r.Lock.Lock.Token != 0 {
+		if r.Last == nil {
+			return nil, &r.Lock.Lock, nil
+		}
+		r.Status, r.Done = mvcc.StatusOK, false // a page up to the reservation
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Scan{Scan: wire.ScanResultPB(r)}}, nil, nil
+}
+
+// elsewhere refuses a read of a range of which the tablet holds nothing.
+func elsewhere(v View) *pb.TabletResponse {
+	r := failure(pb.Error_CODE_WRONG_TABLET, "tablet %d holds nothing of that range", v.Descriptor().TabletId)
+	r.Error.Descriptors = []*pb.TabletDescriptor{v.Descriptor()}
+	return r
+}
+
+func rawGet(v View, req *pb.RawGetRequest) (*pb.TabletResponse, error) {
+	values, bytes := make([]*pb.RawValue, len(req.Cells)), 0
+	for i, c := range req.Cells {
+		value, ok, err := v.Raw(wire.Cell(c))
+		if err != nil {
+			return nil, err
+		}
+		if bytes += len(value); bytes > v.Limits().Batch {
+			return failure(pb.Error_CODE_TOO_LARGE, "the answer to %d cells exceeds %d bytes: ask for fewer at once",
+				len(req.Cells), v.Limits().Batch), nil
+		}
+		values[i] = &pb.RawValue{Found: ok, Value: value}
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_RawGet{RawGet: &pb.RawGetResponse{Values: values}}}, nil
+}
+
+func rawScan(v View, req *pb.RawScanRequest) (*pb.TabletResponse, error) {
+	span, ok := wire.Clip(v.Descriptor(), wire.Span(req.Span))
+	if !ok {
+		return elsewhere(v), nil
+	}
+	limit := int(req.MaxRows)
+	if limit <= 0 || limit > maxPageRows {
+		limit = maxPageRows
+	}
+	out, bytes := &pb.RawScanResponse{Done: true}, 0
+	for c, err := range v.RawCells(span) {
+		if err != nil {
+			return nil, err
+		}
+		if len(out.Cells) >= limit || bytes >= maxPageBytes {
+			out.Done = false
+			break
+		}
+		out.Cells = append(out.Cells, &pb.ReadCell{Cell: wire.CellPB(c.Cell), Value: c.Value})
+		bytes += rawCellBytes + len(c.Cell.Row) + len(c.Cell.Column) + len(c.Value)
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_RawScan{RawScan: out}}, nil
+}
+
+func history(v View, req *pb.HistoryRequest) (*pb.TabletResponse, error) {
+	limit := int(req.Limit)
+	if limit <= 0 || limit > mvcc.MaxHistory+1 {
+		limit = mvcc.MaxHistory + 1
+	}
+	table := mvcc.TableID(req.Table)
+	only := make([]mvcc.Cell, len(req.Cells))
+	for i, c := range req.Cells {
+		only[i] = wire.Cell(c)
+	}
+	entries, err := v.Row(table, wire.String(req.Row), limit, only...)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.HistoryResponse{}
+	for _, e := range entries {
+		out.Entries = append(out.Entries, wire.HistoryEntryPB(e))
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_History{History: out}}, nil
+}
