@@ -83,24 +83,3 @@ func (o *census) ask(ctx context.Context, leading bool, saw seenNode) []*pb.Stat
 	runs.Wait()
 	return out
 }
-
-// tabletStatus is what this node's replica of a tablet says of itself; nil if there is
-// none, or it does not answer. One that sleeps is not disturbed: a node with a thousand
-// of them is asked for all of them every few seconds.
-func (n *Node) tabletStatus(ctx context.Context, id uint64) *pb.StatusResponse {
-	port := n.router.Port(id)
-	if port == nil {
-		return nil
-	}
-	if s := n.ticker.LastStatus(id); s != nil {
-		return s
-	}
-	// A tablet that may be half as large as one is split at measures itself: it is to
-	// know where by then.
-	req := &pb.StatusRequest{MeasureAbove: max(n.policy.now().GetSplitBytes()/2, 1)}
-	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: req}}, true)
-	if err != nil {
-		return nil
-	}
-	return r.GetStatus()
-}

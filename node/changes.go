@@ -23,7 +23,7 @@ type changes struct {
 
 	jobs    *leaderJobs
 	sight   *metaSight
-	told    telling
+	told    publisher
 	members map[uint64]cluster.Member // as of the last look; the worker's own
 	term    uint64                    // in which this node led meta, as of the last look, or 0; likewise
 }
@@ -60,6 +60,10 @@ func newChanges(n *Node) *changes {
 
 // start begins the work, once the node has a client.
 func (c *changes) start() {
+	c.told = publisher{members: c.n.members, tablets: c.n.tablets}
+	if !c.n.cfg.Store.InMemory {
+		c.told.store = c.n.store
+	}
 	c.runs.Go(c.run)
 	c.runs.Go(c.answer)
 	c.runs.Go(func() { c.sight.watch(c.ctx) })
@@ -83,13 +87,13 @@ func (c *changes) run() {
 	tick := time.NewTicker(lookPause)
 	defer tick.Stop()
 	for {
-		term := c.n.leadsMeta(c.ctx)
+		term := c.n.tablets.leadsMeta(c.ctx)
 		c.jobs.follow(c.ctx, term != 0)
 		if term != c.term && term != 0 {
 			c.n.registration.wake() // what another node has left half told
 		}
 		c.term = term
-		c.told.tell(c.ctx, c.n, term)
+		c.told.publish(c.ctx, term)
 		c.look()
 		select {
 		case <-c.again:

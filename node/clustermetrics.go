@@ -49,9 +49,9 @@ func sendAll(out chan<- prometheus.Metric, all ...counted) {
 // collectCluster exports what goes between this node and others; a node that is alone
 // exports the snapshots only.
 func (m metrics) collectCluster(out chan<- prometheus.Metric) {
-	if n := m.n; n.snapshot != nil && n.replicas != nil {
-		s := n.snapshot.Stats()
-		r := n.replicas.Stats()
+	if t := m.n.tablets; t != nil {
+		s := t.snapshot.Stats()
+		r := t.replicas.Stats()
 		sendAll(out, counted{snapshotSent, s.Sent}, counted{snapshotFailed, s.Failed}, counted{snapshotBytes, s.Bytes},
 			counted{snapshotInstalled, r.Installed}, counted{snapshotRefused, r.Refused}, counted{replicasClosed, uint64(r.Closed)})
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/percolator-go/percolator/actors/collector"
 	"github.com/percolator-go/percolator/actors/placement"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
 )
 
 // job is work that the node that leads meta does in the background, an actor of its own
@@ -120,15 +119,4 @@ func (l *leaderJobs) collection() *pb.HistoryStatus {
 		return nil
 	}
 	return l.collector.Status()
-}
-
-// leadsMeta asks this node's replica of meta for the term in which it leads; 0: it does not.
-func (n *Node) leadsMeta(ctx context.Context) (term uint64) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	s := n.tabletStatus(ctx, cluster.MetaTablet)
-	if !s.GetLeader() {
-		return 0
-	}
-	return s.Term
 }

@@ -2,12 +2,14 @@ package node
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
 )
 
 // Bounds of handing leaderships over: all of it, one of them, how many at once, and how
@@ -19,61 +21,71 @@ const (
 	leaveRounds  = 3
 )
 
-// handOver has other voters lead what this node leads, so that nobody waits for an
-// election when it ends. What cannot be handed over is elected anew after its end.
+// handOver has others lead, and nothing more moved here: this node is about to end.
 func (n *Node) handOver(ctx context.Context) {
-	if n.peers == nil || n.host == nil || ctx.Err() != nil {
+	if n.tablets == nil || n.others.peers == nil || ctx.Err() != nil {
 		return
 	}
-	n.sayDraining()
+	publish(n.members, func(m *cluster.Member) { m.Draining = true })
+	n.tablets.handOver(ctx)
+}
+
+// handOver has other voters lead what this node leads, so that nobody waits for an
+// election when it ends. What cannot be handed over is elected anew after its end. It
+// waits, on the goroutine of whoever closes the node.
+func (t *tablets) handOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	for range leaveRounds {
-		left := n.led()
+		left := t.ledWithOthers()
 		if len(left) == 0 || ctx.Err() != nil {
 			return
 		}
 		group := errgroup.Group{}
 		group.SetLimit(leaveAtOnce)
 		for _, d := range left {
-			group.Go(func() error { return n.handOverOne(ctx, d) })
+			group.Go(func() error { return t.handOverOne(ctx, d.TabletId) })
 		}
 		if err := group.Wait(); err != nil {
-			n.cfg.Logger.Debug("a leadership could not be handed over", "error", err)
+			t.cfg.Logger.Debug("a leadership could not be handed over", "error", err)
 		}
 	}
 }
 
-// led are the tablets that this node leads and another could.
-func (n *Node) led() []*pb.TabletDescriptor {
-	var out []*pb.TabletDescriptor
-	for _, d := range n.router.LedHere() {
+// ledWithOthers are the tablets that this node leads and another could.
+func (t *tablets) ledWithOthers() []*pb.TabletDescriptor {
+	return slices.DeleteFunc(t.router.LedHere(), func(d *pb.TabletDescriptor) bool {
 		voters := 0
 		for _, r := range d.Replicas {
 			if !r.Learner && !r.Outgoing {
 				voters++
 			}
 		}
-		if voters > 1 && n.router.Port(d.TabletId) != nil {
-			out = append(out, d)
-		}
-	}
-	return out
+		return voters < 2 || t.router.Port(d.TabletId) == nil
+	})
 }
 
-func (n *Node) handOverOne(ctx context.Context, d *pb.TabletDescriptor) error {
-	port := n.router.Port(d.TabletId)
+func (t *tablets) handOverOne(ctx context.Context, id uint64) error {
+	port := t.router.Port(id)
 	if port == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveOne)
 	defer cancel()
 	leader, err := tablet.TransferAway(ctx, port)
-	if err == nil && leader != n.identity.NodeID {
-		n.router.Unled(d.TabletId, n.identity.NodeID)
-		if leader != 0 {
-			n.router.Led(d.TabletId, leader)
-		}
+	if err == nil {
+		noteLeader(t.router, id, t.node, leader)
 	}
 	return err
+}
+
+// noteLeader notes who leads a tablet after self was to hand it over; 0: it is not known.
+func noteLeader(r *cluster.Router, id, self, leader uint64) {
+	if leader == self {
+		return
+	}
+	r.Unled(id, self)
+	if leader != 0 {
+		r.Led(id, leader)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,9 +14,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/lockd"
-	"github.com/percolator-go/percolator/actors/oracle"
-	"github.com/percolator-go/percolator/actors/tablet"
-	"github.com/percolator-go/percolator/actors/tablet/replicas"
+	"github.com/percolator-go/percolator/actors/scanner"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/cluster/peer"
@@ -53,15 +52,9 @@ type Node struct {
 	entrance *entrance
 	identity cluster.Identity
 	system   *actor.ActorSystem
-	logs     *tablet.Writers
-	readers  *tablet.ReadPool
-	sums     *tablet.Checksums
-	snapshot *tablet.SnapshotSender
-	ticker   *tablet.Ticker
-	board    tablet.Board
-	survey   *survey
-	scanning scanning
+	turns    *actorkit.Dispatcher
 	router   *cluster.Router
+	others   *others
 	members  cluster.Members
 	unwatch  func()         // ends the watch of members; nil: there is none
 	peers    *peer.Peers    // nil: there are no other nodes
@@ -71,10 +64,9 @@ type Node struct {
 	meta     *cluster.Meta
 	admin    *admin.Service
 	files    *certs.Files // nil: plain text
-	host     *host
-	replicas *replicas.Set
-	oracle   *oracle.Oracle
-	judge    *clockJudge
+	tablets  *tablets
+	oracle   *localOracle
+	survey   *scanner.ClusterSurvey
 	lockd    *lockd.Lockd
 	client   *txn.Client
 	notify   atomic.Pointer[notifications]
@@ -95,10 +87,6 @@ type Node struct {
 	// What other nodes may ask before everything runs.
 	peersOpen   chan struct{} // closed when the node's carrier is there
 	lockService atomic.Pointer[lockd.Lockd]
-	oraclePort  atomic.Pointer[oracle.Port]
-	oracleNow   atomic.Pointer[oracle.Oracle]
-	metaAlone   tablet.Alone
-	turns       *actorkit.Dispatcher
 
 	mu     sync.Mutex
 	closed bool
@@ -149,36 +137,19 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	n.system = actorkit.NewSystem(n.cfg.Logger)
-	n.turns = actorkit.NewDispatcher(keptGoroutines())
-	n.logs = tablet.SpawnWriters(n.system, n.store, n.cfg.Batch.Log, n.cfg.Logger, actorkit.On(n.turns))
-	n.readers = tablet.NewReadPool(readWorkers())
-	n.sums = tablet.NewChecksums(n.store, n.cfg.Logger)
-	n.snapshot = tablet.NewSnapshotSender(n.sendChunk, tablet.SnapshotConfig{
-		Rate: n.cfg.Snapshots.Rate, AtOnce: n.cfg.Snapshots.AtOnce, Logger: n.cfg.Logger,
-	})
-	n.ticker = tablet.NewTicker(n.system, tablet.DefaultTick)
-	if n.parts.Stopped != nil {
-		n.ticker.StopWhile(n.parts.Stopped)
-	}
-	n.survey, n.host = newSurvey(n), newHost(n)
-	n.replicas = replicas.New(n.host, n.store, n.logs, n.identity.NodeID, n.cfg.Logger)
+	// Enough idle goroutines for the actors that are busy in turn.
+	n.turns = actorkit.NewDispatcher(4 * runtime.GOMAXPROCS(0))
+	n.openTablets()
 	if err := n.openPeers(); err != nil {
 		return err
 	}
-	if err := n.startTablets(ctx); err != nil {
+	if err := n.tablets.start(ctx, n.oracles, n.meta); err != nil {
+		return err
+	}
+	if err := n.oracle.start(n.life, n.system, n.turns, n.cfg, n.parts.Clock); err != nil {
 		return err
 	}
 	var err error
-	n.judge = n.newClockJudge()
-	n.oracle, err = oracle.Spawn(n.system, metaMark{n.router, &n.metaAlone}, oracle.Config{
-		Batch: n.cfg.Batch.Oracle, Clock: n.parts.Clock, Logger: n.cfg.Logger, Dispatcher: n.turns, Judge: n.judge.Judge,
-		Voters: func() int { return len(n.otherVoters()) },
-	})
-	if err != nil {
-		return err
-	}
-	n.oraclePort.Store(n.oracle.Port())
-	n.oracleNow.Store(n.oracle)
 	n.lockd, err = lockd.Spawn(n.system, lockd.Config{Batch: n.cfg.Batch.Lockd, Logger: n.cfg.Logger})
 	if err != nil {
 		return err
@@ -220,6 +191,30 @@ func (n *Node) findMeta(ctx context.Context) error {
 
 // metaPatience is how long the node waits for meta until it says so, each time.
 const metaPatience = 10 * time.Second
+
+// openTablets makes this node's tablets, and what they share with the oracle. None runs yet.
+func (n *Node) openTablets() {
+	self := n.identity.NodeID
+	n.others = &others{self: self}
+	n.oracle = &localOracle{self: self, router: n.router, others: n.others, clock: n.now}
+	n.tablets = &tablets{
+		cfg: n.cfg, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router, others: n.others,
+		oracle: n.oracle, policy: n.policy, ask: n.parts.Oracle, metaMoved: n.changes.wake, life: n.life,
+	}
+	n.survey = scanner.NewClusterSurvey(scanner.SurveyConfig{
+		Node: self, Incarnation: n.identity.Incarnation, Board: &n.tablets.board, Leaders: n.router,
+		Others: n.others.alive, Ask: n.others.survey,
+	})
+	n.tablets.open(n.parts.Stopped)
+}
+
+// now is the time by the oracle's clock.
+func (n *Node) now() time.Time {
+	if n.parts.Clock != nil {
+		return n.parts.Clock()
+	}
+	return time.Now()
+}
 
 func (n *Node) openStore() error {
 	var err error
@@ -274,7 +269,7 @@ func (n *Node) Drain(ctx context.Context) error {
 			<-n.honouring
 		case <-ctx.Done():
 		}
-		n.host.setHint(nil)
+		n.tablets.setHint(nil)
 		errs = append(errs, x.stop(ctx))
 	}
 	if n.client != nil {
@@ -304,38 +299,10 @@ func (n *Node) stop() error {
 		add(n.lockd.Stop(context.Background()))
 	}
 	if n.oracle != nil {
-		n.oraclePort.Store(nil)
-		n.oracleNow.Store(nil)
-		add(n.oracle.Stop())
+		add(n.oracle.stop())
 	}
-	if n.judge != nil {
-		n.judge.close()
-	}
-	if n.logs != nil {
-		n.logs.GiveUp() // nobody below waits for room on the disk
-	}
-	if n.host != nil {
-		add(n.system.Root.StopFuture(n.host.pid).Wait())
-		add(n.host.reports.stop())
-	}
-	if n.replicas != nil {
-		n.replicas.Close()
-	}
-	for _, id := range n.router.Held() {
-		add(n.stopTablet(id))
-	}
-	if n.ticker != nil {
-		n.ticker.Close()
-	}
-	if n.logs != nil {
-		add(n.logs.Stop())
-	}
-	if n.sums != nil {
-		n.snapshot.Close()
-		n.sums.Close()
-	}
-	if n.readers != nil {
-		n.readers.Close()
+	if n.tablets != nil {
+		add(n.tablets.close())
 	}
 	if n.entrance != nil {
 		add(n.entrance.close()) // from here on the others take this incarnation for dead

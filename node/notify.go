@@ -86,7 +86,7 @@ func (n *Node) startScanners(x *notifications) error {
 		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher, Places: places{n.router},
 		Owner:  ownerOf(n.identity.NodeID, n.identity.Incarnation),
 		Walker: scanner.NewWalker(n.client.Transport()), Resolver: n.client,
-		Survey: n.survey, Observed: n.board.Observed,
+		Survey: n.survey, Observed: n.tablets.board.Observed,
 		// Enough cells in hand for every worker to have one, and another to go on with.
 		Window: max(scanner.DefaultWindow, 2*n.cfg.ObserverWorkers/max(n.cfg.Scanners, 1)),
 		Hints:  hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
@@ -111,10 +111,10 @@ func (n *Node) startScanners(x *notifications) error {
 	x.scanners.Store(scanners)
 	x.scanned = targets
 	if n.cfg.Scanners > 0 {
-		n.scans(targets)
+		n.survey.SetTargets(targets)
 	}
 	if !tune.NoHints {
-		n.host.setHint(scanners.Hint)
+		n.tablets.setHint(scanners.Hint)
 	}
 	return nil
 }

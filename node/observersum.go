@@ -52,7 +52,7 @@ func (n *Node) sumObservers(ctx context.Context) *observerSums {
 			continue
 		}
 		asking.Go(func() {
-			s, err := n.askStatus(ctx, m.NodeID, &pb.NodeStatusRequest{Observers: true})
+			s, err := n.others.status(ctx, m.NodeID, &pb.NodeStatusRequest{Observers: true})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {

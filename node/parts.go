@@ -62,11 +62,3 @@ func (p Parts) wrap(t txn.Transport) txn.Transport {
 	}
 	return p.Transport(t)
 }
-
-func (p Parts) oracle(ask func(), fail func(error)) {
-	if p.Oracle == nil {
-		ask()
-		return
-	}
-	p.Oracle(ask, fail)
-}

@@ -12,7 +12,6 @@ import (
 	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -44,7 +43,9 @@ func (n *Node) openPeers() error {
 	if err != nil {
 		return fmt.Errorf("node: the way to other nodes: %w", err)
 	}
+	n.others.members = members
 	n.peers = peer.New(way, self, &peerHandler{n: n, opened: n.peersOpen}, peer.Config{System: n.system, Logger: n.cfg.Logger})
+	n.others.peers = n.peers
 	n.carry(n.peers)
 	close(n.peersOpen)
 	n.unwatch = n.members.Watch(n.onMember)
@@ -82,7 +83,7 @@ func (n *Node) carry(peers cluster.Caller) {
 		members = nil
 	}
 	n.carrier = cluster.NewCarrier(n.router, n.identity.NodeID, peers, members)
-	n.oracles = cluster.NewOracles(n.carrier, n.oraclePort.Load, n.timestampsNow)
+	n.oracles = cluster.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
 	n.meta = cluster.NewMeta(n.carrier.Sender(), n.router)
 	n.router.ReadFrom(n.meta.Tablets)
 }
@@ -95,14 +96,14 @@ func (n *Node) onMember(e cluster.MemberEvent) {
 	}
 	if e.Alive {
 		n.peers.Down(id, incarnation-1) // earlier incarnations have ended
-		n.ticker.Alive(id)
+		n.tablets.ticker.Alive(id)
 		if e.Member.LeadsMeta != 0 && n.router.Leader(cluster.MetaTablet) == 0 {
 			n.router.Led(cluster.MetaTablet, id)
 		}
 	} else {
 		n.peers.Down(id, incarnation)
 		n.router.Lost(id)
-		n.ticker.Suspect(id)
+		n.tablets.ticker.Suspect(id)
 	}
 	n.changes.wake()
 }
@@ -118,7 +119,7 @@ type peerHandler struct {
 var _ peer.Handler = (*peerHandler)(nil)
 
 // Raft implements peer.Handler.
-func (h *peerHandler) Raft(m *wire.RaftMessage) { h.n.replicas.Deliver(m) }
+func (h *peerHandler) Raft(m *wire.RaftMessage) { h.n.tablets.replicas.Deliver(m) }
 
 // Request implements peer.Handler.
 func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
@@ -142,13 +143,13 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 	case *wire.PeerRequest_Lockd:
 		h.lockd(deadline, body.Lockd, reply)
 	case *wire.PeerRequest_Snapshot:
-		h.n.replicas.Chunk(body.Snapshot, func(a *wire.SnapshotAnswer) {
+		h.n.tablets.replicas.Chunk(body.Snapshot, func(a *wire.SnapshotAnswer) {
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: a}})
 		})
 	case *wire.PeerRequest_Honour:
 		h.n.changes.ask(deadline, req, reply)
 	case *wire.PeerRequest_Survey:
-		reply(h.n.answerSurvey(body.Survey))
+		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Survey{Survey: h.n.survey.Answer(body.Survey)}})
 	default:
 		reply(refused(pb.Error_CODE_INVALID, "unknown question"))
 	}
@@ -194,7 +195,7 @@ func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest, 
 		r.Error.LeaderNode = leader
 		reply(r)
 	}
-	port := h.n.oraclePort.Load()
+	port := h.n.oracle.port()
 	if port == nil {
 		away(0)
 		return
@@ -237,32 +238,11 @@ func (h *peerHandler) lockd(deadline time.Time, req *wire.LockdRequest, reply fu
 	}
 }
 
-// sendChunk asks a node to take a piece of a snapshot.
-func (n *Node) sendChunk(node uint64, deadline time.Time, chunk *wire.SnapshotChunk, then func(*wire.SnapshotAnswer, error)) {
-	if n.peers == nil {
-		then(nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node))
-		return
-	}
-	req := &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}}
-	n.peers.Tell(node, deadline, req, func(r *wire.PeerResponse, err error) {
-		switch {
-		case err != nil:
-			then(nil, err)
-		case r.GetError() != nil:
-			then(nil, &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message})
-		case r.GetSnapshot() == nil:
-			then(nil, fmt.Errorf("node: node %d answered a piece of a snapshot with something else", node))
-		default:
-			then(r.GetSnapshot(), nil)
-		}
-	})
-}
-
 // latest is at least every timestamp that the oracle has given out up to ts, if it has
 // given out ts; else it is below ts. What this node has not seen itself it asks the
 // oracle about.
 func (n *Node) latest(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error) {
-	last, _, _ := n.oracle.Stats()
+	last, _, _ := n.oracle.stats()
 	if seen := max(last, n.oracles.Seen()); ts <= seen {
 		return seen, nil
 	}

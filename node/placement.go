@@ -2,16 +2,15 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/placement"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/policy"
-	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // startPlacement starts the job that decides where replicas and leaders are.
@@ -61,7 +60,7 @@ type placed struct {
 
 // polling is what placement, which is one goroutine, remembers of its questions.
 type polling struct {
-	clocks seenClocks
+	clocks oracle.Offsets
 	disks  seenDisks
 	asked  int // how often
 }
@@ -91,7 +90,7 @@ func (p placed) Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) 
 }
 
 // AheadClocks implements placement.Cluster.
-func (p placed) AheadClocks() []uint64 { return p.clocks.ahead(p.n.cfg.MaxClockAhead) }
+func (p placed) AheadClocks() []uint64 { return p.clocks.Ahead(p.n.cfg.MaxClockAhead) }
 
 // FullDisks implements placement.Cluster.
 func (p placed) FullDisks() []uint64 {
@@ -110,12 +109,12 @@ const statusTimeout = 2 * time.Second
 
 // Statuses implements placement.Cluster: one question a node, all at once.
 func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
-	p.clocks.forget()
+	p.clocks.Forget()
 	p.disks.forget()
 	leading := p.asked%wholePoll != 0
 	p.asked++
 	return p.n.census.take(ctx, leading, func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time) {
-		p.clocks.saw(node, s.GetUnixMs(), began, ended, p.n.cfg.MaxClockAhead)
+		p.clocks.Saw(node, s.GetUnixMs(), began, ended, p.n.cfg.MaxClockAhead)
 		p.disks.saw(node, s)
 	})
 }
@@ -127,22 +126,5 @@ func (n *Node) statusOf(ctx context.Context, id uint64, leading bool) (*pb.NodeS
 	if id == n.identity.NodeID {
 		return n.statusWith(ctx, leading)
 	}
-	return n.askStatus(ctx, id, &pb.NodeStatusRequest{Leading: leading})
+	return n.others.status(ctx, id, &pb.NodeStatusRequest{Leading: leading})
 }
-
-// askStatus asks another node.
-func (n *Node) askStatus(ctx context.Context, id uint64, req *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
-	if n.peers == nil {
-		return nil, errAlone
-	}
-	r, err := n.peers.Call(ctx, id, &wire.PeerRequest{Body: &wire.PeerRequest_Status{Status: req}})
-	switch {
-	case err != nil:
-		return nil, err
-	case r.GetError() != nil:
-		return nil, fmt.Errorf("node: status of node %d: %s", id, r.GetError().GetMessage())
-	}
-	return r.GetStatus(), nil
-}
-
-var errAlone = errors.New("node: there are no other nodes")

@@ -146,7 +146,7 @@ func (n *Node) foundPolicy(ctx context.Context) (*pb.Policy, error) {
 // cluster just now.
 func (n *Node) openPolicy(ctx context.Context) error {
 	p, err := n.readPolicy(ctx)
-	if err == nil && p.GetVersion() == 0 && n.leadsMeta(ctx) != 0 {
+	if err == nil && p.GetVersion() == 0 && n.tablets.leadsMeta(ctx) != 0 {
 		p, err = n.foundPolicy(ctx)
 	}
 	if err != nil {

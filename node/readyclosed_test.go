@@ -51,8 +51,8 @@ func TestClosedReplicaIsSeen(t *testing.T) {
 		}
 	}
 	seen(0)
-	open := n.replicas
-	stuck := replicas.New(stuckOwner{}, n.store, n.logs, n.identity.NodeID, n.cfg.Logger)
+	open := n.tablets.replicas
+	stuck := replicas.New(stuckOwner{}, n.store, n.tablets.logs, n.identity.NodeID, n.cfg.Logger)
 	defer stuck.Close()
 	if err := stuck.Start(func([]uint64) {}); err != nil {
 		t.Fatal(err)
@@ -62,9 +62,9 @@ func TestClosedReplicaIsSeen(t *testing.T) {
 	if a := <-answers; !strings.Contains(a.GetRefused(), "the disk is full") {
 		t.Fatal("the snapshot is not refused for want of room:", a)
 	}
-	n.replicas = stuck
+	n.tablets.replicas = stuck
 	seen(1)
-	n.replicas = open
+	n.tablets.replicas = open
 	seen(0)
 }
 

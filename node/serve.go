@@ -136,7 +136,7 @@ func (n *Node) ready(ctx context.Context) error {
 	if err := serves(); err != nil {
 		return err
 	}
-	return errors.Join(n.store.Damaged(), n.host.failure(), n.replicas.Stats().Why, n.store.WriteBlocked(), n.certificatesExpired(), meta)
+	return errors.Join(n.store.Damaged(), n.tablets.failures.first(), n.tablets.replicas.Stats().Why, n.store.WriteBlocked(), n.certificatesExpired(), meta)
 }
 
 // Addr is the address that serves remote clients; empty if there is none.

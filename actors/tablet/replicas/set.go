@@ -249,17 +249,23 @@ func (s *Set) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
 // its first snapshot, it goes on with what the split has written; if the tablet's replica
 // was removed before it came to be, its rows are cleared.
 func (s *Set) SplitApplied(right uint64) {
-	s.Reopen(right, func(err error) {
-		if err != nil {
+	s.enqueue(right, func() {
+		if err := s.reopen(right); err != nil {
 			s.logger.Error("a tablet could not be started after a split", "tablet", right, "error", err)
 		}
 	})
 }
 
-// Reopen stops the replica's actor and starts it anew from the store. done is told what
-// came of it, on a worker.
+// Reopen stops the replica's actor and starts it anew from the store, and then what the
+// actor may have split off without a word. done is told what came of it, on a worker.
 func (s *Set) Reopen(tablet uint64, done func(error)) {
-	s.enqueue(tablet, func() { done(s.reopen(tablet)) })
+	s.enqueue(tablet, func() {
+		err := s.reopen(tablet)
+		if err == nil {
+			s.openUnheard()
+		}
+		done(err)
+	})
 }
 
 // current returns the tablet's replica here; 0: there is none.

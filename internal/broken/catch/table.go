@@ -50,7 +50,7 @@ var properties = []property{
 	{tag: "welcome_forgotten", pkg: "cluster", test: "^TestForgottenIsRefused$", assertion: "WELCOME-FORGOTTEN: .*"},
 	{tag: "lone_judged", pkg: "actors/oracle", test: "^TestJudgedAsVotersJoin$", assertion: "LONE-JUDGED: .*"},
 	{tag: "unconfirmed_start", pkg: "cluster", test: "^TestOldCopyWaits$", assertion: "UNCONFIRMED-START: .*"},
-	{tag: "ahead_clock", pkg: "node", test: "^TestClockAheadDeclines$", assertion: "AHEAD-CLOCK: .*"},
+	{tag: "ahead_clock", pkg: "actors/oracle", test: "^TestClockAheadDeclines$", assertion: "AHEAD-CLOCK: .*"},
 	{tag: "rerun_unknown", pkg: "internal/txn", test: "^TestUnknownOutcome$", assertion: "two phases: 2 runs, .*|one phase: 2 runs, .*"},
 	{tag: "local_expiry", pkg: "internal/txn", test: "^TestExpiryIsTheOraclesTime$", assertion: "LOCAL-EXPIRY: .*"},
 	{tag: "grant_unchecked", pkg: "actors/tablet", test: "^TestLostGrantReleases$", assertion: "LATE-GRANT: .*"},

@@ -10,7 +10,7 @@ import (
 // its next load.
 func TestWhatIsToldWhen(t *testing.T) {
 	told := time.Unix(1000, 0)
-	state := telling{leadsMeta: 7, holding: holding{3, 2}, loadAt: told}
+	state := publisher{leadsMeta: 7, holding: holding{3, 2}, loadAt: told}
 	for _, tc := range []struct {
 		after     time.Duration
 		leadsMeta uint64
@@ -45,7 +45,7 @@ func TestHolding(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if got := n.holding(); got != (holding{2, 2}) {
+	if got := n.tablets.holding(); got != (holding{2, 2}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -122,18 +122,18 @@ func TestReopenDoesNotWaitForMeta(t *testing.T) {
 		})
 	}
 	n.panics(cluster.MetaTablet) // once too often
-	until(t, "meta has stopped", func() bool { return n.host.failure() != nil })
+	until(t, "meta has stopped", func() bool { return n.tablets.failures.first() != nil })
 	child := &store.Batch{}
 	tablet.Bootstrap(child, &pb.TabletDescriptor{TabletId: 99, Epoch: 1, StartTable: 1 << 30, EndTable: 1 << 30, EndRow: []byte("x")}, 1)
 	if err := n.store.StateWriter().Commit([]*store.Batch{child}); err != nil {
 		t.Fatal(err)
 	}
-	n.host.Leading(&pb.TabletDescriptor{TabletId: 2, Epoch: 1})
+	n.tablets.Leading(&pb.TabletDescriptor{TabletId: 2, Epoch: 1})
 	before := n.router.Port(2)
 	n.panics(2)
 	until(t, "tablet 2 is opened anew", func() bool { return n.router.Port(2) != before && n.serves(ctx, 2) })
 	until(t, "the new tablet serves", func() bool { return n.router.Port(99) != nil && n.serves(ctx, 99) })
-	if n.host.failure() == nil {
+	if n.tablets.failures.first() == nil {
 		t.Error("meta does not serve, and the node says that it is ready")
 	}
 }
@@ -147,19 +147,19 @@ func TestFailureGoesWithTheReplica(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"destroyed", func() { n.host.Destroyed(id) }},
-		{"follows a leader", func() { n.host.Following(id, 7) }},
+		{"destroyed", func() { n.tablets.Destroyed(id) }},
+		{"follows a leader", func() { n.tablets.Following(id, 7) }},
 	} {
-		n.host.Failed(id, store.ErrDiskFull)
-		if n.host.failure() == nil {
+		n.tablets.Failed(id, store.ErrDiskFull)
+		if n.tablets.failures.first() == nil {
 			t.Fatal("a failed replica is not reported")
 		}
-		n.host.Following(id, 0) // it does not know its leader: nothing is better
-		if n.host.failure() == nil {
+		n.tablets.Following(id, 0) // it does not know its leader: nothing is better
+		if n.tablets.failures.first() == nil {
 			t.Fatal("a failed replica is forgotten although it does not work")
 		}
 		end.do()
-		until(t, end.name, func() bool { return n.host.failure() == nil })
+		until(t, end.name, func() bool { return n.tablets.failures.first() == nil })
 	}
 }
 

@@ -1,4 +1,4 @@
-package node
+package oracle
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/percolator-go/percolator/cluster"
 )
 
 const maxClockAhead = 5 * time.Second
@@ -24,7 +22,7 @@ type clocks struct {
 	given    []uint64
 }
 
-func (c *clocks) judge(t *testing.T) *clockJudge {
+func (c *clocks) judge(t *testing.T) *Judge {
 	t.Helper()
 	others := func() (out []uint64) {
 		for node := range c.ahead {
@@ -37,30 +35,33 @@ func (c *clocks) judge(t *testing.T) *clockJudge {
 	voters := func() []uint64 {
 		return slices.DeleteFunc(others(), func(node uint64) bool { return c.learners[node] })
 	}
-	j := &clockJudge{
-		self: 1, now: func() time.Time { return time.Now().Add(c.ahead[1]) }, limit: maxClockAhead, logger: slog.New(slog.DiscardHandler),
-		peers: others, voters: voters,
-		ask: func(ctx context.Context, node uint64) (int64, error) {
+	return NewJudge(t.Context(), JudgeConfig{
+		Self: 1, Now: func() time.Time { return time.Now().Add(c.ahead[1]) }, Limit: maxClockAhead, Logger: slog.New(slog.DiscardHandler),
+		Peers: others, Voters: voters, NotLeader: func(leader uint64) error { return leaderIs(leader) },
+		Ask: func(ctx context.Context, node uint64) (int64, error) {
 			if c.silent[node] {
 				<-ctx.Done()
 				return 0, ctx.Err()
 			}
 			return time.Now().Add(c.ahead[node]).UnixMilli(), nil
 		},
-		handOver: func(_ context.Context, node uint64) (uint64, error) {
+		HandOver: func(_ context.Context, node uint64) (uint64, error) {
 			if c.refuses[node] {
 				return 0, errors.New("it can't")
 			}
 			c.given = append(c.given, node)
 			return node, nil
 		},
-	}
-	j.life, j.end = context.WithCancel(t.Context())
-	return j
+	})
 }
 
+// leaderIs is the error that names who leads meta.
+type leaderIs uint64
+
+func (l leaderIs) Error() string { return "meta is led elsewhere" }
+
 // verdict is what the judge says, and how long it has taken.
-func verdict(j *clockJudge) (took time.Duration, err error) {
+func verdict(j *Judge) (took time.Duration, err error) {
 	began, said := time.Now(), make(chan error, 1)
 	j.Judge(1, func(err error) { said <- err })
 	err = <-said
@@ -97,7 +98,7 @@ func TestClockAheadDeclines(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			j := c.clocks.judge(t)
-			defer j.close()
+			defer j.Close()
 			took, err := verdict(j)
 			if took > c.atMost {
 				t.Errorf("%s: judged in %v", c.name, took)
@@ -108,8 +109,8 @@ func TestClockAheadDeclines(t *testing.T) {
 				}
 				return
 			}
-			var away *cluster.NotLeader
-			if !errors.As(err, &away) || away.Leader != c.heir || len(c.clocks.given) != 1 {
+			var away leaderIs
+			if !errors.As(err, &away) || uint64(away) != c.heir || len(c.clocks.given) != 1 {
 				t.Errorf("AHEAD-CLOCK: %s: %v, and not handed to node %d; handed to %v", c.name, err, c.heir, c.clocks.given)
 			}
 		})
@@ -124,7 +125,7 @@ func TestClockUnheard(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := clocks{ahead: map[uint64]time.Duration{1: time.Hour, 2: 0, 3: 0, 4: 0}, silent: silent, learners: map[uint64]bool{4: true}}
 			j := c.judge(t)
-			defer j.close()
+			defer j.Close()
 			for n := range 2 * judgeTries {
 				if took, err := verdict(j); (err == nil) != (n%judgeTries == judgeTries-1) || took > judgeAsk+judgeMaxPause {
 					t.Errorf("AHEAD-CLOCK: try %d without a word from %v: %v after %v", n+1, silent, err, took)
@@ -144,7 +145,7 @@ func TestClockAheadWithoutHeir(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clocks{ahead: map[uint64]time.Duration{1: time.Hour, 2: 0, 3: 0}, refuses: map[uint64]bool{2: true, 3: true}}
 		j := c.judge(t)
-		defer j.close()
+		defer j.Close()
 		for n := 1; n <= judgeTries; n++ {
 			if _, err := verdict(j); (err == nil) != (n == judgeTries) {
 				t.Errorf("try %d: %v", n, err)

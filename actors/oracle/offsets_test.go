@@ -1,4 +1,4 @@
-package node
+package oracle
 
 import (
 	"slices"
@@ -24,12 +24,12 @@ func TestAheadClocks(t *testing.T) {
 		"slow to tell":     {map[uint64]time.Duration{1: 0, 2: time.Hour, 3: time.Second}, 3 * time.Second, nil},
 		"one of two ahead": {map[uint64]time.Duration{1: 0, 2: time.Minute}, 0, []uint64{2}},
 	} {
-		c := &seenClocks{}
-		c.forget()
+		c := &Offsets{}
+		c.Forget()
 		for node, off := range tc.offset {
-			c.saw(node, now.Add(off).UnixMilli(), now, now.Add(tc.took), limit)
+			c.Saw(node, now.Add(off).UnixMilli(), now, now.Add(tc.took), limit)
 		}
-		if got := c.ahead(limit); !slices.Equal(got, tc.want) {
+		if got := c.Ahead(limit); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v are ahead, want %v", name, got, tc.want)
 		}
 	}

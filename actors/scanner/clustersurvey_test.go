@@ -1,21 +1,28 @@
-package node
+package scanner
 
 import (
 	"testing"
 
+	"github.com/percolator-go/percolator/actors/tablet"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// surveyOf is that of node 1, with what it knows of who leads.
+func surveyOf() (*ClusterSurvey, *cluster.Router) {
+	router := cluster.NewRouter()
+	return NewClusterSurvey(SurveyConfig{Node: 1, Incarnation: 7, Board: &tablet.Board{}, Leaders: router}), router
+}
+
 // TestSurveyRulesOutOnlyWhatIsSaid: a tablet counts as clean if the node that is believed
 // to lead it says so. All else is walked: what has no known leader, or another one, and
 // what is led by a node that has not answered, or does not know the question.
 func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
-	n := &Node{identity: cluster.Identity{NodeID: 1, Incarnation: 7}, router: cluster.NewRouter()}
+	survey, router := surveyOf()
 	for tablet, leader := range map[uint64]uint64{10: 2, 11: 3, 12: 4, 13: 0, 14: 1, 15: 2} {
-		n.router.Led(tablet, leader)
+		router.Led(tablet, leader)
 	}
 	says := func(tablets ...uint64) *surveyAnswer {
 		a := &surveyAnswer{clean: map[uint64]struct{}{}}
@@ -24,17 +31,17 @@ func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
 		}
 		return a
 	}
-	v := &surveyed{n: n, answers: map[uint64]*surveyAnswer{2: says(10, 11, 12, 13, 14), 3: says(10)}}
+	v := &surveyed{of: survey, answers: map[uint64]*surveyAnswer{2: says(10, 11, 12, 13, 14), 3: says(10)}}
 	for tablet := uint64(9); tablet < 17; tablet++ {
 		if got, want := v.Clean(tablet), tablet == 10; got != want {
 			t.Errorf("tablet %d is clean: %t", tablet, got)
 		}
 	}
-	n.router.Lost(2) // it is known dead
+	router.Lost(2) // it is known dead
 	if v.Clean(10) {
 		t.Error("a dead node's word counts")
 	}
-	if (&surveyed{n: n}).Clean(10) {
+	if (&surveyed{of: survey}).Clean(10) {
 		t.Error("a survey that nobody has answered rules a tablet out")
 	}
 }
@@ -42,26 +49,26 @@ func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
 // TestSurveyAnswer: what an asker has it is not told again, unless something has changed,
 // or it is of an earlier incarnation.
 func TestSurveyAnswer(t *testing.T) {
-	n := &Node{identity: cluster.Identity{NodeID: 1, Incarnation: 7}, router: cluster.NewRouter()}
-	first := n.answerSurvey(&wire.SurveyRequest{}).GetSurvey()
+	survey, _ := surveyOf()
+	first := survey.Answer(&wire.SurveyRequest{})
 	if first.Unchanged || first.Incarnation != 7 || len(first.Scanned) != 0 {
 		t.Errorf("the first answer is %v", first)
 	}
 	has := &wire.SurveyRequest{Incarnation: first.Incarnation, Version: first.Version}
-	if again := n.answerSurvey(has).GetSurvey(); !again.Unchanged || again.Version != first.Version {
+	if again := survey.Answer(has); !again.Unchanged || again.Version != first.Version {
 		t.Errorf("nothing has changed, and the answer is %v", again)
 	}
-	if other := n.answerSurvey(&wire.SurveyRequest{Incarnation: 6, Version: first.Version}).GetSurvey(); other.Unchanged {
+	if other := survey.Answer(&wire.SurveyRequest{Incarnation: 6, Version: first.Version}); other.Unchanged {
 		t.Error("what an earlier incarnation has said is confirmed")
 	}
 	target := notify.Target{Table: mvcc.FirstUserTable, Column: "c"}
-	n.scans([]notify.Target{target})
-	news := n.answerSurvey(has).GetSurvey()
+	survey.SetTargets([]notify.Target{target})
+	news := survey.Answer(has)
 	if news.Unchanged || len(news.Scanned) != 1 {
 		t.Fatalf("another column is looked for, and the answer is %v", news)
 	}
 	a := readSurvey(news)
-	if v := (&surveyed{n: n, answers: map[uint64]*surveyAnswer{2: a, 3: {}}}); v.Scanning(target) != 2 {
+	if v := (&surveyed{of: survey, answers: map[uint64]*surveyAnswer{2: a, 3: {}}}); v.Scanning(target) != 2 {
 		t.Errorf("%d nodes look for the column, not this one and another", v.Scanning(target))
 	}
 }

@@ -1,0 +1,245 @@
+package scanner
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+const (
+	// surveyTimeout bounds one question: it is answered from memory. All scanners of a
+	// node wait for those that are under way.
+	surveyTimeout = 250 * time.Millisecond
+	// maxSurveyed bounds the tablets that an answer names: those over it are walked.
+	maxSurveyed = 1 << 16
+)
+
+// ClusterSurvey is the Survey of a node: what all nodes say of the tablets that they lead,
+// which of them have nothing for observers. One question to each node serves all scanners
+// of this one. An answer names the clean tablets, not the dirty ones, so that whatever it
+// says nothing of is walked, as is all of a node that does not answer, or does not know
+// the question.
+//
+// It owns the last answers, and what this node answers others about its own scanners.
+// Scanners call Look on goroutines of theirs, one of which asks; other nodes' questions
+// are answered on any goroutine, from memory.
+type ClusterSurvey struct {
+	cfg     SurveyConfig
+	targets atomic.Pointer[[]notify.Target] // what this node's scanners look for; nil: nothing
+
+	asking chan struct{} // capacity 1: held while others are asked
+	last   atomic.Pointer[surveyed]
+	news   uint64 // surveys of which an answer was new; of who holds asking
+}
+
+var _ Survey = (*ClusterSurvey)(nil)
+
+// SurveyConfig is what a ClusterSurvey needs of its node. All of it must be there.
+type SurveyConfig struct {
+	Node, Incarnation uint64
+	Board             Board
+	Leaders           Leaders
+	Others            func() []uint64 // nodes that are believed alive, but this one
+	// Ask puts the question to another node.
+	Ask func(ctx context.Context, node uint64, q *wire.SurveyRequest) (*wire.Survey, error)
+}
+
+// Board is what the tablets that this node leads say of themselves.
+type Board interface {
+	// Clean names tablets without a dirty cell, so many at most, and the version that this is as of.
+	Clean(most int) (version uint64, tablets []uint64)
+	IsClean(tablet uint64) bool
+	IsSettled(tablet uint64) bool
+	Version() uint64        // changes with what IsClean says
+	SettledVersion() uint64 // and this with what IsSettled says
+	Touch()                 // changes Version
+}
+
+// Leaders are who leads which tablet, as far as this node knows.
+type Leaders interface {
+	Leader(tablet uint64) (node uint64) // 0: it is not known
+	LeadsHere(tablet uint64) bool
+	Version() uint64 // changes with what is known
+}
+
+// surveyed is what came of asking the nodes once. It is immutable.
+type surveyed struct {
+	of      *ClusterSurvey
+	taken   time.Time
+	news    uint64                   // others with the same have the same answers; 0: unlike any
+	answers map[uint64]*surveyAnswer // of other nodes, by node; those that have answered
+}
+
+// surveyAnswer is one node's. It is immutable.
+type surveyAnswer struct {
+	incarnation, version uint64
+	clean                map[uint64]struct{}
+	scanned              map[notify.Target]struct{}
+}
+
+// NewClusterSurvey returns a survey that nobody has asked for yet.
+func NewClusterSurvey(cfg SurveyConfig) *ClusterSurvey {
+	return &ClusterSurvey{cfg: cfg, asking: make(chan struct{}, 1)}
+}
+
+// Look implements Survey. If ctx ends, nothing is known of other nodes.
+func (s *ClusterSurvey) Look(ctx context.Context, age time.Duration) View {
+	if v := s.recent(age); v != nil {
+		return v
+	}
+	select {
+	case s.asking <- struct{}{}:
+		defer func() { <-s.asking }()
+	case <-ctx.Done():
+		return &surveyed{of: s}
+	}
+	if v := s.recent(age); v != nil { // who was before this one has asked
+		return v
+	}
+	v := &surveyed{of: s, taken: time.Now(), answers: s.ask(ctx)}
+	if before := s.last.Load(); before == nil || !maps.Equal(before.answers, v.answers) {
+		s.news++
+	}
+	v.news = s.news
+	s.last.Store(v)
+	return v
+}
+
+func (s *ClusterSurvey) recent(age time.Duration) *surveyed {
+	if v := s.last.Load(); v != nil && time.Since(v.taken) < age {
+		return v
+	}
+	return nil
+}
+
+// ask puts the question to all other nodes at once.
+func (s *ClusterSurvey) ask(ctx context.Context) map[uint64]*surveyAnswer {
+	others := s.cfg.Others()
+	if len(others) == 0 {
+		return nil
+	}
+	var before map[uint64]*surveyAnswer
+	if v := s.last.Load(); v != nil {
+		before = v.answers
+	}
+	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	var (
+		mu   sync.Mutex
+		out  = map[uint64]*surveyAnswer{}
+		runs sync.WaitGroup
+	)
+	for _, node := range others {
+		runs.Go(func() {
+			if a := s.askOne(ctx, node, before[node]); a != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				out[node] = a
+			}
+		})
+	}
+	runs.Wait()
+	return out
+}
+
+// askOne asks a node, which may say that its last answer holds still; nil: it does not say.
+func (s *ClusterSurvey) askOne(ctx context.Context, node uint64, before *surveyAnswer) *surveyAnswer {
+	q := &wire.SurveyRequest{}
+	if before != nil {
+		q.Incarnation, q.Version = before.incarnation, before.version
+	}
+	a, err := s.cfg.Ask(ctx, node, q)
+	switch {
+	case err != nil || a == nil:
+		return nil
+	case !a.Unchanged:
+	case before == nil || before.incarnation != a.Incarnation || before.version != a.Version:
+		return nil
+	default:
+		return before
+	}
+	return readSurvey(a)
+}
+
+func readSurvey(a *wire.Survey) *surveyAnswer {
+	out := &surveyAnswer{
+		incarnation: a.Incarnation, version: a.Version,
+		clean: make(map[uint64]struct{}, len(a.Clean)), scanned: make(map[notify.Target]struct{}, len(a.Scanned)),
+	}
+	for _, id := range a.Clean {
+		out.clean[id] = struct{}{}
+	}
+	for _, t := range a.Scanned {
+		out.scanned[notify.Target{Table: mvcc.TableID(t.Table), Column: wire.String(t.Column)}] = struct{}{}
+	}
+	return out
+}
+
+// Settled implements Survey.
+func (s *ClusterSurvey) Settled(tablet uint64) bool { return s.cfg.Board.IsSettled(tablet) }
+
+// SettledVersion implements Survey. What it adds up never gets less.
+func (s *ClusterSurvey) SettledVersion() uint64 {
+	return s.cfg.Board.SettledVersion() + s.cfg.Leaders.Version()
+}
+
+// Clean implements View: who is believed to lead the tablet has said so. What
+// this node leads it knows as of now.
+func (v *surveyed) Clean(tablet uint64) bool {
+	cfg := &v.of.cfg
+	leader := cfg.Leaders.Leader(tablet)
+	if leader == cfg.Node || leader == 0 && cfg.Leaders.LeadsHere(tablet) {
+		return cfg.Board.IsClean(tablet)
+	}
+	a := v.answers[leader]
+	if a == nil {
+		return false
+	}
+	_, clean := a.clean[tablet]
+	return clean
+}
+
+// Version implements View. What it adds up never gets less from one survey to the next.
+func (v *surveyed) Version() uint64 {
+	return v.news + v.of.cfg.Board.Version() + v.of.cfg.Leaders.Version()
+}
+
+// Scanning implements View.
+func (v *surveyed) Scanning(t notify.Target) int {
+	nodes := 1
+	for _, a := range v.answers {
+		if _, scans := a.scanned[t]; scans {
+			nodes++
+		}
+	}
+	return nodes
+}
+
+// Answer answers another node.
+func (s *ClusterSurvey) Answer(q *wire.SurveyRequest) *wire.Survey {
+	board, incarnation := s.cfg.Board, s.cfg.Incarnation
+	if q.GetIncarnation() == incarnation && q.GetVersion() == board.Version() {
+		return &wire.Survey{Incarnation: incarnation, Version: q.GetVersion(), Unchanged: true}
+	}
+	version, clean := board.Clean(maxSurveyed)
+	a := &wire.Survey{Incarnation: incarnation, Version: version, Clean: clean}
+	if targets := s.targets.Load(); targets != nil {
+		for _, t := range *targets {
+			a.Scanned = append(a.Scanned, &wire.SurveyTarget{Table: uint32(t.Table), Column: wire.Bytes(t.Column)})
+		}
+	}
+	return a
+}
+
+// SetTargets makes known to other nodes what this node's scanners look for from now on.
+// The slice is not changed any more.
+func (s *ClusterSurvey) SetTargets(targets []notify.Target) {
+	s.targets.Store(&targets)
+	s.cfg.Board.Touch()
+}

@@ -1,0 +1,139 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/percolator-go/percolator/actors/oracle"
+	"github.com/percolator-go/percolator/actors/tablet"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// localOracle is this node's oracle, which gives timestamps while meta is led from here,
+// and the judge of this node's clock. It owns both. Tablets and other nodes ask it on any
+// goroutine, also before it runs and after: then it has nothing to give.
+type localOracle struct {
+	self   uint64
+	router *cluster.Router
+	others *others
+	clock  func() time.Time
+
+	running atomic.Pointer[oracle.Oracle] // nil: it does not run
+	judge   *oracle.Judge
+	alone   tablet.Alone // where the meta tablet tells that it leads as its group's only voter
+}
+
+// start starts the oracle. life ends the judgement of the clock.
+func (l *localOracle) start(life context.Context, system *actor.ActorSystem, turns *actorkit.Dispatcher, cfg Config, clock func() time.Time) error {
+	l.judge = oracle.NewJudge(life, oracle.JudgeConfig{
+		Self: l.self, Now: l.clock, Limit: cfg.MaxClockAhead, Peers: l.others.alive, Voters: l.otherVoters,
+		Ask: l.others.clock, HandOver: l.giveMeta, Logger: cfg.Logger,
+		NotLeader: func(leader uint64) error { return &cluster.NotLeader{Leader: leader} },
+	})
+	o, err := oracle.Spawn(system, l, oracle.Config{
+		Batch: cfg.Batch.Oracle, Clock: clock, Logger: cfg.Logger, Dispatcher: turns, Judge: l.judge.Judge,
+		Voters: func() int { return len(l.otherVoters()) },
+	})
+	if err == nil {
+		l.running.Store(o)
+	}
+	return err
+}
+
+// stop ends it, if it runs.
+func (l *localOracle) stop() (err error) {
+	if o := l.running.Swap(nil); o != nil {
+		err = o.Stop()
+	}
+	if l.judge != nil {
+		l.judge.Close()
+	}
+	return err
+}
+
+// port is where the oracle is asked; nil: it does not run.
+func (l *localOracle) port() *oracle.Port {
+	if o := l.running.Load(); o != nil {
+		return o.Port()
+	}
+	return nil
+}
+
+// now gives so many timestamps if they can be had at once.
+func (l *localOracle) now(count int) (mvcc.Timestamp, bool) {
+	if o := l.running.Load(); o != nil {
+		return o.Now(count)
+	}
+	return 0, false
+}
+
+// Confirmed implements oracle.Meta.
+func (l *localOracle) Confirmed() (term, mark uint64, ok bool) { return l.alone.Confirmed() }
+
+// Mark implements oracle.Meta.
+func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err error)) {
+	port := l.router.Port(cluster.MetaTablet)
+	if port == nil {
+		then(0, 0, &cluster.NotLeader{Leader: l.router.Leader(cluster.MetaTablet)})
+		return
+	}
+	req := &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: raiseTo}}}
+	err := port.Tell(req, time.Time{}, true, func(r actorkit.Result[*pb.TabletResponse]) {
+		switch e := r.Value.GetError(); {
+		case r.Err != nil:
+			then(0, 0, r.Err)
+		case e.GetCode() == pb.Error_CODE_NOT_LEADER:
+			then(0, 0, &cluster.NotLeader{Leader: e.LeaderNode})
+		case e.GetCode() == pb.Error_CODE_DISK_FULL:
+			then(0, 0, fmt.Errorf("%w: %s", oracle.ErrNoRoom, e.Message))
+		case e != nil:
+			then(0, 0, fmt.Errorf("meta tablet: %s", e.Message))
+		default:
+			then(r.Value.GetMark().GetTerm(), r.Value.GetMark().GetMark(), nil)
+		}
+	})
+	if err != nil {
+		then(0, 0, err)
+	}
+}
+
+// otherVoters are the other nodes that vote in meta, as far as this one knows.
+func (l *localOracle) otherVoters() (out []uint64) {
+	if l.others.peers == nil {
+		return nil
+	}
+	for _, r := range l.router.Descriptor(cluster.MetaTablet).GetReplicas() {
+		if !r.Learner && !r.Outgoing && r.NodeId != l.self {
+			out = append(out, r.NodeId)
+		}
+	}
+	return out
+}
+
+// giveMeta has the node lead meta instead of this one.
+func (l *localOracle) giveMeta(ctx context.Context, node uint64) (leader uint64, err error) {
+	port := l.router.Port(cluster.MetaTablet)
+	if port == nil {
+		return 0, nil // it is not led from here
+	}
+	leader, err = tablet.TransferTo(ctx, port, node)
+	if err == nil {
+		noteLeader(l.router, cluster.MetaTablet, l.self, leader)
+	}
+	return leader, err
+}
+
+// stats are the last timestamp given, how many were, and in how many batches.
+func (l *localOracle) stats() (last mvcc.Timestamp, served, batches uint64) {
+	if o := l.running.Load(); o != nil {
+		last, served, batches = o.Stats()
+	}
+	return last, served, batches
+}

@@ -1,0 +1,97 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// others are the other nodes of the cluster: which of them are alive, and how they are
+// asked. It owns nothing that changes, beside what members and peers keep themselves; any
+// goroutine may call it. On a node that is alone nobody is alive, and every question fails.
+type others struct {
+	self    uint64
+	members cluster.Members
+	peers   *peer.Peers // nil: the node is alone
+}
+
+var errAlone = errors.New("node: there are no other nodes")
+
+// alive returns those that are believed alive.
+func (o *others) alive() (ids []uint64) {
+	if o.peers == nil {
+		return nil
+	}
+	for _, m := range o.members.Alive() {
+		if m.NodeID != o.self {
+			ids = append(ids, m.NodeID)
+		}
+	}
+	return ids
+}
+
+// call asks a node. An answer that is an error is returned as one.
+func (o *others) call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error) {
+	if o.peers == nil {
+		return nil, errAlone
+	}
+	r, err := o.peers.Call(ctx, node, req)
+	if err == nil && r.GetError() != nil {
+		err = &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message}
+	}
+	return r, err
+}
+
+// tell has a node asked, and does not wait for it.
+func (o *others) tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error)) {
+	if o.peers == nil {
+		then(nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node))
+		return
+	}
+	o.peers.Tell(node, deadline, req, then)
+}
+
+// status asks a node how it is.
+func (o *others) status(ctx context.Context, node uint64, req *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
+	r, err := o.call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Status{Status: req}})
+	if err != nil {
+		return nil, fmt.Errorf("node: status of node %d: %w", node, err)
+	}
+	return r.GetStatus(), nil
+}
+
+// clock asks a node what time it is there.
+func (o *others) clock(ctx context.Context, node uint64) (unixMs int64, err error) {
+	s, err := o.status(ctx, node, &pb.NodeStatusRequest{Brief: true})
+	return s.GetUnixMs(), err
+}
+
+// survey asks a node which of its tablets have nothing for observers.
+func (o *others) survey(ctx context.Context, node uint64, q *wire.SurveyRequest) (*wire.Survey, error) {
+	r, err := o.call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Survey{Survey: q}})
+	return r.GetSurvey(), err
+}
+
+// sendChunk asks a node to take a piece of a snapshot.
+func (o *others) sendChunk(node uint64, deadline time.Time, chunk *wire.SnapshotChunk, then func(*wire.SnapshotAnswer, error)) {
+	req := &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}}
+	o.tell(node, deadline, req, func(r *wire.PeerResponse, err error) {
+		switch {
+		case err != nil:
+			then(nil, err)
+		case r.GetError() != nil:
+			then(nil, &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message})
+		case r.GetSnapshot() == nil:
+			then(nil, fmt.Errorf("node: node %d answered a piece of a snapshot with something else", node))
+		default:
+			then(r.GetSnapshot(), nil)
+		}
+	})
+}
