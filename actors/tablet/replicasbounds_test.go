@@ -78,33 +78,3 @@ func TestChangeNotTaken(t *testing.T) {
 		t.Error("no answer")
 	}
 }
-
-// TestLastHeartbeatToTheWhole: the last heartbeat before a rest says that everything is
-// committed. It must not reach a replica that lacks some of it, and perhaps has something
-// else in its place: not even one whose node comes back just then.
-func TestLastHeartbeatToTheWhole(t *testing.T) {
-	g := newGroup(t, 3, 3, 0)
-	lead := g.elect(groupTablet, 1, 2, 3)
-	lagging := g.others(lead)[0]
-	ticker := g.nodes[lead].ticker
-	early := false
-	for range 16 { // replicas are told in any order
-		ticker.Suspect(lagging)
-		g.lose(func(m *wire.RaftMessage) bool {
-			if m.FromNode == lead && m.Quiesce {
-				early = early || m.ToNode == lagging
-				ticker.Alive(lagging)
-			}
-			return m.ToNode == lagging || m.FromNode == lagging
-		})
-		g.write(groupTablet, "a", "1")
-		resting := g.others(lagging)
-		g.wait("the leader's rest", func() bool {
-			g.tick(resting...)
-			return !ticker.isDown(lagging)
-		})
-	}
-	if early {
-		t.Error("the last heartbeat went to a replica that lacks entries")
-	}
-}

@@ -1,5 +1,10 @@
 package group
 
+// This file has the Group itself. It owns the RawNode, and raft's term, leader and log
+// positions as of the last Ready. The replica's actor calls it in its turns, does what a
+// Ready says, and reports the ends of the writes by Appended and Applied. Any number of
+// appends and applies may be under way in between.
+
 import (
 	"encoding/binary"
 	"errors"

@@ -89,9 +89,9 @@ func (g *Group) SeekLeader() {
 // wakeOthers sends all others an envelope without a message: a leader at rest sends
 // heartbeats then.
 func (g *Group) wakeOthers() {
-	for id := range g.nodes {
-		if id != g.cfg.Replica {
-			g.messages = append(g.messages, g.envelope(id))
+	for _, r := range g.descriptor.GetReplicas() {
+		if r.ReplicaId != g.cfg.Replica {
+			g.messages = append(g.messages, g.envelope(r.ReplicaId))
 		}
 	}
 }

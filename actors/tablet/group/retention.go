@@ -1,5 +1,9 @@
 package group
 
+// This file has how much of the log is kept: it owns what has been dropped, how large the
+// rest is, and which snapshots under way need it. Ready asks it for a truncation with each
+// append.
+
 import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
