@@ -15,6 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
+// What a program injects, the tree of commands, and one execution of a command line.
+
 // Exit codes (invariant 1).
 const (
 	ExitDone        = 0
@@ -68,100 +70,108 @@ func (a *App) Run(ctx context.Context, args []string) int {
 			return c, nil
 		}
 	}
-	r := newRun(a)
-	root := r.root()
+	c := &commandLine{deps: newDeps(a)}
+	root := c.root()
 	root.SetArgs(args)
 	root.SetIn(a.Stdin)
-	root.SetOut(r.Stdout)
-	root.SetErr(r.Stderr)
+	root.SetOut(c.out.stdout)
+	root.SetErr(c.out.stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		err = r.noTopic
+		err = c.noTopic
 	}
 	if err == nil {
 		return ExitDone
 	}
-	if !r.entered && !errors.As(err, new(*usageError)) {
+	if !c.entered && !errors.As(err, new(*usageError)) {
 		err = &usageError{err: err} // cobra's own: unknown command, wrong flag
 	}
-	return r.report(cmd, err)
+	return c.report(cmd, err)
 }
 
-// run is one execution of a command line.
-type run struct {
-	*App
-	// Stdout and Stderr hide App's: what is written here reaches a terminal as text only.
-	Stdout, Stderr io.Writer
-	// connected: a node has answered. What fails from then on is not that there is none.
-	connected bool
-	// entered: the arguments were accepted and a command has begun.
+// deps is what the commands of one command line share.
+type deps struct {
+	app  *App
+	out  *printer
+	conn *connector
+}
+
+func newDeps(a *App) *deps {
+	return &deps{app: a, out: newPrinter(a), conn: &connector{app: a}}
+}
+
+// commandLine is one execution of a command line.
+type commandLine struct {
+	*deps
+	// entered is set when the arguments were accepted and a command has begun.
 	entered bool
 	noTopic error  // help was asked for on a command that does not exist
 	config  string // --config
-	output  string // -o
-	timeout timeoutFlag
-	client  clientFlags
-	input   inputFlags
-}
-
-// newRun returns an execution that has not begun.
-func newRun(a *App) *run {
-	return &run{App: a, Stdout: textWriter{a.Stdout}, Stderr: textWriter{a.Stderr}}
 }
 
 // root builds the command tree.
-func (r *run) root() *cobra.Command {
+func (c *commandLine) root() *cobra.Command {
+	d := c.deps
 	root := &cobra.Command{
-		Use:   r.Name,
+		Use:   d.app.Name,
 		Short: "Distributed transactions and notifications over an ordered store",
-		Long: r.Name + ` runs and talks to a Percolator repository: tables of cells, transactions with snapshot isolation over
+		Long: d.app.Name + ` runs and talks to a Percolator repository: tables of cells, transactions with snapshot isolation over
 any of them, and observers that run after a cell has changed.
 
 Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or in a YAML file named by --config.`,
-		Version:           r.Version,
+		Example: d.example("dev", "table create bank", "set bank bob balance 10",
+			"get bank bob balance"),
+		Version:           d.app.Version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              noArgs,
 		RunE:              needsSubcommand,
-		PersistentPreRunE: r.enter,
+		PersistentPreRunE: c.enter,
 	}
-	root.Example = r.example("dev", "table create bank", "set bank bob balance 10", "get bank bob balance")
 	root.CompletionOptions.DisableDefaultCmd = true // ours has examples, and knows tables and observers
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd: cmd, err: err} })
-	root.PersistentFlags().StringVar(&r.config, "config", "", "YAML file with settings; keys are the flags' names")
-	root.AddGroup(&cobra.Group{ID: "node", Title: "Run a node:"}, &cobra.Group{ID: "cells", Title: "Read and write:"},
-		&cobra.Group{ID: "look", Title: "Look inside, and steer:"})
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{cmd: cmd, err: err}
+	})
+	root.PersistentFlags().StringVar(&c.config, "config", "",
+		"YAML file with settings; keys are the flags' names")
 	for _, group := range []struct {
-		id   string
-		cmds []*cobra.Command
+		id, title string
+		cmds      []*cobra.Command
 	}{
-		{"node", []*cobra.Command{r.startCommand(), r.devCommand(), r.certCommand(), r.statusCommand()}},
-		{"cells", []*cobra.Command{r.tableCommand(), r.getCommand(), r.setCommand(), r.deleteCommand(), r.scanCommand(),
-			r.loadCommand(), r.exportCommand()}},
-		{"look", []*cobra.Command{r.historyCommand(), r.whyCommand(), r.clusterCommand(), r.nodeCommand(), r.tabletCommand(), r.verifyCommand(), r.observerCommand(),
-			r.notifyCommand(), r.lockCommand()}},
+		{"node", "Run a node:", []*cobra.Command{
+			startCommand(d), devCommand(d), certCommand(d), statusCommand(d),
+		}},
+		{"cells", "Read and write:", []*cobra.Command{
+			tableCommand(d), getCommand(d), setCommand(d), deleteCommand(d), scanCommand(d),
+			loadCommand(d), exportCommand(d),
+		}},
+		{"look", "Look inside, and steer:", []*cobra.Command{
+			historyCommand(d), whyCommand(d), clusterCommand(d), nodeCommand(d), tabletCommand(d),
+			verifyCommand(d), observerCommand(d), notifyCommand(d), lockCommand(d),
+		}},
 	} {
+		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, cmd := range group.cmds {
 			cmd.GroupID = group.id
 			root.AddCommand(cmd)
 		}
 	}
-	root.AddCommand(r.versionCommand(), r.completionCommand())
-	r.refuseTopics(root)
-	r.completeArguments(root)
+	root.AddCommand(versionCommand(d), completionCommand(d))
+	c.refuseTopics(root)
+	c.completeArguments(root)
 	return root
 }
 
 // refuseTopics has help refuse commands that do not exist. Cobra shows the help of the
 // last one on the way that does.
-func (r *run) refuseTopics(root *cobra.Command) {
+func (c *commandLine) refuseTopics(root *cobra.Command) {
 	show := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if cmd.HasSubCommands() {
-			r.noTopic = noArgs(cmd, cmd.Flags().Args())
+			c.noTopic = noArgs(cmd, cmd.Flags().Args())
 		}
-		if r.noTopic == nil {
+		if c.noTopic == nil {
 			show(cmd, args)
 		}
 	})
@@ -181,18 +191,18 @@ func (r *run) refuseTopics(root *cobra.Command) {
 }
 
 // enter runs before every command: it fills in flags that the command line left out.
-func (r *run) enter(cmd *cobra.Command, _ []string) error {
+func (c *commandLine) enter(cmd *cobra.Command, _ []string) error {
 	if isCompletion(cmd) {
-		r.entered = true
+		c.entered = true
 		return nil
 	}
-	if err := r.fill(cmd); err != nil {
+	if err := c.fill(cmd); err != nil {
 		return &usageError{cmd: cmd, err: err}
 	}
-	if err := r.checkOutput(cmd); err != nil {
+	if err := c.out.check(cmd); err != nil {
 		return &usageError{cmd: cmd, err: err}
 	}
-	r.entered = true
+	c.entered = true
 	return nil
 }
 
@@ -215,29 +225,45 @@ func group(use, short, example string, subs ...*cobra.Command) *cobra.Command {
 }
 
 // example lays command lines out for help, under the name that this program was called by.
-func (r *run) example(lines ...string) string {
+func (d *deps) example(lines ...string) string {
 	for i, line := range lines {
-		lines[i] = "  " + r.Name + " " + line
+		lines[i] = "  " + d.app.Name + " " + line
 	}
 	return strings.Join(lines, "\n")
 }
 
+// withOutput gives the command -o.
+func (d *deps) withOutput(cmd *cobra.Command) *cobra.Command {
+	d.out.register(cmd.Flags())
+	return cmd
+}
+
+// withClient gives the command the flags of every command that talks to a node.
+func (d *deps) withClient(cmd *cobra.Command) *cobra.Command {
+	d.conn.register(cmd.Flags())
+	return d.withOutput(cmd)
+}
+
+// client makes a command that connects, within --timeout, and then runs fn.
+func (d *deps) client(cmd *cobra.Command, fn func(context.Context, *session, []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return d.conn.run(cmd, func(ctx context.Context, s *session) error { return fn(ctx, s, args) })
+	}
+	return d.withClient(cmd)
+}
+
 // versionCommand asks no node: it is this program's own version. A node's is in `status`.
-func (r *run) versionCommand() *cobra.Command {
-	cmd := &cobra.Command{
+func versionCommand(d *deps) *cobra.Command {
+	return d.withOutput(&cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
-		Example: r.example("version", "version -o json"),
+		Example: d.example("version", "version -o json"),
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if r.output == outputJSON {
-				return r.object(struct {
-					Name    string `json:"name"`
-					Version string `json:"version"`
-				}{r.Name, r.Version})
-			}
-			return r.print("%s %s", r.Name, r.Version)
+			return d.out.answer(struct {
+				Name    string `json:"name"`
+				Version string `json:"version"`
+			}{d.app.Name, d.app.Version}, "%s %s", d.app.Name, d.app.Version)
 		},
-	}
-	return r.withOutput(cmd)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strconv"
 	"time"
 
@@ -14,51 +15,48 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// The commands that read and write cells go through the library: reads in one snapshot,
+// writes in one transaction.
+
 // valueWidth is how much of a value a table shows, in bytes.
 const valueWidth = 60
 
 // errNoValue: a cell that get was asked for does not exist.
 var errNoValue = errors.New("no value")
 
-// withInput gives the command the flags for byte strings in arguments.
-func (r *run) withInput(cmd *cobra.Command) *cobra.Command {
-	r.input.register(cmd.Flags())
-	return cmd
-}
-
 // getCommand prints a single value bare, so that a shell can use it; everything else goes
 // into a table.
-func (r *run) getCommand() *cobra.Command {
-	var at string
+func getCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get TABLE ROW [COLUMN...]",
 		Short: "Read cells of a row",
 		Long: `Read cells of one row in one snapshot. One column: its value as it is, and a newline. Several columns, or none for
 all of the row: a table. A cell that does not exist is a failure if it was asked for by name.`,
-		Example: r.example("get bank bob balance", `get bank --escape go 'row\x00' -o json`, "get bank bob --at 5m"),
+		Example: d.example("get bank bob balance", `get bank --escape go 'row\x00' -o json`, "get bank bob --at 5m"),
 		Args:    argsBetween(2, -1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			names, err := r.input.all(args[1:])
+	}
+	in, at := addInput(cmd), addAt(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		names, err := in.all(args[1:])
+		if err != nil {
+			return err
+		}
+		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
+			snapshot, err := openSnapshot(ctx, s.db, *at)
 			if err != nil {
 				return err
 			}
-			return r.talk(cmd, func(ctx context.Context, s *session) error {
-				snapshot, err := openSnapshot(ctx, s.db, at)
-				if err != nil {
-					return err
-				}
-				defer func() { _ = snapshot.Close() }()
-				return r.get(ctx, snapshot, args[0], names[0], names[1:])
-			})
-		},
+			defer func() { _ = snapshot.Close() }()
+			return get(ctx, snapshot, d.out, args[0], names[0], names[1:])
+		})
 	}
-	addAt(cmd, &at)
-	return r.withInput(r.withClient(cmd))
+	return d.withClient(cmd)
 }
 
 // addAt gives the command --at: time travel inside the history that is kept.
-func addAt(cmd *cobra.Command, at *string) {
-	cmd.Flags().StringVar(at, "at", "", "read as of a timestamp, a time (2026-01-31T12:00:00Z) or so long ago (5m)")
+func addAt(cmd *cobra.Command) *string {
+	return cmd.Flags().String("at", "",
+		"read as of a timestamp, a time (2026-01-31T12:00:00Z) or so long ago (5m)")
 }
 
 // openSnapshot understands --at; empty is now.
@@ -89,20 +87,20 @@ func openSnapshot(ctx context.Context, db *percolator.DB, at string) (*percolato
 }
 
 // get prints what is there before it fails for what is not: half an answer is better than none.
-func (r *run) get(ctx context.Context, s *percolator.Snapshot, table, row string, columns []string) error {
+func get(ctx context.Context, s *percolator.Snapshot, out *printer, table, row string, columns []string) error {
 	cells, err := readRow(ctx, s, table, row, columns)
 	if err != nil {
 		return err
 	}
-	if len(columns) == 1 && r.output == outputTable && len(cells) == 1 {
-		out := r.App.Stdout // a file or a pipe gets the value as it is
-		if r.atTerminal(out) {
-			out = r.Stdout
+	if len(columns) == 1 && !out.json() && len(cells) == 1 {
+		to := out.raw // a file or a pipe gets the value as it is
+		if out.atTerminal(to) {
+			to = out.stdout
 		}
-		_, err := fmt.Fprintf(out, "%s\n", cells[0].Value)
+		_, err := fmt.Fprintf(to, "%s\n", cells[0].Value)
 		return err
 	}
-	if err := r.cells(cells, false); err != nil {
+	if err := printCells(out, cells, valueWidth); err != nil {
 		return err
 	}
 	if len(cells) == 0 || len(cells) < len(columns) {
@@ -110,10 +108,10 @@ func (r *run) get(ctx context.Context, s *percolator.Snapshot, table, row string
 		if len(columns) == 0 { // the whole row was asked for: there is nothing to count
 			what = "holds no cells"
 		}
-		return &hintError{
-			err:  fmt.Errorf("%w: row %s of table %s %s", errNoValue, printable(row), table, what),
-			hint: r.suggest("history", "", operand{"TABLE", table}, operand{"ROW", row}) + " shows what the row ever held",
-		}
+		return withHint(
+			fmt.Errorf("%w: row %s of table %s %s", errNoValue, printable(row), table, what),
+			out.suggest("history", "", operand{"TABLE", table}, operand{"ROW", row})+
+				" shows what the row ever held")
 	}
 	return nil
 }
@@ -123,13 +121,13 @@ func (r *run) get(ctx context.Context, s *percolator.Snapshot, table, row string
 func readRow(ctx context.Context, s *percolator.Snapshot, table, row string, columns []string) ([]percolator.Cell, error) {
 	if len(columns) > 0 {
 		keys := make([]percolator.CellKey, len(columns))
-		for i, c := range columns {
-			keys[i] = percolator.CellKey{Row: row, Column: percolator.Column{Table: table, Name: c}}
+		for i, c := range columnsOf(table, columns) {
+			keys[i] = percolator.CellKey{Row: row, Column: c}
 		}
 		return s.GetMulti(ctx, keys...)
 	}
 	var cells []percolator.Cell
-	for cell, err := range s.Scan(ctx, percolator.Rows(table).From(row).Before(row+"\x00")) {
+	for cell, err := range s.Scan(ctx, oneRow(table, row)) {
 		if err != nil {
 			return nil, err
 		}
@@ -138,77 +136,75 @@ func readRow(ctx context.Context, s *percolator.Snapshot, table, row string, col
 	return cells, nil
 }
 
-// cells prints cells; full prints whole values in a table too.
-func (r *run) cells(cells []percolator.Cell, full bool) error {
-	if r.output == outputJSON {
-		for _, c := range cells {
-			if err := r.object(c); err != nil {
-				return err
-			}
-		}
-		return nil
+// oneRow is the range that holds one row.
+func oneRow(table, row string) percolator.RowRange {
+	return percolator.Rows(table).From(row).Before(row + "\x00")
+}
+
+// columnsOf are columns of one table.
+func columnsOf(table string, names []string) []percolator.Column {
+	columns := make([]percolator.Column, len(names))
+	for i, name := range names {
+		columns[i] = percolator.Column{Table: table, Name: name}
 	}
+	return columns
+}
+
+// printCells prints cells, in a table with at most width bytes of each value; 0: all.
+func printCells(out *printer, cells []percolator.Cell, width int) error {
 	if len(cells) == 0 {
 		return nil
 	}
-	width := valueWidth
-	if full {
-		width = 0
-	}
-	var g grid
-	g.add("ROW", "COLUMN", "COMMITTED AT", "VALUE")
+	list := out.listing([]string{"ROW", "COLUMN", "COMMITTED AT", "VALUE"})
 	for _, c := range cells {
-		g.add(printable(c.Row), printable(c.Column.Name), fmt.Sprint(uint64(c.CommitTS)), shortened(string(c.Value), width))
+		list.add(c, printable(c.Row), printable(c.Column.Name), fmt.Sprint(uint64(c.CommitTS)),
+			shortened(string(c.Value), width))
 	}
-	return g.write(r.Stdout)
+	return list.end()
 }
 
 // setCommand writes blindly: it reads nothing, so it conflicts only with writers of the
 // same cells at the same time.
-func (r *run) setCommand() *cobra.Command {
+func setCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "set TABLE ROW COLUMN VALUE [COLUMN VALUE...]",
 		Short:   "Write cells of a row in one transaction",
-		Example: r.example("set bank bob balance 10", "set bank bob photo -"),
+		Example: d.example("set bank bob balance 10", "set bank bob photo -"),
 		Long: `Write cells of one row in one transaction, and print its commit timestamp. A single VALUE of - is read from standard
 input, as it is.`,
 		Args: argsBetween(4, -1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args)%2 != 0 {
-				return usagef(cmd, "the last column has no value: usage is %s", cmd.UseLine())
-			}
-			names, err := r.input.all(args[1:3])
-			if err != nil {
-				return err
-			}
-			writes, err := r.writes(cmd, args[2:])
-			if err != nil {
-				return err
-			}
-			return r.change(cmd, func(tx *percolator.Tx) {
-				for _, w := range writes {
-					tx.Set(names[0], percolator.Column{Table: args[0], Name: w.column}, w.value)
-				}
-			})
-		},
 	}
-	return r.withInput(r.withClient(cmd))
-}
-
-// columnValue is one COLUMN VALUE pair.
-type columnValue struct {
-	column string
-	value  []byte
+	in := addInput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args)%2 != 0 {
+			return usagef(cmd, "the last column has no value: usage is %s", cmd.UseLine())
+		}
+		row, err := in.bytes(args[1])
+		if err != nil {
+			return err
+		}
+		writes, err := in.writes(cmd, args[2:], d.app.Stdin)
+		if err != nil {
+			return err
+		}
+		return d.transact(cmd, func(_ context.Context, tx *percolator.Tx) error {
+			for _, w := range writes {
+				tx.Set(row, percolator.Column{Table: args[0], Name: w.column}, w.value)
+			}
+			return nil
+		})
+	}
+	return d.withClient(cmd)
 }
 
 // writes pairs up the arguments. Limits are not checked here: the client and the tablet
 // do, with typed errors. A column that is given twice is refused: one of its values would
 // be lost.
-func (r *run) writes(cmd *cobra.Command, args []string) ([]columnValue, error) {
-	var writes []columnValue
+func (f *inputFlags) writes(cmd *cobra.Command, args []string, stdin io.Reader) ([]columnChange, error) {
+	var writes []columnChange
 	given := map[string]bool{}
 	for i := 0; i < len(args); i += 2 {
-		column, err := r.input.bytes(args[i])
+		column, err := f.bytes(args[i])
 		if err != nil {
 			return nil, err
 		}
@@ -217,86 +213,178 @@ func (r *run) writes(cmd *cobra.Command, args []string) ([]columnValue, error) {
 		}
 		given[column] = true
 		if len(args) == 2 && args[i+1] == "-" {
-			value, err := io.ReadAll(io.LimitReader(r.Stdin, 8<<20)) // above every limit: the node says which
+			value, err := io.ReadAll(io.LimitReader(stdin, 8<<20)) // above every limit: the node says which
 			if err != nil {
 				return nil, fmt.Errorf("standard input: %w", err)
 			}
-			return []columnValue{{column, value}}, nil
+			return []columnChange{{column: column, value: value}}, nil
 		}
-		value, err := r.input.bytes(args[i+1])
+		value, err := f.bytes(args[i+1])
 		if err != nil {
 			return nil, err
 		}
-		writes = append(writes, columnValue{column, []byte(value)})
+		writes = append(writes, columnChange{column: column, value: []byte(value)})
 	}
 	return writes, nil
 }
 
 // deleteCommand wants columns by name; --all is spelled out, since a forgotten column
 // must not empty a row.
-func (r *run) deleteCommand() *cobra.Command {
-	var all bool
+func deleteCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "delete TABLE ROW {COLUMN... | --all}",
 		Short:   "Delete cells of a row in one transaction",
-		Example: r.example("delete bank bob balance", "delete bank bob --all"),
+		Example: d.example("delete bank bob balance", "delete bank bob --all"),
 		Args:    argsBetween(2, -1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			names, err := r.input.all(args[1:])
-			if err != nil {
-				return err
-			}
-			row, columns := names[0], names[1:]
-			if all == (len(columns) > 0) {
-				return usagef(cmd, "name columns, or give --all for every column of the row")
-			}
-			if !all {
-				return r.change(cmd, func(tx *percolator.Tx) {
-					for _, c := range columns {
-						tx.Delete(row, percolator.Column{Table: args[0], Name: c})
-					}
-				})
-			}
-			return r.deleteRow(cmd, args[0], row)
-		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "delete every column of the row")
-	return r.withInput(r.withClient(cmd))
-}
-
-// deleteRow deletes what the transaction's own snapshot shows in the row.
-func (r *run) deleteRow(cmd *cobra.Command, table, row string) error {
-	return r.transact(cmd, func(ctx context.Context, tx *percolator.Tx) error {
-		for cell, err := range tx.Scan(ctx, percolator.Rows(table).From(row).Before(row+"\x00")) {
-			if err != nil {
-				return err
-			}
-			tx.Delete(row, cell.Column)
+	in := addInput(cmd)
+	all := cmd.Flags().Bool("all", false, "delete every column of the row")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		names, err := in.all(args[1:])
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-}
-
-// change runs writes that read nothing.
-func (r *run) change(cmd *cobra.Command, fn func(*percolator.Tx)) error {
-	return r.transact(cmd, func(_ context.Context, tx *percolator.Tx) error {
-		fn(tx)
-		return nil
-	})
+		table, row, columns := args[0], names[0], names[1:]
+		if *all == (len(columns) > 0) {
+			return usagef(cmd, "name columns, or give --all for every column of the row")
+		}
+		return d.transact(cmd, func(ctx context.Context, tx *percolator.Tx) error {
+			for _, c := range columnsOf(table, columns) {
+				tx.Delete(row, c)
+			}
+			if !*all {
+				return nil
+			}
+			// What the transaction's own snapshot shows in the row.
+			for cell, err := range tx.Scan(ctx, oneRow(table, row)) {
+				if err != nil {
+					return err
+				}
+				tx.Delete(row, cell.Column)
+			}
+			return nil
+		})
+	}
+	return d.withClient(cmd)
 }
 
 // transact runs one transaction and prints its commit timestamp.
-func (r *run) transact(cmd *cobra.Command, fn func(context.Context, *percolator.Tx) error) error {
-	return r.talk(cmd, func(ctx context.Context, s *session) error {
+func (d *deps) transact(cmd *cobra.Command, fn func(context.Context, *percolator.Tx) error) error {
+	return d.conn.run(cmd, func(ctx context.Context, s *session) error {
 		var at percolator.Timestamp
 		if err := s.db.Transact(ctx, fn, percolator.CommittedAt(&at), percolator.Name("cli")); err != nil {
 			return err
 		}
-		if r.output == outputJSON {
-			return r.object(struct {
-				CommitTS percolator.Timestamp `json:"commit_ts"`
-			}{at})
-		}
-		return r.print("committed at %d", uint64(at))
+		return d.out.answer(struct {
+			CommitTS percolator.Timestamp `json:"commit_ts"`
+		}{at}, "committed at %d", uint64(at))
 	})
+}
+
+// scanChunk is how many cells of a scan are laid out together.
+const scanChunk = 1000
+
+// rangeFlags say which rows scan and export read; the bounds are written as rows are
+// (--escape).
+type rangeFlags struct{ prefix, from, before string }
+
+func addRange(cmd *cobra.Command) *rangeFlags {
+	f := &rangeFlags{}
+	flags := cmd.Flags()
+	flags.StringVar(&f.prefix, "prefix", "", "only rows that begin so (--escape applies)")
+	flags.StringVar(&f.from, "from", "", "only rows from this one on")
+	flags.StringVar(&f.before, "before", "", "only rows before this one")
+	return f
+}
+
+// rows narrows the table's rows by what was given; bounds are prefix, from and before,
+// decoded.
+func (f *rangeFlags) rows(table string, in *inputFlags) (rows percolator.RowRange, bounds []string, err error) {
+	rows = percolator.Rows(table)
+	if bounds, err = in.all([]string{f.prefix, f.from, f.before}); err != nil {
+		return rows, nil, err
+	}
+	if f.prefix != "" {
+		rows = rows.Prefix(bounds[0])
+	}
+	if f.from != "" {
+		rows = rows.From(bounds[1])
+	}
+	if f.before != "" {
+		rows = rows.Before(bounds[2])
+	}
+	return rows, bounds, nil
+}
+
+// scanCommand says so when it has not shown all: one row more than the limit is asked for.
+func scanCommand(d *deps) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "scan TABLE [COLUMN...]",
+		Short:   "Read rows in order",
+		Long:    "Read the cells of a range of rows in row order, in one snapshot. Without columns all of the table's.",
+		Example: d.example("scan bank --prefix b --limit 10", "scan bank balance -o json --limit 0"),
+		Args:    argsBetween(1, -1),
+	}
+	in, within, at := addInput(cmd), addRange(cmd), addAt(cmd)
+	reverse := cmd.Flags().Bool("reverse", false, "last row first")
+	full := cmd.Flags().Bool("full", false, "whole values in the table")
+	addLimit(cmd, &limit, 0, "most rows; 0: all")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		rows, _, err := within.rows(args[0], in)
+		if err != nil {
+			return err
+		}
+		if *reverse {
+			rows = rows.Reverse()
+		}
+		if limit > 0 {
+			rows = rows.Limit(limit + 1)
+		}
+		names, err := in.all(args[1:])
+		if err != nil {
+			return err
+		}
+		width := valueWidth
+		if *full {
+			width = 0
+		}
+		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
+			snapshot, err := openSnapshot(ctx, s.db, *at)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = snapshot.Close() }()
+			return printScan(d.out, snapshot.Scan(ctx, rows, columnsOf(args[0], names)...), limit, width)
+		})
+	}
+	return d.withClient(cmd)
+}
+
+// printScan prints as it reads, so that a long scan holds one chunk of cells at a time.
+func printScan(out *printer, cells iter.Seq2[percolator.Cell, error], limit, width int) error {
+	chunk := make([]percolator.Cell, 0, scanChunk)
+	seen, row := 0, ""
+	for cell, err := range cells {
+		if err != nil {
+			return err
+		}
+		if seen == 0 || cell.Row != row {
+			seen, row = seen+1, cell.Row
+		}
+		if limit > 0 && seen > limit {
+			break
+		}
+		if chunk = append(chunk, cell); len(chunk) == scanChunk {
+			if err := printCells(out, chunk, width); err != nil {
+				return err
+			}
+			chunk = chunk[:0]
+		}
+	}
+	err := printCells(out, chunk, width)
+	if limit > 0 && seen > limit {
+		out.cut(limit)
+	}
+	return err
 }

@@ -11,25 +11,13 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// certFlags are the flags of the commands that make certificates.
-type certFlags struct {
-	dir, ca, name string
-	hosts         []string
-	days          int
-	force         bool
-}
+// The commands about certificates make and read files. They talk to no node.
 
-// request is what the flags ask for.
-func (f *certFlags) request() certs.Request {
-	return certs.Request{
-		Dir: f.dir, CA: f.ca, Name: f.name, Hosts: f.hosts, Lifetime: time.Duration(f.days) * 24 * time.Hour, Force: f.force,
-	}
-}
-
-// certCommand holds the commands about certificates. They talk to no node.
-func (r *run) certCommand() *cobra.Command {
-	cmd := group("cert", "Make the certificates of a cluster", r.example("cert create-ca", "cert create-node n1 --host 10.0.0.1", "cert create-client ann"),
-		r.certCreateCA(), r.certCreateNode(), r.certCreateClient(), r.certShow(), r.certGossipKey())
+// certCommand holds the commands about certificates.
+func certCommand(d *deps) *cobra.Command {
+	cmd := group("cert", "Make the certificates of a cluster",
+		d.example("cert create-ca", "cert create-node n1 --host 10.0.0.1", "cert create-client ann"),
+		certCreateCA(d), certCreateNode(d), certCreateClient(d), certShow(d), certGossipKey(d))
 	cmd.Long = `Make what protects a cluster: an authority of its own, a certificate for each node and each client that it signs, and the
 key that gossip is encrypted with. "start --certs" takes a node's folder, the other commands' --certs a client's.
 
@@ -38,112 +26,102 @@ use changed files within seconds; copy them there and start nothing anew.`
 	return cmd
 }
 
-// making gives a command the flags of all that make files.
-func (r *run) making(cmd *cobra.Command, f *certFlags, days int) *cobra.Command {
-	flags := cmd.Flags()
-	flags.StringVar(&f.dir, "certs", "certs", "folder for the files")
-	flags.IntVar(&f.days, "days", days, "how long the certificate is good")
-	flags.BoolVar(&f.force, "force", false, "overwrite files that are there")
-	return r.withOutput(cmd)
-}
-
-func (r *run) certCreateCA() *cobra.Command {
-	f := &certFlags{}
+func certCreateCA(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "create-ca",
 		Short:   "Make a cluster's authority: ca.crt, ca.key and gossip.keys",
-		Example: r.example("cert create-ca", "cert create-ca --certs /etc/percolator/ca --days 3650"),
+		Example: d.example("cert create-ca", "cert create-ca --certs /etc/percolator/ca --days 3650"),
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return r.make(cmd, f, certs.CreateCA) },
 	}
-	return r.making(cmd, f, days(certs.CALifetime))
+	return creating(d, cmd, &certs.Request{}, certs.CALifetime, certs.CreateCA)
 }
 
-func (r *run) certCreateNode() *cobra.Command {
-	f := &certFlags{}
+func certCreateNode(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create-node NAME",
 		Short: "Make a node's certificate: node.crt and node.key",
-		Example: r.example("cert create-node n1", "cert create-node n1 --host n1.example.org --host 10.0.0.1 --ca-dir ca --certs n1",
+		Example: d.example("cert create-node n1",
+			"cert create-node n1 --host n1.example.org --host 10.0.0.1 --ca-dir ca --certs n1",
 			"cert create-node n1 --host 10.0.0.1 --force"),
 		Args: argsBetween(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			f.name = args[0]
-			return r.make(cmd, f, certs.CreateNode)
-		},
 	}
-	cmd.Flags().StringSliceVar(&f.hosts, "host", []string{"localhost", "127.0.0.1", "::1"}, "names and addresses that clients reach the node by")
-	return r.signed(r.making(cmd, f, days(certs.LeafLifetime)), f)
+	req := &certs.Request{}
+	cmd.Flags().StringSliceVar(&req.Hosts, "host", []string{"localhost", "127.0.0.1", "::1"},
+		"names and addresses that clients reach the node by")
+	addCADir(cmd, req)
+	return creating(d, cmd, req, certs.LeafLifetime, certs.CreateNode)
 }
 
-func (r *run) certCreateClient() *cobra.Command {
-	f := &certFlags{}
+func certCreateClient(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "create-client NAME",
 		Short:   "Make a client's certificate: client.crt and client.key",
-		Example: r.example("cert create-client ann", "cert create-client ann --ca-dir ca --certs ann"),
+		Example: d.example("cert create-client ann", "cert create-client ann --ca-dir ca --certs ann"),
 		Args:    argsBetween(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			f.name = args[0]
-			return r.make(cmd, f, certs.CreateClient)
-		},
 	}
-	return r.signed(r.making(cmd, f, days(certs.LeafLifetime)), f)
+	req := &certs.Request{}
+	addCADir(cmd, req)
+	return creating(d, cmd, req, certs.LeafLifetime, certs.CreateClient)
 }
 
-// signed gives a command the flag of those that need the authority.
-func (r *run) signed(cmd *cobra.Command, f *certFlags) *cobra.Command {
-	cmd.Flags().StringVar(&f.ca, "ca-dir", "", "folder with ca.crt and ca.key (default: --certs); what else is needed of it is copied")
-	return cmd
+// addCADir adds the flag of the commands that need the authority.
+func addCADir(cmd *cobra.Command, req *certs.Request) {
+	cmd.Flags().StringVar(&req.CA, "ca-dir", "",
+		"folder with ca.crt and ca.key (default: --certs); what else is needed of it is copied")
 }
 
-func days(d time.Duration) int { return int(d / (24 * time.Hour)) }
-
-// make makes files and tells which.
-func (r *run) make(cmd *cobra.Command, f *certFlags, create func(certs.Request) (certs.Created, error)) error {
-	if f.days < 1 || f.days > 36500 {
-		return usagef(cmd, "--days %d: give 1 to 36500", f.days)
-	}
-	created, err := create(f.request())
-	if err != nil {
-		return err
-	}
-	if r.output == outputJSON {
-		return r.object(struct {
+// creating makes a command that makes files, and tells which: for NAME, if it takes one.
+func creating(d *deps, cmd *cobra.Command, req *certs.Request, lifetime time.Duration,
+	create func(certs.Request) (certs.Created, error),
+) *cobra.Command {
+	const day = 24 * time.Hour
+	flags := cmd.Flags()
+	flags.StringVar(&req.Dir, "certs", "certs", "folder for the files")
+	flags.BoolVar(&req.Force, "force", false, "overwrite files that are there")
+	days := flags.Int("days", int(lifetime/day), "how long the certificate is good")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *days < 1 || *days > 36500 {
+			return usagef(cmd, "--days %d: give 1 to 36500", *days)
+		}
+		req.Name, req.Lifetime = strings.Join(args, ""), time.Duration(*days)*day
+		created, err := create(*req)
+		if err != nil {
+			return err
+		}
+		return d.out.answer(struct {
 			Files    []string  `json:"files"`
 			NotAfter time.Time `json:"not_after"`
-		}{created.Files, created.NotAfter.UTC().Truncate(time.Second)})
+		}{created.Files, created.NotAfter.UTC().Truncate(time.Second)}, "wrote %s; good until %s",
+			strings.Join(created.Files, ", "), created.NotAfter.UTC().Format(time.DateOnly))
 	}
-	return r.print("wrote %s; good until %s", strings.Join(created.Files, ", "), created.NotAfter.UTC().Format(time.DateOnly))
+	return d.withOutput(cmd)
 }
 
-func (r *run) certShow() *cobra.Command {
-	var dir string
+func certShow(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show",
 		Short:   "Show the certificates and gossip keys in a folder, and what is wrong with them",
-		Example: r.example("cert show", "cert show --certs /etc/percolator/certs -o json"),
+		Example: d.example("cert show", "cert show --certs /etc/percolator/certs -o json"),
 		Args:    noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			infos, err := certs.Show(dir, time.Now())
-			if err != nil {
-				return err
-			}
-			return r.certificates(infos)
-		},
 	}
-	cmd.Flags().StringVar(&dir, "certs", "certs", "folder to look at")
-	return r.withOutput(cmd)
+	dir := cmd.Flags().String("certs", "certs", "folder to look at")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		infos, err := certs.Show(*dir, time.Now())
+		if err != nil {
+			return err
+		}
+		return showCertificates(d.out, infos)
+	}
+	return d.withOutput(cmd)
 }
 
-// certificates prints a table, or an object a line. A file that can't be used fails the
+// showCertificates prints a table, or an object a line. A file that can't be used fails the
 // command, so that a script can watch over them.
-func (r *run) certificates(infos []certs.Info) error {
-	var g grid
+func showCertificates(out *printer, infos []certs.Info) error {
 	var bad []string
-	g.add("FILE", "ROLE", "NAME", "GOOD UNTIL", "STATE", "HOSTS")
+	list := out.listing([]string{"FILE", "ROLE", "NAME", "GOOD UNTIL", "STATE", "HOSTS"})
 	for _, i := range infos {
-		state := "good"
+		state, name, until := "good", "-", "-"
 		if i.Warning != "" {
 			state = strings.ToUpper(i.Warning)
 		}
@@ -151,30 +129,20 @@ func (r *run) certificates(infos []certs.Info) error {
 			state = i.Problem
 			bad = append(bad, i.File+" "+i.Problem)
 		}
-		if r.output == outputJSON {
-			err := r.object(struct {
-				certs.Info
-				NotBefore time.Time `json:"not_before,omitzero"`
-				NotAfter  time.Time `json:"not_after,omitzero"`
-			}{i, i.NotBefore.UTC(), i.NotAfter.UTC()})
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		name, until := "-", "-"
 		if i.Name != "" {
 			name = printable(i.Name)
 		}
 		if !i.NotAfter.IsZero() {
 			until = i.NotAfter.UTC().Format(time.DateOnly)
 		}
-		g.add(i.File, i.Role, name, until, state, strings.Join(i.Hosts, " "))
+		list.add(struct {
+			certs.Info
+			NotBefore time.Time `json:"not_before,omitzero"`
+			NotAfter  time.Time `json:"not_after,omitzero"`
+		}{i, i.NotBefore.UTC(), i.NotAfter.UTC()}, i.File, i.Role, name, until, state, strings.Join(i.Hosts, " "))
 	}
-	if r.output != outputJSON {
-		if err := g.write(r.Stdout); err != nil {
-			return err
-		}
+	if err := list.end(); err != nil {
+		return err
 	}
 	if len(bad) > 0 {
 		return fmt.Errorf("%w: %s", certs.ErrFiles, strings.Join(bad, ", "))
@@ -182,9 +150,7 @@ func (r *run) certificates(infos []certs.Info) error {
 	return nil
 }
 
-func (r *run) certGossipKey() *cobra.Command {
-	var dir string
-	var force bool
+func certGossipKey(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gossip-key add|use|drop",
 		Short: "Replace the key that gossip is encrypted with, in three steps",
@@ -196,29 +162,27 @@ all nodes, and wait ten seconds before the next, for nodes look at it every five
   drop  the old one is accepted no longer
 
 The key that encrypts stays always. To take a new key back that is not used yet: drop --force.`,
-		Example: r.example("cert gossip-key add", "cert gossip-key use", "cert gossip-key drop --certs ca"),
+		Example: d.example("cert gossip-key add", "cert gossip-key use", "cert gossip-key drop --certs ca"),
 		Args:    argsBetween(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			switch step := certs.Step(args[0]); step {
-			case certs.AddKey, certs.UseKey, certs.DropOld:
-				n, err := certs.RotateGossipKey(dir, step, force)
-				if errors.Is(err, certs.ErrNotUsed) {
-					return &hintError{err: err, hint: fmt.Sprintf("`%s cert gossip-key use` first; drop --force takes the new key back", r.Name)}
-				}
-				if err != nil {
-					return err
-				}
-				if r.output == outputJSON {
-					return r.object(struct {
-						Keys int `json:"keys"`
-					}{n})
-				}
-				return r.print("gossip.keys holds %d now; copy it to all nodes before the next step", n)
-			}
-			return usagef(cmd, "%q is no step; they are add, use and drop", args[0])
-		},
 	}
-	cmd.Flags().StringVar(&dir, "certs", "certs", "folder with gossip.keys")
-	cmd.Flags().BoolVar(&force, "force", false, "drop also a key that was added and is not used yet")
-	return r.withOutput(cmd)
+	dir := cmd.Flags().String("certs", "certs", "folder with gossip.keys")
+	force := cmd.Flags().Bool("force", false, "drop also a key that was added and is not used yet")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		step := certs.Step(args[0])
+		if step != certs.AddKey && step != certs.UseKey && step != certs.DropOld {
+			return usagef(cmd, "%q is no step; they are add, use and drop", args[0])
+		}
+		n, err := certs.RotateGossipKey(*dir, step, *force)
+		if errors.Is(err, certs.ErrNotUsed) {
+			return withHint(err,
+				fmt.Sprintf("`%s cert gossip-key use` first; drop --force takes the new key back", d.app.Name))
+		}
+		if err != nil {
+			return err
+		}
+		return d.out.answer(struct {
+			Keys int `json:"keys"`
+		}{n}, "gossip.keys holds %d now; copy it to all nodes before the next step", n)
+	}
+	return d.withOutput(cmd)
 }

@@ -53,10 +53,8 @@ func loadCheckpoint(name string, state any) (there bool, err error) {
 		err = json.Unmarshal(text, state)
 	}
 	if err != nil {
-		return false, &hintError{
-			err:  fmt.Errorf("progress file %s: %w", name, err),
-			hint: "--restart begins anew, and replaces it",
-		}
+		return false, withHint(fmt.Errorf("progress file %s: %w", name, err),
+			"--restart begins anew, and replaces it")
 	}
 	return true, nil
 }

@@ -66,23 +66,23 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 // TestWrongDoor: who has found something else than a node's address for clients, or not
 // what it wants, is told what to change.
 func TestWrongDoor(t *testing.T) {
-	r := newRun(&App{Name: "percolator"})
+	c := newDeps(&App{Name: "percolator"}).conn
 	for text, want := range map[string]string{
 		`connection error: desc = "error reading server preface: EOF"`:                                      "--certs; --addr",
 		`authentication handshake failed: tls: first record does not look like a TLS handshake`:             "leave --certs out",
 		`authentication handshake failed: tls: failed to verify certificate: x509: signed by unknown`:       "each other's certificates",
 		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: refused"`: "start a node",
 	} {
-		if code, hint := r.classify(fmt.Errorf("%w: %s", percolator.ErrUnavailable, text)); code != ExitUnavailable || !strings.Contains(hint, want) {
+		if code, hint := c.classify(fmt.Errorf("%w: %s", percolator.ErrUnavailable, text)); code != ExitUnavailable || !strings.Contains(hint, want) {
 			t.Errorf("%s: %d, %q", text, code, hint)
 		}
 	}
 	taken := errors.New(`gossip: listen on 127.0.0.1:7802: failed to start UDP listener: listen udp 127.0.0.1:7802: bind: address already in use`)
-	if code, hint := r.classify(taken); code != ExitFailed || !strings.Contains(hint, "--gossip") {
+	if code, hint := c.classify(taken); code != ExitFailed || !strings.Contains(hint, "--gossip") {
 		t.Errorf("a port that is taken: %d, %q", code, hint)
 	}
 	other := &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "the node does not know this request: unknown service percolator.v1.Percolator"}
-	if code, hint := r.classify(other); code != ExitFailed || !strings.Contains(hint, "--listen address") {
+	if code, hint := c.classify(other); code != ExitFailed || !strings.Contains(hint, "--listen address") {
 		t.Errorf("another node's door: %d, %q", code, hint)
 	}
 }

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	percolator "github.com/percolator-go/percolator"
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/config"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
+
+// How a command reaches a node, and what ends it early. session.go has what it asks there.
 
 // errTimeout ends a command that took longer than --timeout, errInterrupted one that got a signal.
 var (
@@ -24,100 +25,86 @@ var (
 	errInterrupted = errors.New("interrupted")
 )
 
-// timeoutFlag bounds a client command.
-type timeoutFlag = time.Duration
-
-// clientFlags say how a node is reached.
-type clientFlags struct {
+// connector is how a command reaches a node: the flags that say so, and the signals that
+// end a command early.
+type connector struct {
+	app           *App
 	addrs         []string
 	insecure      bool
 	certs         string // a folder of them
 	cert, key, ca string
+	timeout       time.Duration
+	// reached is set once a node has answered: what fails from then on is not that there
+	// is none.
+	reached bool
 }
 
-// withClient gives the command the flags of every command that talks to a node.
-func (r *run) withClient(cmd *cobra.Command) *cobra.Command {
-	flags := cmd.Flags()
-	flags.StringSliceVar(&r.client.addrs, "addr", []string{config.DefaultListen}, "--listen addresses of nodes; the first that answers serves")
-	flags.BoolVar(&r.client.insecure, "insecure", false, "talk plain text to addresses that are not this machine's")
-	flags.StringVar(&r.client.certs, "certs", "", "folder with ca.crt, client.crt and client.key, or a node's folder")
-	flags.StringVar(&r.client.cert, "cert", "", "PEM file with this client's certificate")
-	flags.StringVar(&r.client.key, "key", "", "PEM file with its key")
-	flags.StringVar(&r.client.ca, "ca", "", "PEM file with the authority that signed the nodes' certificates")
-	flags.DurationVar(&r.timeout, "timeout", 15*time.Second, "give up after this time; a command that may take long connects in it")
-	return r.withOutput(cmd)
+// register adds the flags of every command that talks to a node.
+func (c *connector) register(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&c.addrs, "addr", []string{config.DefaultListen},
+		"--listen addresses of nodes; the first that answers serves")
+	flags.BoolVar(&c.insecure, "insecure", false,
+		"talk plain text to addresses that are not this machine's")
+	flags.StringVar(&c.certs, "certs", "",
+		"folder with ca.crt, client.crt and client.key, or a node's folder")
+	flags.StringVar(&c.cert, "cert", "", "PEM file with this client's certificate")
+	flags.StringVar(&c.key, "key", "", "PEM file with its key")
+	flags.StringVar(&c.ca, "ca", "", "PEM file with the authority that signed the nodes' certificates")
+	flags.DurationVar(&c.timeout, "timeout", 15*time.Second,
+		"give up after this time; a command that may take long connects in it")
 }
 
-// session is a connection to a running node.
-type session struct {
-	transport txn.Transport
-	client    *txn.Client
-	admin     pb.AdminClient
-	db        *percolator.DB
+// run connects, runs fn, and closes. The context ends after --timeout, or with a signal.
+func (c *connector) run(cmd *cobra.Command, fn func(context.Context, *session) error) error {
+	return c.talk(cmd, fn, false)
 }
 
-// talk connects, runs the function, and closes. The context ends after --timeout, or with a signal.
-func (r *run) talk(cmd *cobra.Command, fn func(ctx context.Context, s *session) error) error {
-	ctx, end := r.interruptible(cmd.Context())
-	defer end()
-	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
-	defer cancel()
-	s, err := r.connect(ctx, cmd)
-	if err != nil {
-		return r.cutShort(ctx, err)
-	}
-	return r.cutShort(ctx, s.during(ctx, fn))
-}
-
-// talkLong is talk for what may take hours: --timeout bounds the connecting only, and
-// whatever fn bounds by itself. Nothing hangs for that: an operation that nobody serves
+// runLong is like run for what may take hours: --timeout bounds only the connecting, and
+// what fn itself bounds by it. Nothing hangs for that: an operation that nobody serves
 // fails by itself (txn.Config.OperationTimeout).
-func (r *run) talkLong(cmd *cobra.Command, fn func(ctx context.Context, s *session) error) error {
-	ctx, end := r.interruptible(cmd.Context())
+func (c *connector) runLong(cmd *cobra.Command, fn func(context.Context, *session) error) error {
+	return c.talk(cmd, fn, true)
+}
+
+func (c *connector) talk(cmd *cobra.Command, fn func(context.Context, *session) error, long bool) error {
+	ctx, end := c.interruptible(cmd.Context())
 	defer end()
-	connecting, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
+	bounded, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 	defer cancel()
-	s, err := r.connect(connecting, cmd)
+	s, err := c.connect(bounded, cmd)
 	if err != nil {
-		return r.cutShort(connecting, err)
+		return c.cutShort(bounded, err)
 	}
-	return r.cutShort(ctx, s.during(ctx, fn))
+	if !long {
+		ctx = bounded
+	}
+	err = fn(ctx, s)
+	if closing := s.client.Close(); err == nil {
+		err = closing
+	}
+	return c.cutShort(ctx, err)
 }
 
 // connect reaches a node by the command's flags.
-func (r *run) connect(ctx context.Context, cmd *cobra.Command) (*session, error) {
-	cfg, err := r.clientConfig(cmd)
+func (c *connector) connect(ctx context.Context, cmd *cobra.Command) (*session, error) {
+	cfg, err := c.config(cmd)
 	if err != nil {
 		return nil, err
 	}
-	transport, err := r.Connect(ctx, r.client.addrs, cfg)
+	transport, err := c.app.Connect(ctx, c.addrs, cfg)
 	if err != nil {
 		return nil, err
 	}
-	r.connected = true
+	c.reached = true
 	client := txn.NewClient(transport, txn.Config{})
 	return &session{transport: transport, client: client, admin: client.Admin(), db: percolator.NewDB(client)}, nil
 }
 
-// during runs the function and closes the connection; an error of the function goes
-// before one of closing.
-func (s *session) during(ctx context.Context, fn func(ctx context.Context, s *session) error) error {
-	err := fn(ctx, s)
-	if closing := s.client.Close(); err == nil {
-		err = closing
-	}
-	return err
-}
-
-// now is the oracle's time. Ages and expiries are told by it: this machine's clock has no
-// say in them.
-func (s *session) now(ctx context.Context) (mvcc.Timestamp, error) { return s.client.Timestamp(ctx) }
-
 // interruptible returns a context that the first signal ends, so that a command may put
 // its things in order. end lets go of the signals.
-func (r *run) interruptible(parent context.Context) (ctx context.Context, end func()) {
+func (c *connector) interruptible(parent context.Context) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(parent)
-	if r.Signals == nil {
+	if c.app.Signals == nil {
 		return ctx, func() { cancel(nil) }
 	}
 	done := make(chan struct{})
@@ -125,7 +112,7 @@ func (r *run) interruptible(parent context.Context) (ctx context.Context, end fu
 	go func() { // joined by end
 		defer close(stopped)
 		select {
-		case _, ok := <-r.Signals:
+		case _, ok := <-c.app.Signals:
 			if ok {
 				cancel(errInterrupted)
 			}
@@ -141,22 +128,21 @@ func (r *run) interruptible(parent context.Context) (ctx context.Context, end fu
 
 // cutShort says what ended the context before the command was through: a signal, or
 // --timeout, which names the addresses.
-func (r *run) cutShort(ctx context.Context, err error) error {
+func (c *connector) cutShort(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case err == nil || ctx.Err() == nil || errors.Is(err, cause):
 		return err
 	case errors.Is(cause, errInterrupted): // what failed because of it is told after it
 		return fmt.Errorf("%w: %w", errInterrupted, err)
 	case errors.Is(cause, errTimeout):
-		return fmt.Errorf("%w (%v, %v): %w", errTimeout, r.timeout, r.client.addrs, err)
+		return fmt.Errorf("%w (%v, %v): %w", errTimeout, c.timeout, c.addrs, err)
 	}
 	return err
 }
 
-// clientConfig decides between certificates and plain text. Plain text needs no flag on
+// config decides between certificates and plain text. Plain text needs no flag on
 // loopback addresses.
-func (r *run) clientConfig(cmd *cobra.Command) (rpc.ClientConfig, error) {
-	c := r.client
+func (c *connector) config(cmd *cobra.Command) (rpc.ClientConfig, error) {
 	cfg := rpc.ClientConfig{Insecure: c.insecure, CertFile: c.cert, KeyFile: c.key, CAFile: c.ca}
 	files := c.cert != "" || c.key != "" || c.ca != ""
 	switch {

@@ -13,27 +13,28 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
+// The commands about the policy, which holds for the whole cluster and is kept by meta.
+
 // clusterCommand holds the commands about what holds for the whole cluster.
-func (r *run) clusterCommand() *cobra.Command {
-	return group("cluster", "Show and change the cluster's policy", r.example("cluster show"), r.clusterShow(), r.clusterSet())
+func clusterCommand(d *deps) *cobra.Command {
+	return group("cluster", "Show and change the cluster's policy", d.example("cluster show"),
+		clusterShow(d), clusterSet(d))
 }
 
-func (r *run) clusterShow() *cobra.Command {
+func clusterShow(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show",
 		Short:   "Show the cluster's policy: what holds whatever flags its nodes were started with",
-		Example: r.example("cluster show", "cluster show -o json"),
+		Example: d.example("cluster show", "cluster show -o json"),
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return r.talk(cmd, func(ctx context.Context, s *session) error {
-				return r.clusterPolicy(ctx, s, nil)
-			})
-		},
 	}
-	return r.withClient(cmd)
+	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
+		return clusterPolicy(ctx, s, d.out, nil)
+	})
 }
 
-func (r *run) clusterSet() *cobra.Command {
+func clusterSet(d *deps) *cobra.Command {
+	var set *pb.Policy
 	cmd := &cobra.Command{
 		Use:   "set KEY=VALUE...",
 		Short: "Change the cluster's policy",
@@ -44,19 +45,18 @@ log and its status, and goes by the policy.
 ` + policyKeys() + `
 It takes effect within a moment: with fewer replicas the others are removed, and with a shorter history
 what is older is collected.`,
-		Example: r.example("cluster set history=1h", "cluster set replicas=5 split-size=256MiB"),
+		Example: d.example("cluster set history=1h", "cluster set replicas=5 split-size=256MiB"),
 		Args:    argsBetween(1, len(policy.Settings())),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			set, err := parsePolicy(args)
-			if err != nil {
+		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
+			if set, err = parsePolicy(args); err != nil {
 				return usagef(cmd, "%v", err)
 			}
-			return r.talk(cmd, func(ctx context.Context, s *session) error {
-				return r.clusterPolicy(ctx, s, set)
-			})
+			return nil
 		},
 	}
-	return r.withClient(cmd)
+	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
+		return clusterPolicy(ctx, s, d.out, set)
+	})
 }
 
 // policyKeys lists the keys for the help.
@@ -127,14 +127,14 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 }
 
 // clusterPolicy has the policy changed, unless set is nil, and prints it.
-func (r *run) clusterPolicy(ctx context.Context, s *session, set *pb.Policy) error {
+func clusterPolicy(ctx context.Context, s *session, out *printer, set *pb.Policy) error {
 	resp, err := s.admin.ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
 	if err != nil {
 		return err
 	}
 	p := resp.GetPolicy()
-	if r.output == outputJSON {
-		return r.message(p)
+	if out.json() {
+		return out.object(p)
 	}
 	var g grid
 	g.add("SETTING", "VALUE", "MEANING")
@@ -143,8 +143,8 @@ func (r *run) clusterPolicy(ctx context.Context, s *session, set *pb.Policy) err
 			g.add(s.Name, s.Text(v), s.About)
 		}
 	}
-	if err := g.write(r.Stdout); err != nil {
+	if err := out.table(&g); err != nil {
 		return err
 	}
-	return r.print("version %d", p.GetVersion())
+	return out.print("version %d", p.GetVersion())
 }

@@ -3,16 +3,18 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/percolator-go/percolator/internal/txn"
 )
+
+// Completion in a shell: the script, and what a press of the tab key asks for.
 
 // completionTimeout bounds what a press of the tab key may cost when no node answers.
 const completionTimeout = 500 * time.Millisecond
@@ -22,7 +24,7 @@ var shells = []string{"bash", "zsh", "fish", "powershell"}
 
 // completionCommand prints a script. The script asks this program for everything, so it
 // need not be renewed with it.
-func (r *run) completionCommand() *cobra.Command {
+func completionCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "completion {" + strings.Join(shells, "|") + "}",
 		Short: "Print a script that completes this command in a shell",
@@ -32,10 +34,10 @@ already on the line say which node is asked; if none answers, nothing is propose
 
 bash needs the package bash-completion. With -o json the script is a field of an object.`,
 		Example: strings.Join([]string{
-			"  source <(" + r.Name + " completion bash)",
-			"  " + r.Name + " completion zsh > \"${fpath[1]}/_" + r.Name + "\"",
-			"  " + r.Name + " completion fish > ~/.config/fish/completions/" + r.Name + ".fish",
-			"  " + r.Name + " completion powershell | Out-String | Invoke-Expression",
+			"  source <(" + d.out.program + " completion bash)",
+			"  " + d.out.program + " completion zsh > \"${fpath[1]}/_" + d.out.program + "\"",
+			"  " + d.out.program + " completion fish > ~/.config/fish/completions/" + d.out.program + ".fish",
+			"  " + d.out.program + " completion powershell | Out-String | Invoke-Expression",
 		}, "\n"),
 		Args:      argsBetween(1, 1),
 		ValidArgs: shells,
@@ -44,17 +46,17 @@ bash needs the package bash-completion. With -o json the script is a field of an
 			if err != nil {
 				return err
 			}
-			if r.output == outputJSON {
-				return r.object(struct {
+			if d.out.json() {
+				return d.out.object(struct {
 					Shell  string `json:"shell"`
 					Script string `json:"script"`
 				}{args[0], script})
 			}
-			_, err = io.WriteString(r.App.Stdout, script)
+			_, err = io.WriteString(d.out.raw, script)
 			return err
 		},
 	}
-	return r.withOutput(cmd)
+	return d.withOutput(cmd)
 }
 
 // completionScript has cobra write the script for a shell.
@@ -79,16 +81,16 @@ func completionScript(cmd *cobra.Command, shell string) (string, error) {
 // completeArguments tells cobra how the arguments and flags of all commands are
 // completed. The arguments' names in the usage lines decide, so a new command needs
 // nothing here.
-func (r *run) completeArguments(cmd *cobra.Command) {
+func (c *commandLine) completeArguments(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
-		r.completeArguments(sub)
+		c.completeArguments(sub)
 	}
 	if words := strings.Fields(cmd.Use); len(words) > 1 && cmd.ValidArgsFunction == nil && len(cmd.ValidArgs) == 0 {
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) >= len(words)-1 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return r.proposals(cmd, strings.Trim(words[1+len(args)], "[]{}."))
+			return c.proposals(cmd, strings.Trim(words[1+len(args)], "[]{}."))
 		}
 	}
 	fixed := map[string][]string{"output": {outputTable, outputJSON}, "escape": escapes}
@@ -98,7 +100,7 @@ func (r *run) completeArguments(cmd *cobra.Command) {
 		}
 		if f.Name == "observer" {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-				return r.proposals(cmd, "OBSERVER")
+				return c.proposals(cmd, "OBSERVER")
 			})
 		}
 	})
@@ -106,14 +108,26 @@ func (r *run) completeArguments(cmd *cobra.Command) {
 
 // proposals are what an argument of that name can be: everything, the shell picks what
 // fits what was typed. A failure proposes nothing: there is no place to report it.
-func (r *run) proposals(cmd *cobra.Command, argument string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (c *commandLine) proposals(cmd *cobra.Command, argument string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var found []string
 	var err error
 	switch argument {
 	case "TABLE":
-		found, err = r.ask(cmd, tableNames)
+		err = c.ask(cmd, func(ctx context.Context, s *session) error {
+			names, err := s.names(ctx)
+			if err == nil {
+				found = slices.Collect(maps.Keys(names.ids))
+			}
+			return err
+		})
 	case "OBSERVER":
-		found, err = r.ask(cmd, observerNames)
+		err = c.ask(cmd, func(ctx context.Context, s *session) error {
+			catalogue, err := s.transport.Catalogue(ctx)
+			for _, o := range catalogue.GetObservers() {
+				found = append(found, o.Name)
+			}
+			return err
+		})
 	case "FILE|-", "FILE":
 		return nil, cobra.ShellCompDirectiveDefault
 	}
@@ -127,7 +141,7 @@ func (r *run) proposals(cmd *cobra.Command, argument string) ([]cobra.Completion
 
 // ask puts a question to the node that the flags, the environment or the configuration
 // file name, in a bounded time.
-func (r *run) ask(cmd *cobra.Command, question func(context.Context, txn.Transport) ([]string, error)) ([]string, error) {
+func (c *commandLine) ask(cmd *cobra.Command, question func(context.Context, *session) error) error {
 	// Everything of an ordinary command but its complaints: flags, environment, file,
 	// certificates, loopback only.
 	ctx := cmd.Context()
@@ -136,40 +150,12 @@ func (r *run) ask(cmd *cobra.Command, question func(context.Context, txn.Transpo
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
-	if err := r.fill(cmd); err != nil {
-		return nil, err
+	if err := c.fill(cmd); err != nil {
+		return err
 	}
-	cfg, err := r.clientConfig(cmd)
+	s, err := c.conn.connect(ctx, cmd)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	transport, err := r.Connect(ctx, r.client.addrs, cfg)
-	if err != nil {
-		return nil, err
-	}
-	names, err := question(ctx, transport)
-	_ = transport.Close()
-	return names, err
-}
-
-// tableNames asks for the tables.
-func tableNames(ctx context.Context, t txn.Transport) ([]string, error) {
-	tables, err := t.Tables(ctx)
-	var names []string
-	for _, table := range tables {
-		if table.DroppedTs == 0 {
-			names = append(names, table.Name)
-		}
-	}
-	return names, err
-}
-
-// observerNames asks for the observers.
-func observerNames(ctx context.Context, t txn.Transport) ([]string, error) {
-	catalogue, err := t.Catalogue(ctx)
-	var names []string
-	for _, o := range catalogue.GetObservers() {
-		names = append(names, o.Name)
-	}
-	return names, err
+	return errors.Join(question(ctx, s), s.client.Close())
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,22 +21,32 @@ const maxTyped = 64 << 10
 // errNotConfirmed: something else than the name was typed.
 var errNotConfirmed = errors.New("not confirmed")
 
-// confirm returns nil if yes is set or the name is typed at the terminal. cost says what the
-// command destroys; it begins the prompt and the usage error.
-func (r *run) confirm(cmd *cobra.Command, yes bool, name, cost string) error {
-	if yes {
-		return nil
+// confirmed gives the command --yes and has it ask before it runs. cost says what it
+// destroys, with %s for its first argument; it begins the prompt and the usage error.
+func (d *deps) confirmed(cmd *cobra.Command, cost string) *cobra.Command {
+	yes := cmd.Flags().Bool("yes", false, "it is meant")
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if *yes {
+			return nil
+		}
+		return d.confirm(cmd, args[0], fmt.Sprintf(cost, printable(args[0])))
 	}
+	return cmd
+}
+
+// confirm returns nil if the name is typed at the terminal.
+func (d *deps) confirm(cmd *cobra.Command, name, cost string) error {
 	refused := usagef(cmd, "%s: give --yes if that is meant", cost)
-	if !r.atTerminal(r.Stdin) {
+	if !d.out.atTerminal(d.app.Stdin) {
 		return refused
 	}
-	if _, err := io.WriteString(r.Stderr, oneLine(fmt.Sprintf("%s; type %s to go on: ", cost, printable(name)))); err != nil {
+	prompt := oneLine(fmt.Sprintf("%s; type %s to go on: ", cost, printable(name)))
+	if _, err := io.WriteString(d.out.stderr, prompt); err != nil {
 		return err
 	}
-	ctx, end := r.interruptible(cmd.Context())
+	ctx, end := d.conn.interruptible(cmd.Context())
 	defer end()
-	switch typed, err := readLine(ctx, r.Stdin); {
+	switch typed, err := readLine(ctx, d.app.Stdin); {
 	case errors.Is(err, io.EOF): // nobody is at this terminal, or /dev/null looks like one
 		return refused
 	case err != nil:
@@ -48,8 +57,9 @@ func (r *run) confirm(cmd *cobra.Command, yes bool, name, cost string) error {
 	return nil
 }
 
-// readLine reads one line, without its end. If ctx ends first, the goroutine that reads stays
-// behind until the process ends, which follows at once: a read of a terminal can't be ended.
+// readLine reads one line, without its end. If ctx ends first, the goroutine that reads
+// stays behind until the process ends, which follows at once: a read of a terminal can't be
+// ended.
 func readLine(ctx context.Context, from io.Reader) (string, error) {
 	type answer struct {
 		text string
@@ -66,17 +76,4 @@ func readLine(ctx context.Context, from io.Reader) (string, error) {
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-}
-
-// atTerminal reports whether a stream is a character device, as a terminal is.
-func (r *run) atTerminal(stream any) bool {
-	if r.terminal != nil {
-		return r.terminal(stream)
-	}
-	f, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -18,13 +18,20 @@
 // # Structure
 //
 // App is what a program injects, and Run executes one command line over it. A command is
-// a method of run, which holds the flags that commands share: one process executes one
-// command, so they need not be apart. settings.go fills in what the command line left
-// out, client.go connects, errors.go turns an error into a text and an exit code; a file
-// for each noun has the commands about it. load.go and loadrun.go read a file and keep
-// several transactions under way; export.go and exportfile.go write one from one
-// snapshot; rowjson.go is the form of a row in both. why.go gathers, whyverdict.go
-// judges, whytext.go prints.
+// a function that returns a *cobra.Command and closes over deps, which holds the two values
+// that commands share: the printer (-o, notes, tables; output.go) and the connector
+// (--addr, certificates, --timeout, signals; client.go). Flags of its own are variables of
+// that function, or fields of a small type where several functions need them. What talks to
+// a node gets a session (session.go), one connection, and asks over it.
+//
+// A file for each noun has the commands about it: cells, tables, tablets (verify.go compares
+// their replicas), nodes, status, observers (backfill.go replays one), notifications, locks,
+// history, why, cert, cluster. why.go gathers and prints, whyverdict.go judges. load.go reads
+// a file, loadrun.go keeps several transactions under way; export.go and exportfile.go write
+// one from one snapshot; rowjson.go is the form of a row in both, checkpoint.go their progress.
+// start.go runs a node. settings.go fills in what the command line left out, arguments.go
+// decodes, confirm.go asks before what can't be undone, errors.go turns an error into a text
+// and an exit code, text.go and terminal.go write for people.
 //
 // The package knows nothing of actors or storage. What starts a node is injected
 // (App.Start), since package node imports this one. Client commands speak the public gRPC

@@ -18,6 +18,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
+// How an error becomes a text, an exit code and advice (invariant 1).
+
 // usageError is a command line that makes no sense: exit code 2.
 type usageError struct {
 	cmd  *cobra.Command // whose help to point at; may be nil
@@ -42,6 +44,9 @@ type hintError struct {
 	hint string
 }
 
+// withHint returns err with what to do next.
+func withHint(err error, hint string) error { return &hintError{err, hint} }
+
 // Error is the cause's text; report prints the hint on a line of its own.
 func (e *hintError) Error() string { return e.err.Error() }
 
@@ -49,45 +54,45 @@ func (e *hintError) Error() string { return e.err.Error() }
 func (e *hintError) Unwrap() error { return e.err }
 
 // report writes the error to standard error, with what to do next, and returns the exit code.
-func (r *run) report(cmd *cobra.Command, err error) int {
+func (d *deps) report(cmd *cobra.Command, err error) int {
 	var usage *usageError
 	if errors.As(err, &usage) {
 		if usage.cmd != nil {
 			cmd = usage.cmd
 		}
-		r.complain(cmd, err)
+		d.out.complain(cmd, err)
 		if usage.help {
-			_, _ = fmt.Fprintf(r.Stderr, "\n%s", cmd.UsageString())
+			_, _ = fmt.Fprintf(d.out.stderr, "\n%s", cmd.UsageString())
 		} else {
-			r.next("see %s --help", cmd.CommandPath())
+			d.out.next("see %s --help", cmd.CommandPath())
 		}
 		return ExitUsage
 	}
-	r.complain(cmd, err)
+	d.out.complain(cmd, err)
 	if faults := configFaults(err); len(faults) > 0 {
 		return ExitUsage
 	}
-	code, hint := r.classify(err)
+	code, hint := d.conn.classify(err)
 	var own *hintError
 	if errors.As(err, &own) {
 		hint = own.hint
 	}
 	if hint != "" {
-		r.next("%s", hint)
+		d.out.next("%s", hint)
 	}
 	return code
 }
 
 // complain prints the error: one line for each fault of a configuration.
-func (r *run) complain(cmd *cobra.Command, err error) {
+func (p *printer) complain(cmd *cobra.Command, err error) {
 	if faults := configFaults(err); len(faults) > 0 {
-		_, _ = fmt.Fprintf(r.Stderr, "%s: the node cannot start with these settings:\n", cmd.CommandPath())
+		_, _ = fmt.Fprintf(p.stderr, "%s: the node cannot start with these settings:\n", cmd.CommandPath())
 		for _, f := range faults {
 			line := "  " + settingName(f.Field) + ": " + f.Problem
 			if f.Fix != "" {
 				line += "; " + f.Fix
 			}
-			_, _ = io.WriteString(r.Stderr, oneLine(line)+"\n")
+			_, _ = io.WriteString(p.stderr, oneLine(line)+"\n")
 		}
 		return
 	}
@@ -95,12 +100,7 @@ func (r *run) complain(cmd *cobra.Command, err error) {
 	// level of wrapping.
 	text := strings.ReplaceAll(err.Error(), "percolator: ", "")
 	// Several errors in one have a line each. They are set in: none of them can pass for advice.
-	_, _ = fmt.Fprintf(r.Stderr, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(text, "\n", "\n      "))
-}
-
-// next prints what to do, on a line that scripts can cut away.
-func (r *run) next(format string, args ...any) {
-	_, _ = io.WriteString(r.Stderr, "  next: "+oneLine(fmt.Sprintf(format, args...))+"\n")
+	_, _ = fmt.Fprintf(p.stderr, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(text, "\n", "\n      "))
 }
 
 // configFaults lists the config.Faults in err.
@@ -129,7 +129,7 @@ func configFaults(err error) []*config.Fault {
 
 // classify chooses the exit code of a failure, and what to do next where that is the same
 // for all commands.
-func (r *run) classify(err error) (code int, hint string) {
+func (c *connector) classify(err error) (code int, hint string) {
 	switch {
 	case errors.Is(err, errInterrupted):
 		return ExitFailed, ""
@@ -138,32 +138,32 @@ func (r *run) classify(err error) (code int, hint string) {
 	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "tls: first record"):
 		return ExitUnavailable, "what listens there takes plain text only: leave --certs out, or look whether --addr is a node's --listen address"
 	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "tls: "):
-		return ExitUnavailable, fmt.Sprintf("the node and this command do not accept each other's certificates: `%s cert show` looks at --certs", r.Name)
+		return ExitUnavailable, fmt.Sprintf("the node and this command do not accept each other's certificates: `%s cert show` looks at --certs", c.app.Name)
 	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "waiting to join a cluster"):
 		return ExitUnavailable, "the node runs and waits for other nodes of its cluster: start those; its log and /readyz name them"
 	case errors.Is(err, percolator.ErrDiskFull), refusedWith(err, pb.Error_CODE_DISK_FULL):
-		return ExitUnavailable, "free space on that node's disk, or grow it: writes are taken again by themselves; `" + r.Name + " status` shows how much is free"
-	case r.connected && (errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded)):
+		return ExitUnavailable, "free space on that node's disk, or grow it: writes are taken again by themselves; `" + c.app.Name + " status` shows how much is free"
+	case c.reached && (errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded)):
 		return ExitUnavailable, fmt.Sprintf("the node runs, but not enough of the nodes that this needs do, or it does not reach them: `%s status` and `%s node ls` tell what it knows; --timeout waits longer",
-			r.Name, r.Name)
+			c.app.Name, c.app.Name)
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
-		return ExitUnavailable, "is the node up? `" + r.Name + " status` asks it; --timeout waits longer"
+		return ExitUnavailable, "is the node up? `" + c.app.Name + " status` asks it; --timeout waits longer"
 	case errors.Is(err, percolator.ErrUnavailable), status.Code(rootCause(err)) == codes.Unavailable:
-		return ExitUnavailable, fmt.Sprintf("start a node (`%s start --dir D --insecure`) or name one with --addr", r.Name)
+		return ExitUnavailable, fmt.Sprintf("start a node (`%s start --dir D --insecure`) or name one with --addr", c.app.Name)
 	case errors.Is(err, percolator.ErrOverloaded):
 		return ExitUnavailable, "try again in a moment"
 	case errors.Is(err, percolator.ErrNoTable):
-		return ExitFailed, fmt.Sprintf("`%s table ls` lists the tables, `%s table create NAME` creates one", r.Name, r.Name)
+		return ExitFailed, fmt.Sprintf("`%s table ls` lists the tables, `%s table create NAME` creates one", c.app.Name, c.app.Name)
 	case errors.Is(err, percolator.ErrSnapshotTooOld):
 		return ExitFailed, "history is kept for a limited time (start --history): ask for a later timestamp"
 	case errors.Is(err, percolator.ErrNotifyOnly):
-		return ExitFailed, fmt.Sprintf("`%s observer ls` shows which columns are weak", r.Name)
+		return ExitFailed, fmt.Sprintf("`%s observer ls` shows which columns are weak", c.app.Name)
 	case errors.Is(err, percolator.ErrTooLarge):
 		return ExitFailed, "make it smaller: rows hold 4 KiB, columns 1 KiB, values 4 MiB by default"
 	case errors.Is(err, percolator.ErrCommitUnknown):
 		return ExitFailed, "read the cells (`get`, `history`) before you try again"
 	case errors.Is(err, percolator.ErrLocked), errors.Is(err, percolator.ErrConflict):
-		return ExitFailed, fmt.Sprintf("nothing was written: try again, or look who holds it with `%s lock ls`", r.Name)
+		return ExitFailed, fmt.Sprintf("nothing was written: try again, or look who holds it with `%s lock ls`", c.app.Name)
 	case errors.Is(err, syscall.EADDRINUSE), strings.Contains(err.Error(), syscall.EADDRINUSE.Error()): // some libraries keep its text only
 		return ExitFailed, "another process listens there: stop it, or give --listen (and --peer, --gossip, --http) another port; port 0 picks free ones"
 	case errors.Is(err, percolator.ErrPermission):
@@ -176,15 +176,15 @@ func (r *run) classify(err error) (code int, hint string) {
 }
 
 // again is the hint for what goes on when it is run again, after what mends the error.
-func (r *run) again(err error, where string) *hintError {
-	_, first := r.classify(err)
+func (c *connector) again(err error, where string) error {
+	_, first := c.classify(err)
 	switch {
 	case errors.Is(err, context.Canceled): // a signal: whatever else the error says came of that
 		first = ""
 	case first != "":
 		first += "; then "
 	}
-	return &hintError{err: err, hint: first + "run the same command again: it goes on after " + where}
+	return withHint(err, first+"run the same command again: it goes on after "+where)
 }
 
 // refusedWith reports whether a node refused with the code.

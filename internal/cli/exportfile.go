@@ -59,10 +59,8 @@ func openExport(name string, want exportState, restart, overwrite bool) (*export
 	// Two halves of different tables, ranges or clusters would make a file that looks
 	// whole and is not.
 	if there && !state.begunAs(&want) {
-		return nil, state, &hintError{
-			err:  fmt.Errorf("%s is of another export (table %s): this one differs in its cluster, table, range or columns", f.progressName, printable(state.Table)),
-			hint: "run that one's command to go on with it, or give --restart to begin this one anew",
-		}
+		return nil, state, withHint(fmt.Errorf("%s is of another export (table %s): this one differs in its cluster, table, range or columns", f.progressName, printable(state.Table)),
+			"run that one's command to go on with it, or give --restart to begin this one anew")
 	}
 	if !there {
 		state = want
@@ -86,7 +84,7 @@ func mayReplace(name string, overwrite bool) error {
 	if err != nil {
 		return err
 	}
-	return &hintError{err: fmt.Errorf("%s is there already", name), hint: "give another FILE, or --overwrite to replace it once the export is done"}
+	return withHint(fmt.Errorf("%s is there already", name), "give another FILE, or --overwrite to replace it once the export is done")
 }
 
 // open opens FILE.part for this process alone and cuts off what no state counts.
@@ -101,7 +99,7 @@ func (f *exportFile) open(durable int64) (err error) {
 	}()
 	// Released by the kernel however this process ends.
 	if err := syscall.Flock(int(f.part.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return &hintError{err: fmt.Errorf("%s: another process writes it: %w", f.partName, err), hint: "wait until it is done"}
+		return withHint(fmt.Errorf("%s: another process writes it: %w", f.partName, err), "wait until it is done")
 	}
 	info, err := f.part.Stat()
 	if err != nil {
@@ -109,10 +107,8 @@ func (f *exportFile) open(durable int64) (err error) {
 	}
 	// Shorter than was synced: somebody has changed it, or it is another file.
 	if info.Size() < durable {
-		return &hintError{
-			err:  fmt.Errorf("%s has %d bytes, but %s counts %d", f.partName, info.Size(), f.progressName, durable),
-			hint: "--restart begins anew",
-		}
+		return withHint(fmt.Errorf("%s has %d bytes, but %s counts %d", f.partName, info.Size(), f.progressName, durable),
+			"--restart begins anew")
 	}
 	if err := f.part.Truncate(durable); err != nil {
 		return err
@@ -144,7 +140,7 @@ func (f *exportFile) finish() error {
 	case errors.Is(err, fs.ErrNotExist): // renamed by an earlier run, which did not come to the rest
 		info, err := os.Stat(f.name)
 		if err != nil || info.Size() != f.state.Bytes {
-			return &hintError{err: fmt.Errorf("%s says that %s is done, but it is not there as it was written", f.progressName, f.name), hint: "--restart begins anew"}
+			return withHint(fmt.Errorf("%s says that %s is done, but it is not there as it was written", f.progressName, f.name), "--restart begins anew")
 		}
 	case err != nil:
 		return err

@@ -1,9 +1,10 @@
 package cli
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -11,44 +12,42 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// errNoAnswer: a tablet answered with something else than what was asked.
-var errNoAnswer = errors.New("the node's answer makes no sense")
+// `history` reads one row in every group, as it is stored. This file asks and has the
+// entries' form in JSON; historyview.go lays them out for people.
 
-// historyCommand is the system's debugger: it reads one row in every group, as it is stored.
-func (r *run) historyCommand() *cobra.Command {
+// historyCommand is the system's debugger.
+func historyCommand(d *deps) *cobra.Command {
 	view := &historyView{}
 	cmd := &cobra.Command{
 		Use:     "history TABLE ROW",
 		Short:   "Show every version of a row: data, locks, write records, notifications, acknowledgments",
-		Example: r.example("history bank bob", "history bank bob --times --full"),
+		Example: d.example("history bank bob", "history bank bob --times --full"),
 		Long: `Show all that a row holds, laid out as Figure 4 of the Percolator paper does: a block for each column with its data,
 lock and write columns (and notify and ack columns where an observer watches it), one line for each timestamp, newest
 first. "8: data @ 7" in the write column says: committed at 8, by the transaction that started, and wrote its data, at 7.
 
 It reads what is stored, past locks and without resolving them, and so changes nothing.`,
 		Args: argsBetween(2, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			row, err := r.input.bytes(args[1])
-			if err != nil {
-				return err
-			}
-			view.row = row
-			return r.talk(cmd, func(ctx context.Context, s *session) error {
-				return r.history(ctx, s, args[0], view)
-			})
-		},
 	}
-	flags := cmd.Flags()
+	in := addInput(cmd)
 	addLimit(cmd, &view.limit, 1, "most entries")
-	flags.BoolVar(&view.full, "full", false, "whole values")
-	flags.BoolVar(&view.times, "times", false, "also show the timestamps' physical part, in UTC")
-	return r.withInput(r.withClient(cmd))
+	cmd.Flags().BoolVar(&view.full, "full", false, "whole values")
+	cmd.Flags().BoolVar(&view.times, "times", false, "also show the timestamps' physical part, in UTC")
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if view.row, err = in.bytes(args[1]); err != nil {
+			return err
+		}
+		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
+			return history(ctx, s, d.out, args[0], view)
+		})
+	}
+	return d.withClient(cmd)
 }
 
 // history asks the row's tablet, and meta for the observers whose notify and ack columns
 // belong to the picture.
-func (r *run) history(ctx context.Context, s *session, table string, view *historyView) error {
-	names, err := loadNames(ctx, s)
+func history(ctx context.Context, s *session, out *printer, table string, view *historyView) error {
+	names, catalogue, err := s.schema(ctx)
 	if err != nil {
 		return err
 	}
@@ -56,42 +55,38 @@ func (r *run) history(ctx context.Context, s *session, table string, view *histo
 	if err != nil {
 		return err
 	}
-	catalogue, err := s.transport.Catalogue(ctx)
-	if err != nil {
-		return err
-	}
-	entries, err := rowHistory(ctx, s, id, view.row, view.limit+1)
+	entries, err := s.row(ctx, id, view.row, view.limit+1)
 	if err != nil {
 		return err
 	}
 	if len(entries) > view.limit {
 		entries = entries[:view.limit]
-		defer r.cut(view.limit) // after the entries
+		defer out.cut(view.limit) // after the entries
 	} else if bounded(entries) {
-		defer r.cutRow()
+		defer out.note("all that a node shows of one row, which are %d entries of a kind and %d MiB of values; it may have more",
+			mvcc.MaxHistory, mvcc.HistoryBytes>>20)
 	}
 	view.names, view.observed, view.entries = names, observedColumns(catalogue, id), entries
-	if r.output == outputJSON {
+	if out.json() {
 		for _, e := range view.entries {
-			if err := r.object(historyObject(e, names)); err != nil {
+			if err := out.object(historyObject(e, names)); err != nil {
 				return err
 			}
 		}
-	} else if err := view.write(r.Stdout); err != nil {
+	} else if _, err := io.WriteString(out.stdout, view.text()); err != nil {
 		return err
 	}
 	if len(view.entries) == 0 {
-		return &hintError{
-			err:  fmt.Errorf("%w: table %s holds nothing in row %s", errNoValue, table, printable(view.row)),
-			hint: r.rowsThatExist(table),
-		}
+		return withHint(fmt.Errorf("%w: table %s holds nothing in row %s", errNoValue, table, printable(view.row)),
+			rowsThatExist(out, table))
 	}
 	return nil
 }
 
 // rowsThatExist is advice for a row that was not found.
-func (r *run) rowsThatExist(table string) string {
-	return r.suggest("scan", "--limit 10", operand{"TABLE", table}) + " shows rows that exist; --escape go or --hex writes any bytes"
+func rowsThatExist(out *printer, table string) string {
+	return out.suggest("scan", "--limit 10", operand{"TABLE", table}) +
+		" shows rows that exist; --escape go or --hex writes any bytes"
 }
 
 // bounded reports whether a tablet may have more of the row than it has answered,
@@ -108,12 +103,6 @@ func bounded(entries []*pb.HistoryEntry) bool {
 	return bytes >= mvcc.HistoryBytes
 }
 
-// cutRow says so.
-func (r *run) cutRow() {
-	r.note("all that a node shows of one row, which are %d entries of a kind and %d MiB of values; it may have more",
-		mvcc.MaxHistory, mvcc.HistoryBytes>>20)
-}
-
 // observedColumns maps the observers of one table to the columns that they observe.
 func observedColumns(c *pb.Catalogue, table mvcc.TableID) map[string]string {
 	observed := map[string]string{}
@@ -123,4 +112,145 @@ func observedColumns(c *pb.Catalogue, table mvcc.TableID) map[string]string {
 		}
 	}
 	return observed
+}
+
+// historyJSON is one entry of a row's history in JSON. Fields that its group does not
+// have are left out.
+type historyJSON struct {
+	Column   jsonBytes   `json:"column"`
+	Class    string      `json:"class"` // "data" or "ack"; of an ack, Column is the observer's name
+	Group    string      `json:"group"`
+	TS       uint64      `json:"ts"` // where Figure 4 would show the entry
+	StartTS  uint64      `json:"start_ts,omitempty"`
+	CommitTS uint64      `json:"commit_ts,omitempty"`
+	Kind     string      `json:"kind,omitempty"`
+	Value    *jsonBytes  `json:"value,omitempty"` // nil also when the value is in a data entry of its own
+	Primary  *cellJSON   `json:"primary,omitempty"`
+	Expiry   uint64      `json:"expiry,omitempty"`
+	Worker   *workerJSON `json:"worker,omitempty"`
+	Attempts uint32      `json:"attempts,omitempty"`
+	ParkedTS uint64      `json:"parked_ts,omitempty"`
+	Error    string      `json:"error,omitempty"`
+}
+
+// cellJSON is the address of a cell.
+type cellJSON struct {
+	Table  string    `json:"table"`
+	Row    jsonBytes `json:"row"`
+	Class  string    `json:"class"`
+	Column jsonBytes `json:"column"`
+}
+
+// workerJSON is who wrote a lock. Node 0 is a remote client.
+type workerJSON struct {
+	Node        uint64 `json:"node"`
+	Incarnation uint64 `json:"incarnation"`
+}
+
+// groupNames are the paper's names of the locality groups (Figure 5), and ours for those
+// that it has not.
+var groupNames = map[mvcc.Group]string{
+	mvcc.GroupWrite: "write", mvcc.GroupHistory: "write", mvcc.GroupData: "data", mvcc.GroupLock: "lock",
+	mvcc.GroupRollback: "rollback", mvcc.GroupNotify: "notify", mvcc.GroupIntent: "intent", mvcc.GroupRaw: "raw",
+}
+
+// newCellJSON converts an address; nil stays nil.
+func newCellJSON(c *pb.Cell, names *names) *cellJSON {
+	if c == nil {
+		return nil
+	}
+	return &cellJSON{names.byID(c.Table), jsonBytes(c.Row), className(c.Class), jsonBytes(c.Column)}
+}
+
+// newWorkerJSON converts a worker; nil is a remote client, as in the protocol.
+func newWorkerJSON(w *pb.Worker) *workerJSON {
+	return &workerJSON{w.GetNode(), w.GetIncarnation()}
+}
+
+// className names what Cell.class numbers.
+func className(class uint32) string {
+	if mvcc.Class(class) == mvcc.ClassAck {
+		return "ack"
+	}
+	return "data"
+}
+
+// kindName names what a write does.
+func kindName(kind pb.Kind) string {
+	if kind == pb.Kind_KIND_DELETE {
+		return "delete"
+	}
+	return "put"
+}
+
+// inlineValue is the value beside a record; nil if it is elsewhere or there is none.
+func inlineValue(kind pb.Kind, long bool, value []byte) *jsonBytes {
+	if long || kind == pb.Kind_KIND_DELETE {
+		return nil
+	}
+	v := jsonBytes(value)
+	return &v
+}
+
+// historyObject converts an entry. Each group has fields of its own; what it lacks stays
+// zero and is left out.
+func historyObject(e *pb.HistoryEntry, names *names) historyJSON {
+	group := mvcc.Group(e.Group)
+	out := historyJSON{
+		Column: jsonBytes(e.Cell.GetColumn()), Class: className(e.Cell.GetClass()), Group: groupNames[group], TS: entryTS(e),
+	}
+	switch group {
+	case mvcc.GroupWrite, mvcc.GroupHistory:
+		w := e.GetWrite()
+		out.StartTS, out.CommitTS, out.Kind = w.GetStartTs(), w.GetCommitTs(), kindName(w.GetKind())
+		out.Value = inlineValue(w.GetKind(), w.GetLong(), w.GetValue())
+	case mvcc.GroupLock:
+		l := e.GetLock()
+		out.StartTS, out.Expiry, out.Kind = l.GetStartTs(), l.GetExpiry(), kindName(l.GetKind())
+		out.Primary, out.Worker = newCellJSON(l.GetPrimary(), names), newWorkerJSON(l.GetWorker())
+		out.Value = inlineValue(l.GetKind(), l.GetLong(), l.GetValue())
+	case mvcc.GroupNotify:
+		n := e.GetNotify()
+		out.Attempts, out.ParkedTS, out.Error = n.GetAttempts(), n.GetParkedTs(), n.GetError()
+	case mvcc.GroupIntent:
+		i := e.GetIntent()
+		out.StartTS, out.Expiry = e.Ts, i.GetExpiry()
+		out.Primary, out.Worker = newCellJSON(i.GetPrimary(), names), newWorkerJSON(i.GetWorker())
+	case mvcc.GroupData, mvcc.GroupRaw:
+		v := jsonBytes(e.Value)
+		out.StartTS, out.Value = e.Ts, &v
+	case mvcc.GroupRollback:
+		out.StartTS = e.Ts
+	}
+	return out
+}
+
+// entryTS is the timestamp at which Figure 4 shows the entry. Groups with one entry a
+// cell carry it inside.
+func entryTS(e *pb.HistoryEntry) uint64 {
+	switch mvcc.Group(e.Group) {
+	case mvcc.GroupWrite, mvcc.GroupHistory:
+		return e.GetWrite().GetCommitTs()
+	case mvcc.GroupLock:
+		return e.GetLock().GetStartTs()
+	case mvcc.GroupNotify:
+		return e.GetNotify().GetTs()
+	}
+	return e.Ts
+}
+
+// sameCell compares addresses: a lock whose primary is its own cell is the primary.
+func sameCell(a, b *pb.Cell) bool {
+	return a.GetTable() == b.GetTable() && a.GetClass() == b.GetClass() &&
+		bytes.Equal(a.GetRow(), b.GetRow()) && bytes.Equal(a.GetColumn(), b.GetColumn())
+}
+
+// newestWrite is the cell's newest write record; nil if it has none.
+func newestWrite(entries []*pb.HistoryEntry, cell *pb.Cell) *pb.Write {
+	for _, e := range entries {
+		if mvcc.Group(e.Group) == mvcc.GroupWrite && sameCell(e.Cell, cell) {
+			return e.Write
+		}
+	}
+	return nil
 }

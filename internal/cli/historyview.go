@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +9,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
+
+// The layout of a row's entries for people, and the words for what is in them.
 
 // historyView lays a row's entries out as the paper's Figure 4 does.
 type historyView struct {
@@ -32,6 +33,7 @@ type block struct {
 	lines  map[uint64]*historyLine
 	acks   []string // observers, sorted
 	notify bool     // the notify column is shown
+	notes  []string // lines for what its cells have no room for
 }
 
 // historyLine is all that happened to a column at one timestamp.
@@ -50,25 +52,19 @@ func (b *block) at(ts uint64) *historyLine {
 	return l
 }
 
-// write prints a block for each column, a blank line between them.
-func (v *historyView) write(w io.Writer) error {
-	for i, b := range v.blocks() {
-		if i > 0 {
-			if _, err := io.WriteString(w, "\n"); err != nil {
-				return err
-			}
-		}
-		if err := v.writeBlock(w, b); err != nil {
-			return err
-		}
+// text is a block for each column, a blank line between them.
+func (v *historyView) text() string {
+	var blocks []string
+	for _, b := range v.blocks() {
+		blocks = append(blocks, v.blockText(b))
 	}
-	return nil
+	return strings.Join(blocks, "\n")
 }
 
-// writeBlock prints one column. The paper's three columns repeat the timestamp in every
-// cell, also where they hold nothing; notify and ack columns, which the figure does not
-// have, show only what is there.
-func (v *historyView) writeBlock(w io.Writer, b *block) error {
+// blockText is one column. The paper's three columns repeat the timestamp in every cell,
+// also where they hold nothing; notify and ack columns, which the figure does not have,
+// show only what is there. Below are the notes.
+func (v *historyView) blockText(b *block) string {
 	var g grid
 	c := printable(b.column)
 	header := []string{"key"}
@@ -108,10 +104,7 @@ func (v *historyView) writeBlock(w io.Writer, b *block) error {
 		}
 		g.add(cells...)
 	}
-	if err := g.write(w); err != nil {
-		return err
-	}
-	return v.writeNotes(w, b)
+	return g.text() + strings.Join(b.notes, "")
 }
 
 // stamped is how the figure writes a cell: "7: $3", and "7:" when there is nothing at 7.
@@ -177,6 +170,7 @@ func (v *historyView) blocks() []*block {
 // place puts an entry of a user's column on its lines.
 func (v *historyView) place(b *block, e *pb.HistoryEntry) {
 	ts := entryTS(e)
+	b.note(e)
 	switch mvcc.Group(e.Group) {
 	case mvcc.GroupWrite, mvcc.GroupHistory:
 		w := e.GetWrite()
@@ -199,7 +193,7 @@ func (v *historyView) place(b *block, e *pb.HistoryEntry) {
 		b.at(ts).notify = notifyText(e.GetNotify())
 	case mvcc.GroupIntent:
 		b.notify = true
-		b.at(ts).notify = "intent, primary @ " + v.address(e.Cell, e.GetIntent().GetPrimary())
+		b.at(ts).notify = "intent, primary @ " + v.names.address(e.Cell, e.GetIntent().GetPrimary())
 	}
 }
 
@@ -211,6 +205,7 @@ func (v *historyView) placeAck(b *block, o string, e *pb.HistoryEntry) {
 		b.acks = append(b.acks, o)
 	}
 	ts := entryTS(e)
+	b.note(e)
 	switch mvcc.Group(e.Group) {
 	case mvcc.GroupWrite, mvcc.GroupHistory:
 		b.at(ts).acks[o] = "ran @ " + fmt.Sprint(e.GetWrite().GetStartTs())
@@ -222,4 +217,77 @@ func (v *historyView) placeAck(b *block, o string, e *pb.HistoryEntry) {
 	case mvcc.GroupRollback:
 		b.at(ts).acks[o] = "rolled back"
 	}
+}
+
+// value writes a value into a cell of the layout.
+func (v *historyView) value(value string) string {
+	width := valueWidth
+	if v.full {
+		width = 0
+	}
+	return shortened(value, width)
+}
+
+// writeText is a write record in the figure's words.
+func writeText(w *pb.Write) string {
+	if w.GetKind() == pb.Kind_KIND_DELETE {
+		return fmt.Sprintf("deleted @ %d", w.GetStartTs())
+	}
+	return fmt.Sprintf("data @ %d", w.GetStartTs())
+}
+
+// lockText is a lock in the figure's words: "I am primary", or "primary @ Bob.bal".
+func (v *historyView) lockText(cell *pb.Cell, l *pb.Lock) string {
+	text := "I am primary"
+	if !sameCell(cell, l.GetPrimary()) {
+		text = "primary @ " + v.names.address(cell, l.GetPrimary())
+	}
+	if l.GetKind() == pb.Kind_KIND_DELETE {
+		text += ", deletes"
+	}
+	return text
+}
+
+// notifyText says what state a notification is in. Its error is too long for a cell and
+// goes into the notes.
+func notifyText(n *pb.Notify) string {
+	text := "changed"
+	if n.GetReplay() {
+		text = "replay"
+	}
+	switch {
+	case n.GetParkedTs() != 0:
+		text = fmt.Sprintf("parked @ %d after %d runs", n.GetParkedTs(), n.GetAttempts())
+	case n.GetAttempts() != 0:
+		text += fmt.Sprintf(", %d runs failed", n.GetAttempts())
+	}
+	return text
+}
+
+// note adds to a block who holds a lock or an intent and until when, and why runs failed.
+func (b *block) note(e *pb.HistoryEntry) {
+	note := ""
+	switch mvcc.Group(e.Group) {
+	case mvcc.GroupLock:
+		l := e.GetLock()
+		note = fmt.Sprintf("lock of %d: by %s, until %d", entryTS(e), workerText(l.GetWorker()), l.GetExpiry())
+	case mvcc.GroupIntent:
+		i := e.GetIntent()
+		note = fmt.Sprintf("intent of %d: by %s, until %d", entryTS(e), workerText(i.GetWorker()), i.GetExpiry())
+	case mvcc.GroupNotify:
+		if e.GetNotify().GetError() != "" {
+			note = "last failed run: " + printable(e.GetNotify().GetError())
+		}
+	}
+	if note != "" {
+		b.notes = append(b.notes, "  "+note+"\n")
+	}
+}
+
+// workerText says who wrote a lock, as far as the lock tells (invariant 7 of design section 4).
+func workerText(w *pb.Worker) string {
+	if w.GetNode() == 0 {
+		return "a remote client"
+	}
+	return fmt.Sprintf("node %d incarnation %d", w.GetNode(), w.GetIncarnation())
 }

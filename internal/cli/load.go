@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
+
+// `load` reads lines and checks them; loadrun.go writes them.
 
 // Bounds of a transaction of load: rows, and bytes of them. A larger one is no faster,
 // and meets more conflicts.
@@ -34,8 +37,8 @@ type loadFlags struct {
 
 // loadCommand writes what a file says, and nothing else: rows and columns that the file
 // does not name stay as they are.
-func (r *run) loadCommand() *cobra.Command {
-	f := &loadFlags{}
+func loadCommand(d *deps) *cobra.Command {
+	l := &loading{out: d.out, conn: d.conn, busy: map[string]int{}}
 	cmd := &cobra.Command{
 		Use:   "load TABLE [FILE|-]",
 		Short: "Write the rows of a file of JSON lines into a table",
@@ -52,39 +55,34 @@ that are written once more. Observers slow a load down that they can't keep up w
 
 A line that makes no sense ends the load, unless --skip-bad allows for it; both name the line. --dry-run checks the file
 and asks no node. Without FILE, or with -, rows come from standard input, and nothing is remembered.`,
-		Example: r.example("load bank bank.jsonl", "load bank bank.jsonl --dry-run", "load bank - --skip-bad 10 < bank.jsonl"),
+		Example: d.example("load bank bank.jsonl", "load bank bank.jsonl --dry-run", "load bank - --skip-bad 10 < bank.jsonl"),
 		Args:    argsBetween(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name := standardStream
-			if len(args) > 1 {
-				name = args[1]
-			}
-			if f.workers < 1 || f.batch < 1 || f.skipBad < 0 || f.maxLine < 1 {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if l.workers < 1 || l.batch < 1 || l.skipBad < 0 || l.maxLine < 1 {
 				return usagef(cmd, "--workers, --batch and --max-line are at least 1, --skip-bad at least 0")
 			}
 			// Before anything is asked: most mistakes are in the file's name.
-			input, err := r.openInput(name)
-			if err != nil {
+			if l.input, err = openInput(fileArgument(args), d.app.Stdin); err != nil {
 				return err
 			}
-			defer func() { _ = input.close() }()
-			if f.dryRun {
-				return r.checkLoad(cmd, input, f)
+			defer func() { _ = l.input.close() }()
+			if l.dryRun {
+				return l.check(cmd.Context())
 			}
-			return r.talkLong(cmd, func(ctx context.Context, s *session) error {
-				return r.load(ctx, s, args[0], input, f)
-			})
+			l.table = args[0]
+			return d.conn.runLong(cmd, l.run)
 		},
 	}
-	flags := cmd.Flags()
+	l.bulkFlags.register(cmd)
+	f, flags := &l.loadFlags, cmd.Flags()
 	flags.IntVar(&f.workers, "workers", 16, "transactions at once")
-	flags.IntVar(&f.backlog, "backlog", percolator.DefaultLoaderBacklog, "wait while more notifications than this wait for observers; -1: never wait")
+	flags.IntVar(&f.backlog, "backlog", percolator.DefaultLoaderBacklog,
+		"wait while more notifications than this wait for observers; -1: never wait")
 	flags.IntVar(&f.batch, "batch", loadBatchRows, "most rows in a transaction")
 	flags.IntVar(&f.skipBad, "skip-bad", 0, "pass over so many bad lines")
 	flags.IntVar(&f.maxLine, "max-line", 64<<20, "longest line in bytes")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "check the file, write nothing")
-	f.register(cmd)
-	return r.withClient(cmd)
+	return d.withClient(cmd)
 }
 
 // loadInput is FILE, or standard input.
@@ -96,13 +94,13 @@ type loadInput struct {
 }
 
 // openInput opens FILE.
-func (r *run) openInput(name string) (*loadInput, error) {
+func openInput(name string, stdin io.Reader) (*loadInput, error) {
 	if name == standardStream {
-		return &loadInput{name: name, from: r.Stdin}, nil
+		return &loadInput{name: name, from: stdin}, nil
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, &hintError{err: err, hint: "name a file that is there, or - for standard input"}
+		return nil, withHint(err, "name a file that is there, or - for standard input")
 	}
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
@@ -206,21 +204,21 @@ func (r *rowReader) next() (*rowCells, error) {
 	}
 }
 
-// checkLoad is --dry-run: it reads all of the file and names the first bad lines.
-func (r *run) checkLoad(cmd *cobra.Command, input *loadInput, f *loadFlags) error {
+// check is --dry-run: it reads all of the file and names the first bad lines.
+func (l *loading) check(ctx context.Context) error {
 	const named = 10
-	ctx, end := r.interruptible(cmd.Context())
+	ctx, end := l.conn.interruptible(ctx)
 	defer end()
-	rows := newRowReader(input.from, f.maxLine)
-	meter := r.newMeter("check", tally{}, f.quiet)
-	t := tally{Total: input.size}
+	rows := newRowReader(l.input.from, l.maxLine)
+	meter := l.out.newMeter("check", tally{}, l.quiet)
+	t := tally{Total: l.input.size}
 	for {
 		_, err := rows.next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err = firstError(ctx.Err(), err); err != nil && !errors.Is(err, errBadLine) {
-			return r.cutShort(ctx, err)
+		if err = cmp.Or(ctx.Err(), err); err != nil && !errors.Is(err, errBadLine) {
+			return l.conn.cutShort(ctx, err)
 		}
 		// All of them are counted, the first few named: a file that is wrong throughout
 		// must not scroll by for minutes.
@@ -228,48 +226,34 @@ func (r *run) checkLoad(cmd *cobra.Command, input *loadInput, f *loadFlags) erro
 		if err == nil {
 			t.Rows++
 		} else if t.Skipped++; t.Skipped <= named {
-			r.note("%s line %d: %v", input.name, rows.lines.line, err)
+			l.out.note("%s line %d: %v", l.input.name, rows.lines.line, err)
 		}
 		meter.show(t)
 	}
 	meter.end(t, "nothing written")
-	if err := r.loaded(input, t, true); err != nil {
+	if err := l.answer(t); err != nil {
 		return err
 	}
-	if t.Skipped > int64(f.skipBad) {
-		return &hintError{
-			err:  fmt.Errorf("%s: %d bad lines, more than the %d that --skip-bad allows for", input.name, t.Skipped, f.skipBad),
-			hint: "mend them, or give --skip-bad to pass over them",
-		}
+	if t.Skipped > int64(l.skipBad) {
+		return withHint(fmt.Errorf("%s: %d bad lines, more than the %d that --skip-bad allows for", l.input.name, t.Skipped, l.skipBad),
+			"mend them, or give --skip-bad to pass over them")
 	}
 	return nil
 }
 
-// loaded is the command's answer.
-func (r *run) loaded(input *loadInput, t tally, dry bool) error {
-	if r.output == outputJSON {
-		return r.object(struct {
-			File    string `json:"file"`
-			Rows    int64  `json:"rows"`
-			Bytes   int64  `json:"bytes"`
-			Skipped int64  `json:"skipped"`
-			DryRun  bool   `json:"dry_run,omitempty"`
-		}{input.name, t.Rows, t.Bytes, t.Skipped, dry})
+// answer is the command's answer.
+func (l *loading) answer(t tally) error {
+	text, args := "%d rows loaded, %d bad lines passed over", []any{t.Rows, t.Skipped}
+	if l.dryRun {
+		text = "%d rows are well-formed, %d lines are bad"
 	}
-	if dry {
-		return r.print("%d rows are well-formed, %d lines are bad", t.Rows, t.Skipped)
-	}
-	return r.print("%d rows loaded, %d bad lines passed over", t.Rows, t.Skipped)
-}
-
-// firstError is the first that is one.
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.out.answer(struct {
+		File    string `json:"file"`
+		Rows    int64  `json:"rows"`
+		Bytes   int64  `json:"bytes"`
+		Skipped int64  `json:"skipped"`
+		DryRun  bool   `json:"dry_run,omitempty"`
+	}{l.input.name, t.Rows, t.Bytes, t.Skipped, l.dryRun}, text, args...)
 }
 
 // permanent reports errors that writing the same row again can't mend: the row is bad,

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,6 +15,10 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/broken"
 )
+
+// One run of load. The reader puts batches into a queue; workers of a Loader commit them in
+// any order and call back on their own goroutines, under the mutex of loading; what is
+// committed from the front on without a gap is the progress.
 
 // loadState is what FILE.progress holds: up to where everything is committed.
 type loadState struct {
@@ -39,16 +44,15 @@ type loadBatch struct {
 	done   bool
 }
 
-// loading is one run of load. The reader puts batches into a queue; workers of a Loader
-// commit them in any order; what is committed from the front on without a gap is the
-// progress.
+// loading is one run of load.
 type loading struct {
-	r     *run
+	out  *printer
+	conn *connector
+	loadFlags
 	fail  context.CancelCauseFunc // ends everything, with the first failure
 	db    *percolator.DB
-	name  string // the table's
+	table string
 	input *loadInput
-	flags *loadFlags
 	meter *meter
 
 	mu      sync.Mutex
@@ -65,9 +69,10 @@ type loading struct {
 // the reader in the end.
 const maxBatches = 4096
 
-// load runs the load to its end, or to what stops it; then the progress file says where to go on.
-func (r *run) load(ctx context.Context, s *session, table string, input *loadInput, f *loadFlags) error {
-	l := &loading{r: r, db: s.db, name: table, input: input, flags: f, busy: map[string]int{}, saved: time.Now()}
+// run runs the load to its end, or to what stops it; then the progress file says where to
+// go on.
+func (l *loading) run(ctx context.Context, s *session) error {
+	l.db, l.saved = s.db, time.Now()
 	l.moved = sync.NewCond(&l.mu)
 	if err := l.begin(ctx, s); err != nil {
 		return err
@@ -79,8 +84,8 @@ func (r *run) load(ctx context.Context, s *session, table string, input *loadInp
 		defer l.mu.Unlock()
 		l.moved.Broadcast()
 	})()
-	l.meter = r.newMeter("load", l.tally(), f.quiet)
-	loader := s.db.Loader(percolator.LoaderConfig{Workers: f.workers, Queue: f.workers, Backlog: f.backlog, Name: "load"})
+	l.meter = l.out.newMeter("load", l.tally(), l.quiet)
+	loader := s.db.Loader(percolator.LoaderConfig{Workers: l.workers, Queue: l.workers, Backlog: l.backlog, Name: "load"})
 	err := l.read(ctx, loader)
 	if closing := loader.Close(); err == nil {
 		err = closing
@@ -92,21 +97,13 @@ func (r *run) load(ctx context.Context, s *session, table string, input *loadInp
 }
 
 // begin finds out where to begin.
-func (l *loading) begin(ctx context.Context, s *session) error {
-	names, err := loadNames(ctx, s)
-	if err != nil {
+func (l *loading) begin(ctx context.Context, s *session) (err error) {
+	l.state.Version = 1
+	l.state.Table = l.table
+	if l.state.Cluster, l.state.TableID, err = s.identify(ctx, l.table); err != nil {
 		return err
 	}
-	id, err := names.table(l.name)
-	if err != nil {
-		return err
-	}
-	status, err := s.transport.NodeStatus(ctx)
-	if err != nil {
-		return err
-	}
-	l.state = loadState{Version: 1, Cluster: status.GetClusterId(), Table: l.name, TableID: uint32(id)}
-	if !l.input.resumable() || l.flags.restart {
+	if !l.input.resumable() || l.restart {
 		return nil // the old file is replaced at the first checkpoint
 	}
 	var old loadState
@@ -115,10 +112,8 @@ func (l *loading) begin(ctx context.Context, s *session) error {
 		return err
 	}
 	wrong := func(what string) error {
-		return &hintError{
-			err:  fmt.Errorf("%s %s", l.progressName(), what),
-			hint: "--restart loads all of the file; what is there already is written once more",
-		}
+		return withHint(fmt.Errorf("%s %s", l.progressName(), what),
+			"--restart loads all of the file; what is there already is written once more")
 	}
 	if old.Version != 1 || old.Cluster != l.state.Cluster || old.TableID != l.state.TableID {
 		return wrong(fmt.Sprintf("is of a load into another table (%s) or cluster", printable(old.Table)))
@@ -133,13 +128,13 @@ func (l *loading) begin(ctx context.Context, s *session) error {
 		return err
 	}
 	l.state, l.bad = old, old.Skipped
-	l.r.note("going on after line %d", old.Line)
+	l.out.note("going on after line %d", old.Line)
 	return nil
 }
 
 // read cuts the file into batches and queues them.
 func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
-	rows := newRowReader(l.input.from, l.flags.maxLine)
+	rows := newRowReader(l.input.from, l.maxLine)
 	rows.lines.offset, rows.lines.line = l.state.Offset, l.state.Line
 	// A batch that stays empty still has a place: behind the one before it, never at the
 	// file's beginning.
@@ -156,7 +151,7 @@ func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
 			if err := l.passOver(rows.lines.line, err); err != nil {
 				// What is before the bad line is good: it is loaded, and so is not looked at again.
 				b.bad--
-				return firstError(l.submit(ctx, loader, b), err)
+				return cmp.Or(l.submit(ctx, loader, b), err)
 			}
 		case err != nil:
 			return err
@@ -164,7 +159,7 @@ func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
 			b.rows, b.lines, b.size = append(b.rows, row), append(b.lines, rows.lines.line), b.size+row.size()
 		}
 		b.offset, b.line = rows.lines.offset, rows.lines.line
-		if len(b.rows) >= l.flags.batch || b.size >= loadBatchBytes {
+		if len(b.rows) >= l.batch || b.size >= loadBatchBytes {
 			if err := l.submit(ctx, loader, b); err != nil {
 				return err
 			}
@@ -179,14 +174,14 @@ func (l *loading) passOver(line int64, why error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.bad++
-	if l.bad > int64(l.flags.skipBad) {
+	if l.bad > int64(l.skipBad) {
 		return &hintError{
 			err: fmt.Errorf("%s line %d: %w", l.input.name, line, why),
 			hint: fmt.Sprintf("mend the line and run the command again: it goes on where it was (--skip-bad %d passes over it)",
 				l.bad),
 		}
 	}
-	l.r.note("passed over %s line %d: %v", l.input.name, line, why)
+	l.out.note("passed over %s line %d: %v", l.input.name, line, why)
 	return nil
 }
 
@@ -212,7 +207,7 @@ func (l *loading) submit(ctx context.Context, loader *percolator.Loader, b *load
 		l.committed(b)
 		return nil
 	}
-	return loader.LoadThen(ctx, b.buffer(l.name), func(err error) { l.ended(ctx, b, err) })
+	return loader.LoadThen(ctx, b.buffer(l.table), func(err error) { l.ended(ctx, b, err) })
 }
 
 // collides reports whether a row of the batch is being written. The caller holds mu.
@@ -242,7 +237,7 @@ func (l *loading) ended(ctx context.Context, b *loadBatch, err error) {
 	case errors.Is(err, percolator.ErrCommitUnknown):
 		// The same values once more: the earlier attempt is settled by whoever meets its
 		// locks, before this one writes.
-		err = l.db.Transact(ctx, b.buffer(l.name), percolator.Name("load"))
+		err = l.db.Transact(ctx, b.buffer(l.table), percolator.Name("load"))
 	case permanent(err):
 		err = l.oneByOne(ctx, b)
 	}
@@ -259,7 +254,7 @@ func (l *loading) oneByOne(ctx context.Context, b *loadBatch) error {
 	good := b.rows[:0]
 	for i, row := range b.rows {
 		single := &loadBatch{rows: []*rowCells{row}}
-		err := l.db.Transact(ctx, single.buffer(l.name), percolator.Name("load"))
+		err := l.db.Transact(ctx, single.buffer(l.table), percolator.Name("load"))
 		if err == nil {
 			good = append(good, row)
 			continue
@@ -305,7 +300,7 @@ func (l *loading) committed(b *loadBatch) {
 		l.state.Offset, l.state.Line = first.offset, first.line
 	}
 	// One saves at a time, and not under mu: the others go on committing while it syncs.
-	state, due := l.state, !l.saving && time.Since(l.saved) > l.flags.checkpoint
+	state, due := l.state, !l.saving && time.Since(l.saved) > l.checkpoint
 	l.saving = l.saving || due
 	l.moved.Broadcast()
 	l.mu.Unlock()
@@ -343,7 +338,7 @@ func (l *loading) end(err error) error {
 		}
 		if err == nil {
 			l.meter.end(l.tally(), "done")
-			err = l.r.loaded(l.input, l.tally(), false)
+			err = l.answer(l.tally())
 		}
 		return err
 	}
@@ -354,7 +349,7 @@ func (l *loading) end(err error) error {
 	l.meter.end(l.tally(), "stopped")
 	var hinted *hintError
 	if l.input.resumable() && !errors.As(err, &hinted) {
-		return l.r.again(err, fmt.Sprintf("line %d", l.state.Line))
+		return l.conn.again(err, fmt.Sprintf("line %d", l.state.Line))
 	}
 	return err
 }

@@ -1,40 +1,45 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"iter"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// The commands about locks walk the lock groups of the tablets, and the intent groups of
+// weak columns. Listing changes nothing; resolving goes the library's own way.
+
 // lockCommand holds the commands about locks.
-func (r *run) lockCommand() *cobra.Command {
-	return group("lock", "List and resolve locks", r.example("lock ls", "lock resolve --all"), r.lockList(), r.lockResolve())
+func lockCommand(d *deps) *cobra.Command {
+	return group("lock", "List and resolve locks", d.example("lock ls", "lock resolve --all"),
+		lockList(d), lockResolve(d))
 }
 
 // lockList shows locks past their expiry too: nobody has met them yet, or nobody could
 // resolve them.
-func (r *run) lockList() *cobra.Command {
+func lockList(d *deps) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:     "ls [TABLE]",
 		Aliases: []string{"list"},
 		Short:   "List the locks and weak intents of transactions that are under way, or were abandoned",
-		Example: r.example("lock ls", "lock ls bank -o json"),
+		Example: d.example("lock ls", "lock ls bank -o json"),
 		Args:    argsBetween(0, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return r.talk(cmd, func(ctx context.Context, s *session) error {
-				return r.locks(ctx, s, args, limit)
-			})
-		},
 	}
 	addLimit(cmd, &limit, 1, "most entries")
-	return r.withClient(cmd)
+	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
+		return listLocks(ctx, s, d.out, args, limit)
+	})
 }
 
 // lockJSON is a lock or weak intent in JSON.
@@ -47,22 +52,9 @@ type lockJSON struct {
 	Worker  *workerJSON `json:"worker"`
 }
 
-// lockPrinter prints locks as they come, tables at the end.
-type lockPrinter struct {
-	run   *run
-	names *names
-	grid  grid
-	left  int
-}
-
-// locks walks the lock group of each table, and the intent group of each weak column,
-// where intents can be.
-func (r *run) locks(ctx context.Context, s *session, args []string, limit int) error {
-	names, err := loadNames(ctx, s)
-	if err != nil {
-		return err
-	}
-	catalogue, err := s.transport.Catalogue(ctx)
+// listLocks prints the locks of the tables in args, or of all.
+func listLocks(ctx context.Context, s *session, out *printer, args []string, limit int) error {
+	names, catalogue, err := s.schema(ctx)
 	if err != nil {
 		return err
 	}
@@ -70,97 +62,329 @@ func (r *run) locks(ctx context.Context, s *session, args []string, limit int) e
 	if err != nil {
 		return err
 	}
-	p := &lockPrinter{run: r, names: names, left: limit}
-	p.grid.add("TABLE", "ROW", "COLUMN", "KIND", "STARTED AT", "PRIMARY", "UNTIL", "BY")
-	for _, table := range tables {
-		for _, g := range lockGroups(catalogue, table) {
-			if more, err := p.all(ctx, s, g.group, table, g.column); err != nil || !more {
+	list := out.listing([]string{"TABLE", "ROW", "COLUMN", "KIND", "STARTED AT", "PRIMARY", "UNTIL", "BY"})
+	for e, err := range s.locks(ctx, catalogue, tables) {
+		if err != nil {
+			return err
+		}
+		if list.entries == limit {
+			out.cut(limit)
+			break
+		}
+		l, line := newLockJSON(e, names)
+		line = append(line, fmt.Sprint(l.Expiry), workerText(lockOf(e).GetWorker()))
+		list.add(l, line...)
+	}
+	return list.end()
+}
+
+// locks walks the locks and intents of tables.
+func (s *session) locks(ctx context.Context, catalogue *pb.Catalogue, tables []mvcc.TableID) iter.Seq2[*pb.WalkEntry, error] {
+	return func(yield func(*pb.WalkEntry, error) bool) {
+		for _, table := range tables {
+			for _, g := range lockGroups(catalogue, table) {
+				for e, err := range s.client.WalkColumn(ctx, g.group, table, g.column) {
+					if !yield(e, err) || err != nil {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// lockGroup is a group of keys that may hold locks or intents.
+type lockGroup struct {
+	group  mvcc.Group
+	column string // of intents
+}
+
+// lockGroups are a table's: its locks, and the intents of each of its weak columns.
+func lockGroups(catalogue *pb.Catalogue, table mvcc.TableID) []lockGroup {
+	groups := []lockGroup{{group: mvcc.GroupLock}}
+	for _, o := range catalogue.GetObservers() {
+		if o.Table == uint32(table) && o.Weak {
+			groups = append(groups, lockGroup{mvcc.GroupIntent, string(o.Column)})
+		}
+	}
+	return groups
+}
+
+// lockOf is the lock of an entry of a walk; an intent as a lock without a kind.
+func lockOf(e *pb.WalkEntry) *pb.Lock {
+	if i := e.GetIntent(); i != nil {
+		return &pb.Lock{StartTs: e.Ts, Primary: i.Primary, Expiry: i.Expiry, Worker: i.Worker}
+	}
+	return e.GetLock()
+}
+
+// lockInfo converts an entry of a walk to what the coordinator understands.
+func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
+	return mvcc.LockInfo{Cell: wire.Cell(e.Cell), Intent: e.Intent != nil, Lock: wire.Lock(lockOf(e))}
+}
+
+// newLockJSON converts an entry of a walk. line is the part of a table's line that says
+// which lock it is.
+func newLockJSON(e *pb.WalkEntry, names *names) (out lockJSON, line []string) {
+	lock := lockOf(e)
+	out = lockJSON{
+		Cell: newCellJSON(e.Cell, names), Kind: kindName(lock.GetKind()), StartTS: lock.GetStartTs(),
+		Primary: newCellJSON(lock.GetPrimary(), names), Expiry: lock.GetExpiry(),
+		Worker: newWorkerJSON(lock.GetWorker()),
+	}
+	if e.Intent != nil {
+		out.Kind = "intent"
+	}
+	primary := "itself"
+	if !sameCell(e.Cell, lock.GetPrimary()) {
+		primary = names.address(e.Cell, lock.GetPrimary())
+	}
+	return out, []string{
+		names.byID(e.Cell.GetTable()), shortened(string(e.Cell.GetRow()), valueWidth/2), columnText(e.Cell),
+		out.Kind, fmt.Sprint(out.StartTS), primary,
+	}
+}
+
+// resolver is one run of lock resolve: its flags, what it has read at the beginning, and
+// what became of the locks.
+type resolver struct {
+	all, force, yes bool
+	// olderThan is by the oracle's time, from the start timestamp. It keeps --all from
+	// asking after every transaction that just happens to be under way.
+	olderThan time.Duration
+
+	out   *printer
+	s     *session
+	names *names
+	now   mvcc.Timestamp
+	list  *listing
+
+	resolved, alive, young int
+}
+
+// lockResolve does by hand what every reader that meets a lock does: nothing but --force
+// can break a transaction by it.
+func lockResolve(d *deps) *cobra.Command {
+	v := &resolver{out: d.out}
+	cmd := &cobra.Command{
+		Use:   "resolve {TABLE ROW [COLUMN] | --all}",
+		Short: "Get abandoned locks out of the way, as their primaries decide",
+		Long: `Settle locks and weak intents as every reader does that meets them: the primary's cell tells whether the transaction has
+committed. If it has, its locks are rolled forward; if not, and its time is over, they are rolled back. A transaction
+that is alive is left alone, and said so; the exit code is then 1.
+
+--all goes through all tables, and leaves what is younger than --older-than.
+
+--force rolls a live transaction back at its primary. Whoever runs it gets an error from its commit and has to do its
+work again; nothing is torn, since it is the primary that decides either way. It wants --yes.`,
+		Example: d.example("lock resolve bank bob", "lock resolve bank bob balance",
+			"lock resolve --all --older-than 1m", "lock resolve bank bob --force --yes"),
+		Args: argsBetween(0, 3),
+	}
+	in := addInput(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&v.all, "all", false, "all locks of all tables")
+	flags.DurationVar(&v.olderThan, "older-than", 10*time.Second,
+		"with --all: leave transactions that began less than so long ago")
+	flags.BoolVar(&v.force, "force", false, "roll live transactions back too: their commits fail")
+	flags.BoolVar(&v.yes, "yes", false, "--force is meant")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case v.all && len(args) > 0, !v.all && len(args) < 2:
+			return usagef(cmd, "name TABLE and ROW, or give --all")
+		case v.force && !v.yes:
+			return usagef(cmd, "--force makes the commits of live transactions fail: whoever runs them has to begin anew; give --yes if that is meant")
+		case v.olderThan < 0:
+			return usagef(cmd, "--older-than is a duration such as 10s")
+		}
+		target, err := in.all(args[min(1, len(args)):])
+		if err != nil {
+			return err
+		}
+		// Long: a repository may have many abandoned locks after the death of a large loader.
+		return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
+			v.s = s
+			return v.run(ctx, args, target)
+		})
+	}
+	return d.withClient(cmd)
+}
+
+// resolvedJSON is what became of one lock.
+type resolvedJSON struct {
+	lockJSON
+	// Outcome is committed or rolled_back (resolved), alive (left), or gone: somebody
+	// else was faster.
+	Outcome  string `json:"outcome"`
+	CommitTS uint64 `json:"commit_ts,omitempty"`
+	Forced   bool   `json:"forced,omitempty"`
+	Left     bool   `json:"left,omitempty"` // to the nodes: it is an acknowledgment's
+}
+
+// run finds the locks and settles them one after the other; locks of one transaction ask
+// its primary once.
+func (v *resolver) run(ctx context.Context, args, target []string) error {
+	names, catalogue, err := v.s.schema(ctx)
+	if err != nil {
+		return err
+	}
+	v.names = names
+	if v.now, err = v.s.now(ctx); err != nil {
+		return err
+	}
+	v.list = v.out.listing([]string{"TABLE", "ROW", "COLUMN", "KIND", "STARTED AT", "PRIMARY", "OUTCOME"})
+	if v.all {
+		err = v.everything(ctx, catalogue)
+	} else {
+		err = v.row(ctx, catalogue, args[0], target)
+	}
+	if err := cmp.Or(err, v.list.end()); err != nil {
+		return err
+	}
+	return v.verdict()
+}
+
+// everything goes through the locks of all tables, and the intents of all weak columns.
+func (v *resolver) everything(ctx context.Context, catalogue *pb.Catalogue) error {
+	tables, _ := v.names.chosen(nil)
+	for e, err := range v.s.locks(ctx, catalogue, tables) {
+		if err != nil {
+			return err
+		}
+		age := v.now.Millis() - mvcc.Timestamp(lockOf(e).GetStartTs()).Millis()
+		if age < v.olderThan.Milliseconds() {
+			v.young++
+			continue
+		}
+		if err := v.settle(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// row takes the locks of one row, or of one column of it; an acknowledgment column is
+// called ack_O.
+func (v *resolver) row(ctx context.Context, catalogue *pb.Catalogue, name string, target []string) error {
+	table, err := v.names.table(name)
+	if err != nil {
+		return err
+	}
+	at := wire.Position{Table: table, Row: target[0]}
+	for _, g := range lockGroups(catalogue, table) {
+		for e, err := range v.s.client.WalkFrom(ctx, g.group, at, g.column) {
+			if err != nil {
+				return err
+			}
+			if string(e.GetCell().GetRow()) != target[0] {
+				break
+			}
+			if len(target) > 1 && ackPrefix(e.Cell)+string(e.Cell.GetColumn()) != target[1] {
+				continue
+			}
+			if err := v.settle(ctx, e); err != nil {
 				return err
 			}
 		}
 	}
-	return p.finish()
-}
-
-// all prints one group of one table; more is false once the limit is reached, and
-// everything is printed then.
-func (p *lockPrinter) all(ctx context.Context, s *session, group mvcc.Group, table mvcc.TableID, column string) (more bool, err error) {
-	for e, err := range s.client.WalkColumn(ctx, group, table, column) {
-		if err != nil {
-			return false, err
-		}
-		if p.left <= 0 {
-			p.run.cut(len(p.grid.rows) - 1)
-			return false, p.finish()
-		}
-		p.left--
-		if err := p.one(e); err != nil {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// one prints a lock or an intent.
-func (p *lockPrinter) one(e *pb.WalkEntry) error {
-	l := newLockJSON(e, p.names)
-	if p.run.output == outputJSON {
-		p.grid.add("") // counted
-		return p.run.object(l)
-	}
-	p.grid.add(append(p.run.lockLine(e, &l, p.names), fmt.Sprint(l.Expiry), workerText(lockWorker(e)))...)
 	return nil
 }
 
-// newLockJSON converts an entry of a walk.
-func newLockJSON(e *pb.WalkEntry, names *names) lockJSON {
-	l := lockJSON{Cell: newCellJSON(e.Cell, names), Worker: newWorkerJSON(lockWorker(e))}
-	if i := e.GetIntent(); i != nil {
-		l.Kind, l.StartTS, l.Expiry, l.Primary = "intent", e.Ts, i.Expiry, newCellJSON(i.Primary, names)
-		return l
+// settle settles one lock.
+func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
+	lock, line := newLockJSON(e, v.names)
+	out := resolvedJSON{lockJSON: lock, Outcome: "alive"}
+	l := lockInfo(e)
+	// The library's own way (invariants 3 and 6 of design section 4): ask the primary, by
+	// the oracle's time, then carry its decision here. It never guesses, so it is safe
+	// whatever else happens to the transaction meanwhile.
+	done, err := v.s.client.ResolveLock(ctx, l)
+	if err == nil && !done && v.force {
+		// Decide first, then settle this lock by that decision, as if it had always been so.
+		out.Forced = true
+		if err = v.rollBack(ctx, l); err == nil {
+			done, err = v.s.client.ResolveLock(ctx, l)
+		}
 	}
-	lock := e.GetLock()
-	l.Kind, l.StartTS, l.Expiry = kindName(lock.GetKind()), lock.GetStartTs(), lock.GetExpiry()
-	l.Primary = newCellJSON(lock.GetPrimary(), names)
-	return l
+	commitTS, known := v.s.client.Decided(l.Lock.StartTS)
+	if errors.Is(err, percolator.ErrPermission) && l.Cell.Class == mvcc.ClassAck && known {
+		// It is decided. Nodes alone roll an acknowledgment forward, and their sweepers do.
+		out.Left, err = true, nil
+	}
+	if err != nil {
+		return fmt.Errorf("lock of transaction %d: %w", l.Lock.StartTS, err)
+	}
+	switch {
+	case out.Left:
+		out.Outcome, out.CommitTS = "committed", uint64(commitTS)
+	case done:
+		// Decided tells what the client has just learned; nothing, if the memory was
+		// emptied in between.
+		out.Outcome, out.CommitTS = "rolled_back", uint64(commitTS)
+		if commitTS != 0 {
+			out.Outcome = "committed"
+		}
+		if !known {
+			out.Outcome = "gone"
+		}
+		v.resolved++
+	default:
+		v.alive++
+	}
+	v.list.add(out, append(line, v.text(&out, l))...)
+	return nil
 }
 
-// lockWorker is who wrote a lock or an intent.
-func lockWorker(e *pb.WalkEntry) *pb.Worker {
-	if i := e.GetIntent(); i != nil {
-		return i.Worker
+// rollBack has a live transaction decided against, at its primary: the one place where that is safe.
+func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
+	at := wire.Position{Table: l.Lock.Primary.Table, Row: l.Lock.Primary.Row}
+	// Rolling back a secondary alone would tear the transaction if its primary commits
+	// (invariant 3): only the primary.
+	rollback := &pb.RollbackRequest{StartTs: uint64(l.Lock.StartTS), Cells: []*pb.Cell{wire.CellPB(l.Lock.Primary)}}
+	answer, _, err := v.s.client.Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: rollback}})
+	if err != nil {
+		return err
 	}
-	return e.GetLock().GetWorker()
-}
-
-// lockLine is the part of a table's line that says which lock it is.
-func (r *run) lockLine(e *pb.WalkEntry, l *lockJSON, names *names) []string {
-	primary := e.GetLock().GetPrimary()
-	if i := e.GetIntent(); i != nil {
-		primary = i.Primary
-	}
-	at := "itself"
-	if !sameCell(e.Cell, primary) {
-		at = (&historyView{names: names}).address(e.Cell, primary)
-	}
-	return []string{
-		l.Cell.Table, shortened(string(e.GetCell().GetRow()), valueWidth/2), columnText(e.Cell), l.Kind, fmt.Sprint(l.StartTS), at,
-	}
-}
-
-// finish prints the table; in JSON everything is out already.
-func (p *lockPrinter) finish() error {
-	if p.run.output == outputJSON {
+	switch status := answer.GetMutation().GetStatus(); status {
+	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED, pb.Status_STATUS_LOCKED, pb.Status_STATUS_UNKNOWN:
+		// Committed: it was faster, and is rolled forward. Locked, unknown: not to be
+		// decided now; it stays alive.
 		return nil
+	default:
+		return fmt.Errorf("%w: rollback answered %v", errNoAnswer, status)
 	}
-	return p.grid.write(p.run.Stdout)
 }
 
-// chosen is the table named in args, or all of them, meta's own not among them.
-func (n *names) chosen(args []string) ([]mvcc.TableID, error) {
-	if len(args) > 0 {
-		id, err := n.table(args[0])
-		return []mvcc.TableID{id}, err
+// text is the outcome for people.
+func (v *resolver) text(out *resolvedJSON, l mvcc.LockInfo) string {
+	if out.Left {
+		return fmt.Sprintf("committed at %d, left to the nodes: it acknowledges a change", out.CommitTS)
 	}
-	return slices.Sorted(maps.Values(n.ids)), nil
+	switch out.Outcome {
+	case "committed":
+		return fmt.Sprintf("rolled forward, committed at %d", out.CommitTS)
+	case "rolled_back":
+		if out.Forced {
+			return "rolled back by force"
+		}
+		return "rolled back"
+	case "alive":
+		if left := l.Lock.Expiry.Millis() - v.now.Millis(); left > 0 {
+			return fmt.Sprintf("alive, left alone: at least %v more", time.Duration(left)*time.Millisecond)
+		}
+		return "alive, left alone: its primary has more time"
+	}
+	return "gone"
+}
+
+// verdict sums up; live transactions that were left make it a failure, so that a script notices.
+func (v *resolver) verdict() error {
+	if !v.out.json() {
+		v.out.note("%d resolved, %d alive, %d too young", v.resolved, v.alive, v.young)
+	}
+	if v.alive == 0 {
+		return nil // too young is no failure: it was asked for
+	}
+	return withHint(fmt.Errorf("%d locks belong to live transactions and were left alone", v.alive),
+		"try again once they have ended or expired; --force --yes rolls them back, and their owners' commits fail")
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+// The progress of what takes long, on standard error.
+
 // How often progress is shown: in place on a terminal, as a line of its own elsewhere.
 const (
 	meterTerminal = 200 * time.Millisecond
@@ -36,11 +38,11 @@ type tally struct {
 }
 
 // newMeter begins to measure, from what an earlier run had reached.
-func (r *run) newMeter(name string, base tally, quiet bool) *meter {
-	m := &meter{w: r.App.Stderr, name: oneLine(name), quiet: quiet, every: meterLog, base: base, start: time.Now()}
+func (p *printer) newMeter(name string, base tally, quiet bool) *meter {
+	m := &meter{w: p.rawErr, name: oneLine(name), quiet: quiet, every: meterLog, base: base, start: time.Now()}
 	// A file or a pipe gets few lines, each of its own: it is read later, by somebody who
 	// looks for what went wrong.
-	if r.atTerminal(r.App.Stderr) {
+	if p.atTerminal(p.rawErr) {
 		m.terminal, m.every = true, meterTerminal
 	}
 	m.shown = m.start
@@ -56,7 +58,7 @@ func (m *meter) show(t tally) {
 		return
 	}
 	m.shown = now
-	m.draw(m.line(t, now), "\n")
+	m.draw(m.line(t, now))
 }
 
 // end draws once more, with the whole time.
@@ -67,24 +69,21 @@ func (m *meter) end(t tally, how string) {
 		return
 	}
 	now := time.Now()
-	t.Total = 0 // nothing is left to estimate
-	terminal := m.terminal
-	m.terminal = false
-	if terminal { // the last line drawn is longer than what replaces it: wipe it out
+	t.Total = 0     // nothing is left to estimate
+	if m.terminal { // the last line drawn is longer than what replaces it: wipe it out
 		_, _ = fmt.Fprintf(m.w, "\r%*s\r", m.width, "")
 	}
-	m.draw(fmt.Sprintf("%s, %s, %s", m.line(t, now), now.Sub(m.start).Round(time.Millisecond), how), "\n")
-	m.terminal = terminal
+	_, _ = fmt.Fprintf(m.w, "%s, %s, %s\n", m.line(t, now), now.Sub(m.start).Round(time.Millisecond), how)
 }
 
 // draw writes a line, over the last one on a terminal.
-func (m *meter) draw(line, end string) {
-	if m.terminal {
-		_, _ = fmt.Fprintf(m.w, "\r%-*s", m.width, line)
-		m.width = len(line)
+func (m *meter) draw(line string) {
+	if !m.terminal {
+		_, _ = fmt.Fprintln(m.w, line)
 		return
 	}
-	_, _ = fmt.Fprint(m.w, line+end)
+	_, _ = fmt.Fprintf(m.w, "\r%-*s", m.width, line)
+	m.width = len(line)
 }
 
 // line is the figures: rows, rows a second, bytes, what is left.
@@ -104,17 +103,4 @@ func (m *meter) line(t tally, now time.Time) string {
 		line += fmt.Sprintf(", %d%%, %s left", t.Bytes*100/t.Total, left.Round(time.Second))
 	}
 	return line
-}
-
-// byteText writes a size with three digits or so.
-func byteText(n int64) string {
-	const units = "KMGTPE"
-	if n < 1<<10 {
-		return fmt.Sprintf("%d B", n)
-	}
-	v, unit := float64(n)/1024, 0
-	for v >= 1024 && unit < len(units)-1 {
-		v, unit = v/1024, unit+1
-	}
-	return fmt.Sprintf("%.1f %ciB", v, units[unit])
 }

@@ -38,8 +38,8 @@ func TestMeter(t *testing.T) {
 func TestMeterOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	m := &meter{w: &out, name: "load", terminal: true}
-	m.draw("a long line", "\n")
-	m.draw("short", "\n")
+	m.draw("a long line")
+	m.draw("short")
 	if got := out.String(); got != "\ra long line\rshort      " {
 		t.Errorf("%q", got)
 	}

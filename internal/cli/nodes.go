@@ -2,7 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,58 +14,51 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// The commands about the cluster's nodes. What is ordered here is recorded by meta and
+// done by placement; only `drain --wait` stays to watch.
+
 // nodeCommand holds the commands about the cluster's nodes.
-func (r *run) nodeCommand() *cobra.Command {
-	return group("node", "List, drain and forget the cluster's nodes", r.example("node ls"), r.nodeList(), r.nodeDrain(),
-		r.nodeForget())
+func nodeCommand(d *deps) *cobra.Command {
+	return group("node", "List, drain and forget the cluster's nodes", d.example("node ls"),
+		nodeList(d), nodeDrain(d), nodeForget(d))
 }
 
 // nodeList shows the node table, which meta keeps, beside what the answering node has
 // heard of each by gossip.
-func (r *run) nodeList() *cobra.Command {
+func nodeList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the nodes that have joined, and what the answering node has heard of them",
 		Long: `List the nodes that have joined, as meta has them, with what the answering node has heard of each by gossip. While meta does
 not answer, for want of a quorum, the list is what the answering node knows by itself, and a line says how old that is.`,
-		Example: r.example("node ls", "node ls -o json"),
+		Example: d.example("node ls", "node ls -o json"),
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return r.talk(cmd, r.nodes)
-		},
 	}
-	return r.withClient(cmd)
+	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
+		return listNodes(ctx, s, d.out)
+	})
 }
 
-// nodes prints one line a node.
-func (r *run) nodes(ctx context.Context, s *session) error {
+// listNodes prints one line a node.
+func listNodes(ctx context.Context, s *session, out *printer) error {
 	nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{})
 	if err != nil {
 		return err
 	}
-	var g grid
-	g.numbers(5, 6, 7, 8, 9)
-	g.add("NODE", "ADDRESS", "STATE", "HERE", "ZONE", "REPLICAS", "LEADERS", "SIZE", "OPS/S", "FREE", "VERSION")
+	defer noteStale(out, nodes) // after the table
+	list := out.listing([]string{
+		"NODE", "ADDRESS", "STATE", "HERE", "ZONE", "REPLICAS", "LEADERS", "SIZE", "OPS/S", "FREE", "VERSION",
+	}, 5, 6, 7, 8, 9)
 	for _, n := range nodes.GetNodes() {
-		if r.output == outputJSON {
-			if err := r.message(n); err != nil {
-				return err
-			}
-			continue
-		}
-		g.add(nodeLine(n)...)
+		list.add(n, nodeLine(n)...)
 	}
-	defer r.noteStale(nodes) // after the table
-	if r.output == outputJSON {
-		return nil
-	}
-	if err := g.write(r.Stdout); err != nil {
+	if err := list.end(); err != nil || out.json() {
 		return err
 	}
 	for _, n := range nodes.GetNodes() {
 		if n.Blocked != "" {
-			if err := r.print("node %d waits with its drain: %s", n.NodeId, n.Blocked); err != nil {
+			if err := out.print("node %d waits with its drain: %s", n.NodeId, n.Blocked); err != nil {
 				return err
 			}
 		}
@@ -71,7 +67,7 @@ func (r *run) nodes(ctx context.Context, s *session) error {
 }
 
 // noteStale says so if the nodes are not as meta has them.
-func (r *run) noteStale(nodes *pb.NodesResponse) {
+func noteStale(out *printer, nodes *pb.NodesResponse) {
 	if nodes.GetUnavailable() == "" {
 		return
 	}
@@ -79,7 +75,8 @@ func (r *run) noteStale(nodes *pb.NodesResponse) {
 	if nodes.AgeMs >= 0 {
 		table = "it read the table of all nodes " + span(time.Duration(nodes.AgeMs)*time.Millisecond) + " ago"
 	}
-	r.note("this is what the answering node knows by itself, for meta does not answer it (%s); %s", nodes.Unavailable, table)
+	out.note("this is what the answering node knows by itself, for meta does not answer it (%s); %s",
+		nodes.Unavailable, table)
 }
 
 // nodeLine is a node's line in the table.
@@ -104,20 +101,152 @@ func nodeLine(n *pb.Node) []string {
 	if n.LeadsMeta {
 		here = "alive, leads meta"
 	}
-	return append(line, here, zone, fmt.Sprint(n.Replicas), fmt.Sprint(n.Leaders), byteText(int64(n.SizeBytes)), fmt.Sprint(n.Load),
-		byteText(int64(n.DiskFree)), n.Version)
+	return append(line, here, zone, fmt.Sprint(n.Replicas), fmt.Sprint(n.Leaders), byteText(int64(n.SizeBytes)),
+		fmt.Sprint(n.Load), byteText(int64(n.DiskFree)), n.Version)
 }
 
-// members sums up the nodes for status.
-func members(nodes []*pb.Node) string {
-	alive, leader := 0, "unknown"
-	for _, n := range nodes {
-		if n.Alive {
-			alive++
+// drainPoll is how often --wait asks.
+const drainPoll = 500 * time.Millisecond
+
+// nodeDrain empties a node, so that it may be stopped for good.
+func nodeDrain(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drain NODE",
+		Short: "Move all replicas and leaders away from a node, or take that back",
+		Long: `Move all leaders and then all replicas away from a node, to the other nodes. NODE is its id or the address that clients
+reach it at: of several nodes that had the address in turn, the one that is alive. The node goes on serving meanwhile.
+Once it is drained it holds nothing and may be stopped for good.
+
+A drain is refused if the other nodes are too few for as many replicas as every tablet has: add a node first. Should they
+become too few later, it waits, and node ls says why. It goes on whatever node leads, also after a restart.
+
+--wait returns when the node is drained. --undo ends a drain, or lets a drained node hold replicas again.`,
+		Example: d.example("node drain 127.0.0.1:7810 --wait", "node drain 127.0.0.1:7810 --undo"),
+		Args:    argsBetween(1, 1),
+	}
+	undo := cmd.Flags().Bool("undo", false, "let the node hold replicas again")
+	wait := cmd.Flags().Bool("wait", false,
+		"return when the node holds nothing any more; --timeout bounds the connecting only")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *undo && *wait {
+			return usagef(cmd, "--undo is done at once: there is nothing to --wait for")
 		}
-		if n.LeadsMeta {
-			leader = fmt.Sprintf("node %d", n.NodeId)
+		return d.conn.talk(cmd, func(ctx context.Context, s *session) error {
+			id, err := s.nodeID(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			resp, err := s.admin.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: id, Undo: *undo})
+			switch {
+			case err != nil:
+				return err
+			case *undo:
+				return d.out.answer(resp.GetNode(), "node %d may hold replicas again", id)
+			case !*wait:
+				return d.out.answer(resp.GetNode(), "node %d is being drained; node ls tells when it is", id)
+			}
+			return awaitDrained(ctx, s, d.out, id)
+		}, *wait)
+	}
+	return d.withClient(cmd)
+}
+
+// awaitDrained tells on stderr what the drain waits for.
+func awaitDrained(ctx context.Context, s *session, out *printer, id uint64) error {
+	told := ""
+	for {
+		nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{})
+		if err != nil {
+			return err
+		}
+		for _, n := range nodes.GetNodes() {
+			switch {
+			case n.NodeId != id || nodes.Unavailable != "": // meta knows, and will answer again
+			case n.State == pb.NodeState_NODE_STATE_DRAINED:
+				return out.answer(n, "node %d is drained: it may be stopped for good", id)
+			case n.State != pb.NodeState_NODE_STATE_DRAINING:
+				return fmt.Errorf("the drain of node %d was taken back", id)
+			case n.Blocked != told:
+				if told = n.Blocked; told != "" {
+					out.note("node %d waits: %s", id, told)
+				}
+			}
+		}
+		if err := pause(ctx, drainPoll); err != nil {
+			return err
 		}
 	}
-	return fmt.Sprintf("%d nodes, %d alive; meta's leader: %s", len(nodes), alive, leader)
+}
+
+// nodeForget removes a node that is gone from the node table.
+func nodeForget(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "forget NODE --yes",
+		Short: "Remove the record of a node that is gone and holds nothing",
+		Long: `Remove the record of a node that is gone: one that was drained and stopped, or has been away for so long
+that what it held is elsewhere. NODE is its id or the address that clients reached it at. A node that is
+alive or holds replicas is refused.
+
+Its directory is of no use any more: a node that is started on it is refused. Nodes that hold nothing are
+forgotten by themselves after a day (cluster set forget-after=…).`,
+		Example: d.example("node forget 4711 --yes"),
+		Args:    argsBetween(1, 1),
+	}
+	d.confirmed(cmd, "node %s is never let in again on the directory that it has")
+	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
+		id, err := s.nodeID(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		if _, err := s.admin.ForgetNode(ctx, &pb.ForgetNodeRequest{NodeId: id}); err != nil {
+			return err
+		}
+		return d.out.done("node %d is forgotten", id)
+	})
+}
+
+// errWhichNode: an address does not tell which node is meant.
+var errWhichNode = errors.New("several nodes have this address")
+
+// nodeID is the id of a node that is named by it, or by the address for clients. An address
+// may have had several nodes in turn, whose records stay: the one that is alive there is
+// meant. Where none or several are alive the address is refused unless only one node ever
+// had it.
+func (s *session) nodeID(ctx context.Context, name string) (uint64, error) {
+	if id, err := strconv.ParseUint(name, 10, 64); err == nil {
+		return id, nil
+	}
+	nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{})
+	if err != nil {
+		return 0, err
+	}
+	var all, alive []*pb.Node
+	for _, n := range nodes.GetNodes() {
+		if n.Listen != name {
+			continue
+		}
+		all = append(all, n)
+		if n.Alive {
+			alive = append(alive, n)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return 0, withHint(fmt.Errorf("no node listens at %s", printable(name)),
+			"`node ls` lists the nodes")
+	case len(alive) == 1:
+		return alive[0].NodeId, nil
+	case len(all) == 1:
+		return all[0].NodeId, nil
+	}
+	var candidates []string
+	for _, n := range all {
+		candidates = append(candidates, fmt.Sprintf("node %d (incarnation %d, %s)",
+			n.NodeId, n.Incarnation, strings.Join(nodeLine(n)[2:4], ", ")))
+	}
+	return 0, &hintError{
+		err: fmt.Errorf("%w, and %d of them are alive: %s: %s",
+			errWhichNode, len(alive), printable(name), strings.Join(candidates, ", ")),
+		hint: "name the one that is meant by its id",
+	}
 }

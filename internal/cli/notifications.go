@@ -5,34 +5,40 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
+
+// The commands about notifications walk the notify group of the tablets, as scanners do,
+// and mark single rows as changed. observer replay (backfill.go) is about all rows.
 
 // errNoObserver: the catalogue knows no observer of the name.
 var errNoObserver = errors.New("no such observer")
 
 // notifyCommand holds the commands about notifications.
-func (r *run) notifyCommand() *cobra.Command {
-	return group("notify", "List and replay notifications", r.example("notify ls --parked", "notify replay count --all-parked"),
-		r.notifyList(), r.notifyReplay())
+func notifyCommand(d *deps) *cobra.Command {
+	return group("notify", "List and replay notifications",
+		d.example("notify ls --parked", "notify replay count --all-parked"), notifyList(d), notifyReplay(d))
 }
 
-// notifyFlags are the flags of notify ls.
-type notifyFlags struct {
+// notifyLister is one run of notify ls.
+type notifyLister struct {
+	out      *printer
 	limit    int
 	parked   bool
 	observer string
+	names    *names
+	now      mvcc.Timestamp
 }
 
 // notifyList shows the notify group: what a scanner would find, and what it passes over
 // because it is parked.
-func (r *run) notifyList() *cobra.Command {
-	f := &notifyFlags{}
+func notifyList(d *deps) *cobra.Command {
+	l := &notifyLister{out: d.out}
 	cmd := &cobra.Command{
 		Use:     "ls [TABLE]",
 		Aliases: []string{"list"},
@@ -40,97 +46,67 @@ func (r *run) notifyList() *cobra.Command {
 		Long: `List notifications: rows whose observed column has changed and whose observer has not run for it yet, as they are
 stored. A run that fails is tried again; after too many failures its notification is parked with the last error, until
 ` + "`notify replay`" + ` or a newer change. SINCE is how long ago the cell changed, or was parked.`,
-		Example: r.example("notify ls", "notify ls --parked --observer count", "notify ls bank -o json"),
+		Example: d.example("notify ls", "notify ls --parked --observer count", "notify ls bank -o json"),
 		Args:    argsBetween(0, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return r.talk(cmd, func(ctx context.Context, s *session) error {
-				return r.notifications(ctx, s, args, f)
-			})
-		},
 	}
-	addLimit(cmd, &f.limit, 1, "most entries")
-	cmd.Flags().BoolVar(&f.parked, "parked", false, "only those that were given up")
-	cmd.Flags().StringVar(&f.observer, "observer", "", "only this observer's")
-	return r.withClient(cmd)
+	addLimit(cmd, &l.limit, 1, "most entries")
+	cmd.Flags().BoolVar(&l.parked, "parked", false, "only those that were given up")
+	cmd.Flags().StringVar(&l.observer, "observer", "", "only this observer's")
+	return d.client(cmd, l.run)
 }
 
 // notifyJSON is a notification in JSON.
 type notifyJSON struct {
 	Cell     *cellJSON `json:"cell"`
 	Observer string    `json:"observer"`
-	TS       uint64    `json:"ts"`
-	Attempts uint32    `json:"attempts"`
-	ParkedTS uint64    `json:"parked_ts,omitempty"`
-	Replay   bool      `json:"replay,omitempty"`
-	Error    string    `json:"error,omitempty"`
+	entryJSON
 }
 
-// notifications walks the notify group column by column, as it is stored: the observed
-// column comes first in its keys.
-func (r *run) notifications(ctx context.Context, s *session, args []string, f *notifyFlags) error {
-	names, err := loadNames(ctx, s)
-	if err != nil {
-		return err
-	}
-	catalogue, err := s.transport.Catalogue(ctx)
+// run walks the notify group column by column, as it is stored: the observed column comes
+// first in its keys.
+func (l *notifyLister) run(ctx context.Context, s *session, args []string) error {
+	names, catalogue, err := s.schema(ctx)
 	if err != nil {
 		return err
 	}
 	if _, err := names.chosen(args); err != nil {
 		return err
 	}
-	if f.observer != "" && findObserver(catalogue, f.observer) == nil {
-		return r.noObserver(f.observer)
+	if l.observer != "" && findObserver(catalogue, l.observer) == nil {
+		return noObserver(l.out, l.observer)
 	}
-	now, err := s.now(ctx)
-	if err != nil {
+	l.names = names
+	if l.now, err = s.now(ctx); err != nil {
 		return err
 	}
-	var g grid
-	g.numbers(5)
-	g.add("TABLE", "ROW", "COLUMN", "OBSERVER", "CHANGED AT", "FAILED RUNS", "STATE", "SINCE", "LAST ERROR")
-	shown := 0
+	list := l.out.listing([]string{
+		"TABLE", "ROW", "COLUMN", "OBSERVER", "CHANGED AT", "FAILED RUNS", "STATE", "SINCE", "LAST ERROR",
+	}, 5)
 	for _, o := range catalogue.GetObservers() {
-		if len(args) > 0 && o.TableName != args[0] || f.observer != "" && o.Name != f.observer {
+		if len(args) > 0 && o.TableName != args[0] || l.observer != "" && o.Name != l.observer {
 			continue
 		}
 		for e, err := range s.client.WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table), string(o.Column)) {
 			if err != nil {
 				return err
 			}
-			if f.parked && e.GetNotify().GetParkedTs() == 0 {
+			if l.parked && e.GetNotify().GetParkedTs() == 0 {
 				continue
 			}
-			if shown == f.limit {
-				r.cut(f.limit)
-				return r.finish(&g)
+			if list.entries == l.limit {
+				l.out.cut(l.limit)
+				return list.end()
 			}
-			shown++
-			if err := r.notification(&g, names, o.Name, e, now); err != nil {
-				return err
-			}
+			out := notifyJSON{newCellJSON(e.Cell, names), o.Name, newEntryJSON(e.GetNotify())}
+			list.add(out, l.line(o.Name, e)...)
 		}
 	}
-	return r.finish(&g)
+	return list.end()
 }
 
-// noObserver is the error for a name that the catalogue does not know.
-func (r *run) noObserver(name string) error {
-	return &hintError{
-		err:  fmt.Errorf("%w: %s", errNoObserver, printable(name)),
-		hint: fmt.Sprintf("`%s observer ls` lists the observers", r.Name),
-	}
-}
-
-// notification prints one entry.
-func (r *run) notification(g *grid, names *names, observer string, e *pb.WalkEntry, now mvcc.Timestamp) error {
+// line is an entry's line in the table.
+func (l *notifyLister) line(observer string, e *pb.WalkEntry) []string {
 	n := e.GetNotify()
-	if r.output == outputJSON {
-		return r.object(notifyJSON{
-			Cell: newCellJSON(e.Cell, names), Observer: observer, TS: n.GetTs(), Attempts: n.GetAttempts(),
-			ParkedTS: n.GetParkedTs(), Replay: n.GetReplay(), Error: n.GetError(),
-		})
-	}
 	state, since := "waiting", n.GetTs()
 	if n.GetReplay() {
 		state = "replay"
@@ -142,9 +118,16 @@ func (r *run) notification(g *grid, names *names, observer string, e *pb.WalkEnt
 	if n.GetError() != "" {
 		fault = shortened(firstLine(n.GetError()), valueWidth)
 	}
-	g.add(names.byID(e.GetCell().GetTable()), shortened(string(e.GetCell().GetRow()), valueWidth/2), columnText(e.Cell),
-		printable(observer), fmt.Sprint(n.GetTs()), fmt.Sprint(n.GetAttempts()), state, ago(mvcc.Timestamp(since), now), fault)
-	return nil
+	return []string{
+		l.names.byID(e.GetCell().GetTable()), shortened(string(e.GetCell().GetRow()), valueWidth/2),
+		columnText(e.Cell), printable(observer), fmt.Sprint(n.GetTs()), fmt.Sprint(n.GetAttempts()), state,
+		ago(mvcc.Timestamp(since), l.now), fault,
+	}
+}
+
+// noObserver is the error for a name that the catalogue does not know.
+func noObserver(out *printer, name string) error {
+	return unknownObserver(out, fmt.Errorf("%w: %s", errNoObserver, printable(name)))
 }
 
 // firstLine cuts a panic's stack off its message.
@@ -156,15 +139,82 @@ func firstLine(text string) string {
 	return line
 }
 
-// ago is how long before now a timestamp was given out, by the oracle's time.
-func ago(ts, now mvcc.Timestamp) string {
-	return span(time.Duration(max(0, now.Millis()-ts.Millis())) * time.Millisecond)
+// notifyReplay makes an observer run once more for rows that are named, whatever it has
+// acknowledged for them.
+func notifyReplay(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replay OBSERVER {ROW | --all-parked}",
+		Short: "Run an observer once more for a row, or for all rows that it gave up",
+		Long: `Mark a row as changed for an observer, once, whatever it has acknowledged: it runs for it again, and a parked
+notification begins anew with no failures counted. --all-parked does so for every parked notification of the observer.
+` + "`observer replay`" + ` is for all rows.`,
+		Example: d.example("notify replay count bob", "notify replay count --all-parked"),
+		Args:    argsBetween(1, 2),
+	}
+	in := addInput(cmd)
+	allParked := cmd.Flags().Bool("all-parked", false, "all notifications that were given up")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *allParked == (len(args) > 1) {
+			return usagef(cmd, "name a ROW, or give --all-parked")
+		}
+		rows, err := in.all(args[1:])
+		if err != nil {
+			return err
+		}
+		return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
+			return replayNotifications(ctx, s, d.out, args[0], rows)
+		})
+	}
+	return d.withClient(cmd)
 }
 
-// finish prints a listing's table; in JSON everything is out already.
-func (r *run) finish(g *grid) error {
-	if r.output == outputJSON {
-		return nil
+// replayNotifications marks one row, or what is parked if rows is empty.
+func replayNotifications(ctx context.Context, s *session, out *printer, observer string, rows []string) error {
+	catalogue, err := s.transport.Catalogue(ctx)
+	if err != nil {
+		return err
 	}
-	return g.write(r.Stdout)
+	// A name that is unknown, or on its way out, is found here and not by a tablet: the
+	// tablet knows columns only.
+	o := findObserver(catalogue, observer)
+	switch {
+	case o == nil:
+		return noObserver(out, observer)
+	case o.Retired:
+		return withHint(fmt.Errorf("observer %s is being retired", printable(observer)),
+			"start a program that registers it, then replay")
+	}
+	marked := uint64(1)
+	if len(rows) > 0 {
+		err = replayRow(ctx, s, out, o, rows[0])
+	} else if marked, err = s.client.ReplayParked(ctx, observer); err != nil {
+		err = fmt.Errorf("after %d notifications: %w", marked, err)
+	}
+	if err != nil {
+		return err
+	}
+	return out.answer(struct {
+		Observer string `json:"observer"`
+		Replayed uint64 `json:"replayed"`
+	}{observer, marked}, "%d rows will be run again by %s", marked, printable(observer))
+}
+
+// replayRow marks one row. A strong observer runs for changes of a cell: where there was
+// never one, the name is more likely wrong than meant.
+func replayRow(ctx context.Context, s *session, out *printer, o *pb.ObserverInfo, row string) error {
+	cell := mvcc.Cell{Table: mvcc.TableID(o.Table), Row: row, Column: string(o.Column)}
+	if !o.Weak {
+		entries, err := s.row(ctx, cell.Table, row, 0, cell)
+		if err != nil {
+			return err
+		}
+		if newestWrite(entries, wire.CellPB(cell)) == nil {
+			return &hintError{
+				err: fmt.Errorf("%w: row %s was never written in column %s of table %s",
+					errNoValue, printable(row), printable(cell.Column), printable(o.TableName)),
+				hint: rowsThatExist(out, o.TableName),
+			}
+		}
+	}
+	return s.client.Replay(ctx, 0, []mvcc.Cell{cell})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
+
+// The commands about observers read and change the catalogue, which meta keeps, and show
+// what the nodes say that they run of it. backfill.go is about all rows of one.
 
 // States of an observer; the first that holds. Paused comes before unlinked: starting a
 // program does not help while the observer is paused.
@@ -23,14 +27,14 @@ const (
 )
 
 // observerCommand holds the commands about observers.
-func (r *run) observerCommand() *cobra.Command {
+func observerCommand(d *deps) *cobra.Command {
 	return group("observer", "List, pause, limit, replay and retire observers",
-		r.example("observer ls", "observer pause count", "observer replay count --wait"),
-		r.observerList(), r.observerPause(), r.observerResume(), r.observerLimit(), r.observerReplay(), r.observerRetire())
+		d.example("observer ls", "observer pause count", "observer replay count --wait"),
+		observerList(d), observerPause(d), observerResume(d), observerLimit(d), observerReplay(d), observerRetire(d))
 }
 
 // observerList shows the cluster's catalogue with what waits, and what all nodes run of it.
-func (r *run) observerList() *cobra.Command {
+func observerList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
@@ -42,13 +46,12 @@ CONTENDED are cells whose runs come to nothing again and again, because other tr
 not answer; with -o json, rows tells which they are, and which runs go on for long (` + "`why`" + ` explains one row).
 
 States: running; paused (` + "`observer resume`" + `); unlinked, if no process that the node knows has registered it; retiring.`,
-		Example: r.example("observer ls", "observer ls -o json"),
+		Example: d.example("observer ls", "observer ls -o json"),
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return r.talk(cmd, r.observers)
-		},
 	}
-	return r.withClient(cmd)
+	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
+		return listObservers(ctx, s, d.out)
+	})
 }
 
 // observerJSON is an observer in JSON. From runs on the figures are those of all nodes
@@ -99,8 +102,8 @@ type observerRowJSON struct {
 	Runs      uint32    `json:"runs,omitempty"`       // within ten seconds
 }
 
-// observers lists the observers by name.
-func (r *run) observers(ctx context.Context, s *session) error {
+// listObservers lists the observers by name.
+func listObservers(ctx context.Context, s *session, out *printer) error {
 	states, err := s.transport.Observers(ctx)
 	if err != nil {
 		return err
@@ -110,24 +113,22 @@ func (r *run) observers(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(states, func(a, b *pb.ObserverState) int { return strings.Compare(a.GetInfo().GetName(), b.GetInfo().GetName()) })
-	var g grid
-	g.numbers(5, 6, 7, 8, 9, 10, 11)
-	g.add("OBSERVER", "TABLE", "COLUMN", "KIND", "STATE", "WAITING", "PARKED", "OLDEST", "RUNNING", "RUNS", "FAILURES", "CONTENDED")
+	slices.SortFunc(states, func(a, b *pb.ObserverState) int {
+		return strings.Compare(a.GetInfo().GetName(), b.GetInfo().GetName())
+	})
+	list := out.listing([]string{
+		"OBSERVER", "TABLE", "COLUMN", "KIND", "STATE", "WAITING", "PARKED", "OLDEST", "RUNNING", "RUNS",
+		"FAILURES", "CONTENDED",
+	}, 5, 6, 7, 8, 9, 10, 11)
 	for _, state := range states {
 		o := newObserverJSON(state, now)
-		if r.output == outputJSON {
-			if err := r.object(o); err != nil {
-				return err
-			}
-			continue
-		}
-		g.add(o.line()...)
+		list.add(o, o.line()...)
 	}
-	if err := r.finish(&g); err != nil || len(states) == 0 || len(states[0].GetSilent()) == 0 {
+	if err := list.end(); err != nil || len(states) == 0 || len(states[0].GetSilent()) == 0 {
 		return err
 	}
-	r.note("RUNNING, RUNS, FAILURES and CONTENDED lack those of the nodes %v, which have not answered", states[0].Silent)
+	out.note("RUNNING, RUNS, FAILURES and CONTENDED lack those of the nodes %v, which have not answered",
+		states[0].Silent)
 	return nil
 }
 
@@ -198,15 +199,122 @@ func (o *observerJSON) line() []string {
 	}
 }
 
-// span writes a duration with two digits or so: 340ms, 4.2s, 3m10s, 5h0m.
-func span(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	case d < time.Hour:
-		return d.Round(time.Second).String()
+// observerPause stops runs, not changes: what is written meanwhile waits.
+func observerPause(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pause OBSERVER",
+		Short: "Start no more runs of an observer, on all nodes; what changes waits",
+		Long: `Start no more runs of an observer, on all nodes, until it is resumed. Runs under way end. Changes go on being noted and
+wait; loaders are not slowed by them. Pausing a paused observer is no error.`,
+		Example: d.example("observer pause count"),
+		Args:    argsBetween(1, 1),
 	}
-	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	return setPaused(d, cmd, true, "observer %s is paused")
+}
+
+// observerResume undoes pause.
+func observerResume(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "resume OBSERVER",
+		Short:   "Let a paused observer run again",
+		Example: d.example("observer resume count"),
+		Args:    argsBetween(1, 1),
+	}
+	return setPaused(d, cmd, false, "observer %s is running")
+}
+
+func setPaused(d *deps, cmd *cobra.Command, paused bool, text string) *cobra.Command {
+	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
+		return s.control(ctx, d.out, &pb.ControlObserverRequest{Name: args[0], Paused: &paused}, text)
+	})
+}
+
+// observerLimit sets how many runs a process may have at once.
+func observerLimit(d *deps) *cobra.Command {
+	var limit uint32
+	cmd := &cobra.Command{
+		Use:   "limit OBSERVER N",
+		Short: "Let an observer have at most N runs at once in each process; 0: as it was registered",
+		Long: `Let an observer have at most N runs at once in each process, on all nodes, from now on. 0 goes back to what the program
+registered it with. To stop it altogether, pause it.`,
+		Example: d.example("observer limit count 2", "observer limit count 0"),
+		Args:    argsBetween(2, 2),
+		PreRunE: func(cmd *cobra.Command, args []string) error {
+			// No limit of zero runs: zero means "as registered" in the protocol, and pausing is
+			// its own command.
+			n, err := strconv.ParseUint(args[1], 10, 32)
+			if err != nil {
+				return usagef(cmd, "N is a number from 0 on, not %q", args[1])
+			}
+			limit = uint32(n)
+			return nil
+		},
+	}
+	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
+		text := fmt.Sprintf("observer %%s has at most %d runs at once in each process", limit)
+		if limit == 0 {
+			text = "observer %s has as many runs at once as it was registered with"
+		}
+		return s.control(ctx, d.out, &pb.ControlObserverRequest{Name: args[0], Limit: &limit}, text)
+	})
+}
+
+// observerRetire can't be undone, so it wants to be meant.
+func observerRetire(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "retire OBSERVER --yes",
+		Short: "Remove an observer and its notifications from the cluster",
+		Long: `Remove an observer from the cluster's catalogue, with all that waits for it. Its column is not observed any more; what
+its runs have written stays. A program that still registers it brings it back when it starts: retire it once no program
+does. --yes says that it is meant: what waited can't be had back but by a replay. At a terminal the command asks for the
+observer's name instead.`,
+		Example: d.example("observer retire count --yes"),
+		Args:    argsBetween(1, 1),
+	}
+	d.confirmed(cmd, "retiring %s drops its notifications (`observer pause` only stops it)")
+	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
+		return s.control(ctx, d.out, &pb.ControlObserverRequest{Name: args[0], Retire: true},
+			"observer %s is retired")
+	})
+}
+
+// control asks meta for a change. It answers when every tablet and the nodes' dispatchers
+// honour the change: what is printed is so.
+func (s *session) control(ctx context.Context, out *printer, req *pb.ControlObserverRequest, text string) error {
+	answer, err := s.admin.ControlObserver(ctx, req)
+	if err != nil {
+		return s.aboutObserver(ctx, out, req.Name, err)
+	}
+	info := answer.GetInfo()
+	return out.answer(struct {
+		Name    string `json:"name"`
+		Paused  bool   `json:"paused"`
+		Limit   uint32 `json:"limit"`
+		Retired bool   `json:"retired"`
+	}{req.Name, info.GetPaused(), info.GetLimit(), info.GetRetired() || req.Retire}, text, printable(req.Name))
+}
+
+// aboutObserver adds what to do to a refusal: most often the name is wrong, and the
+// catalogue knows.
+func (s *session) aboutObserver(ctx context.Context, out *printer, name string, err error) error {
+	catalogue, asking := s.transport.Catalogue(ctx)
+	if asking != nil || findObserver(catalogue, name) != nil {
+		return err // it says more than asking, or the name is right
+	}
+	return unknownObserver(out, err)
+}
+
+// unknownObserver is an error about a name that the catalogue does not know.
+func unknownObserver(out *printer, err error) error {
+	return withHint(err, fmt.Sprintf("`%s observer ls` lists the observers", out.program))
+}
+
+// findObserver looks an observer up by name; nil if there is none.
+func findObserver(c *pb.Catalogue, name string) *pb.ObserverInfo {
+	for _, o := range c.GetObservers() {
+		if o.Name == name {
+			return o
+		}
+	}
+	return nil
 }

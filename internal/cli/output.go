@@ -3,18 +3,20 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"os"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
 
-	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
+
+// What commands answer, and in which form: lines, objects, tables.
 
 // The forms of output.
 const (
@@ -22,40 +24,145 @@ const (
 	outputJSON  = "json"
 )
 
-// withOutput gives the command -o.
-func (r *run) withOutput(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVarP(&r.output, "output", "o", outputTable, "table, or json: one object a line")
-	return cmd
+// printer writes what a command answers to standard output and its notes to standard
+// error. A command writes bytes as they are by writing to raw.
+type printer struct {
+	program        string
+	format         string    // -o
+	stdout, stderr io.Writer // text only (terminal.go)
+	raw, rawErr    io.Writer // the same streams
+	// terminal decides whether a stream is a terminal; nil: those that are character devices.
+	terminal func(stream any) bool
 }
 
-// checkOutput refuses an unknown form before anything is asked or changed.
-func (r *run) checkOutput(cmd *cobra.Command) error {
-	if cmd.Flags().Lookup("output") == nil || r.output == outputTable || r.output == outputJSON {
+func newPrinter(a *App) *printer {
+	return &printer{
+		program: a.Name, format: outputTable, terminal: a.terminal,
+		stdout: textWriter{a.Stdout}, stderr: textWriter{a.Stderr}, raw: a.Stdout, rawErr: a.Stderr,
+	}
+}
+
+// register adds -o.
+func (p *printer) register(flags *pflag.FlagSet) {
+	flags.StringVarP(&p.format, "output", "o", outputTable, "table, or json: one object a line")
+}
+
+// check refuses an unknown form before anything is asked or changed.
+func (p *printer) check(cmd *cobra.Command) error {
+	if cmd.Flags().Lookup("output") == nil || p.format == outputTable || p.json() {
 		return nil
 	}
-	return usagef(cmd, "--output %s: known are %s and %s", r.output, outputTable, outputJSON)
+	return usagef(cmd, "--output %s: known are %s and %s", p.format, outputTable, outputJSON)
 }
 
-// object writes one JSON object on a line.
-func (r *run) object(v any) error {
+func (p *printer) json() bool { return p.format == outputJSON }
+
+// object writes one JSON object on a line; a message of the protocol as protobuf's JSON.
+func (p *printer) object(v any) error {
 	var line bytes.Buffer
-	enc := json.NewEncoder(&line)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return err
+	if m, ok := v.(proto.Message); ok {
+		text, err := pbjson.Marshal(m)
+		if err != nil {
+			return err
+		}
+		line.Write(append(text, '\n'))
+	} else {
+		enc := json.NewEncoder(&line)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
 	}
-	_, err := r.App.Stdout.Write(escapeJSON(line.Bytes()))
+	_, err := p.raw.Write(escapeJSON(line.Bytes()))
 	return err
 }
 
-// message writes a message of the protocol as a JSON object on a line.
-func (r *run) message(m proto.Message) error {
-	text, err := pbjson.Marshal(m)
-	if err != nil {
-		return err
-	}
-	_, err = r.App.Stdout.Write(append(escapeJSON(text), '\n'))
+// print writes one line to standard output.
+func (p *printer) print(format string, args ...any) error {
+	_, err := io.WriteString(p.stdout, oneLine(fmt.Sprintf(format, args...))+"\n")
 	return err
+}
+
+// table writes a table.
+func (p *printer) table(g *grid) error {
+	_, err := io.WriteString(p.stdout, g.text())
+	return err
+}
+
+// answer writes v with -o json, else the line of text.
+func (p *printer) answer(v any, format string, args ...any) error {
+	if p.json() {
+		return p.object(v)
+	}
+	return p.print(format, args...)
+}
+
+// done confirms a change that has nothing else to show.
+func (p *printer) done(format string, args ...any) error {
+	return p.answer(struct {
+		Done bool `json:"done"`
+	}{true}, format, args...)
+}
+
+// note writes one line about the command itself to standard error.
+func (p *printer) note(format string, args ...any) {
+	_, _ = io.WriteString(p.stderr, p.program+": "+oneLine(fmt.Sprintf(format, args...))+"\n")
+}
+
+// next writes what to do after an error, on a line that scripts can cut away.
+func (p *printer) next(format string, args ...any) {
+	_, _ = io.WriteString(p.stderr, "  next: "+oneLine(fmt.Sprintf(format, args...))+"\n")
+}
+
+// cut says that a listing ended early.
+func (p *printer) cut(limit int) { p.note("the first %d; --limit shows more", limit) }
+
+// atTerminal reports whether a stream is a character device, as a terminal is.
+func (p *printer) atTerminal(stream any) bool {
+	if p.terminal != nil {
+		return p.terminal(stream)
+	}
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// listing is an answer of many entries: with -o json an object for each as it comes, else
+// a table that end prints.
+type listing struct {
+	out     *printer
+	grid    grid
+	entries int
+	err     error // the first of writing; end returns it
+}
+
+// listing begins a listing; numbers are the columns that are set flush right.
+func (p *printer) listing(header []string, numbers ...int) *listing {
+	l := &listing{out: p}
+	l.grid.numbers(numbers...)
+	l.grid.add(header...)
+	return l
+}
+
+// add adds an entry, as an object and as a line of the table.
+func (l *listing) add(v any, cells ...string) {
+	l.entries++
+	if !l.out.json() {
+		l.grid.add(cells...)
+	} else if l.err == nil {
+		l.err = l.out.object(v)
+	}
+}
+
+// end prints the table.
+func (l *listing) end() error {
+	if l.out.json() {
+		return l.err
+	}
+	return l.out.table(&l.grid)
 }
 
 // grid lays text out in columns, two spaces apart. The zero value is empty.
@@ -84,8 +191,8 @@ func (g *grid) numbers(columns ...int) {
 	}
 }
 
-// write prints the rows added, each line ending without spaces, and empties the grid.
-func (g *grid) write(w io.Writer) error {
+// text is the rows added, each line ending without spaces.
+func (g *grid) text() string {
 	var widths []int
 	for _, row := range g.rows {
 		for i, cell := range row {
@@ -111,24 +218,5 @@ func (g *grid) write(w io.Writer) error {
 		}
 		text.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	g.rows = nil
-	_, err := io.WriteString(w, text.String())
-	return err
-}
-
-// clock writes the physical part of a timestamp in UTC, to the millisecond.
-func clock(ts mvcc.Timestamp) string {
-	return percolator.Timestamp(ts).Time().UTC().Format("2006-01-02 15:04:05.000")
-}
-
-// age writes how long ago a moment was, coarsely.
-func age(since, now time.Time) string {
-	d := now.Sub(since)
-	switch {
-	case d < time.Minute:
-		return d.Round(time.Second).String()
-	case d < time.Hour:
-		return d.Round(time.Minute).String()
-	}
-	return d.Round(time.Hour).String()
+	return text.String()
 }

@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
+
+// Where the flags come from that a command line leaves out.
 
 // envPrefix begins the name of every setting in the environment.
 const envPrefix = "PERCOLATOR_"
@@ -19,29 +20,32 @@ const envPrefix = "PERCOLATOR_"
 // fill sets the command's flags that the command line left out, from the environment and
 // the file (invariant 2). One file and one environment serve all commands: a setting of
 // another command is known, and passed over.
-func (r *run) fill(cmd *cobra.Command) error {
+func (c *commandLine) fill(cmd *cobra.Command) error {
 	known := map[string]bool{}
 	collectFlags(cmd.Root(), known)
-	settings := koanf.New(".")
-	env := r.environment()
-	if r.config == "" {
-		r.config = env["config"]
+	settings, env := map[string]string{}, environment(c.app.Environ)
+	if c.config == "" {
+		c.config = env["config"]
 	}
-	if r.config != "" {
-		if err := loadFile(settings, r.config, known); err != nil {
+	if c.config != "" {
+		if err := loadFile(settings, c.config, known); err != nil {
 			return err
 		}
 	}
 	delete(env, "config")
-	if err := loadEnvironment(settings, env, known); err != nil {
-		return err
+	for _, key := range slices.Sorted(maps.Keys(env)) {
+		if !known[key] {
+			return fmt.Errorf("environment: unknown setting %s%s", envName(key), suggestion(key, known))
+		}
 	}
+	maps.Copy(settings, env) // over the file's
 	var fault error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if fault != nil || f.Changed || !settings.Exists(f.Name) {
+		value, given := settings[f.Name]
+		if fault != nil || f.Changed || !given {
 			return
 		}
-		if err := cmd.Flags().Set(f.Name, settings.String(f.Name)); err != nil {
+		if err := cmd.Flags().Set(f.Name, value); err != nil {
 			fault = fmt.Errorf("setting %q from the environment or the configuration file: %w", f.Name, err)
 		}
 	})
@@ -61,10 +65,10 @@ func collectFlags(cmd *cobra.Command, known map[string]bool) {
 	delete(known, "yes") // what can't be undone is meant on the command line, or not at all (invariant 7)
 }
 
-// environment returns the settings of the environment by flag name.
-func (r *run) environment() map[string]string {
+// environment returns the settings in an environment by flag name.
+func environment(environ []string) map[string]string {
 	env := map[string]string{}
-	for _, entry := range r.Environ {
+	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		if key, ours := strings.CutPrefix(name, envPrefix); ours {
 			env[strings.ReplaceAll(strings.ToLower(key), "_", "-")] = value
@@ -75,7 +79,7 @@ func (r *run) environment() map[string]string {
 
 // loadFile adds the file's settings. Nested keys are joined: batch: {tablet: {linger:
 // 1ms}} is batch-tablet-linger.
-func loadFile(into *koanf.Koanf, name string, known map[string]bool) error {
+func loadFile(into map[string]string, name string, known map[string]bool) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return fmt.Errorf("configuration file: %w", err)
@@ -84,27 +88,10 @@ func loadFile(into *koanf.Koanf, name string, known map[string]bool) error {
 	if err != nil {
 		return fmt.Errorf("configuration file %s: %w", name, err)
 	}
-	flat := map[string]string{}
-	flatten("", parsed, flat)
-	for _, key := range slices.Sorted(maps.Keys(flat)) {
+	flatten("", parsed, into)
+	for _, key := range slices.Sorted(maps.Keys(into)) {
 		if !known[key] {
 			return fmt.Errorf("configuration file %s: unknown key %q%s", name, key, suggestion(key, known))
-		}
-		if err := into.Set(key, flat[key]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// loadEnvironment adds the environment's settings, over the file's.
-func loadEnvironment(into *koanf.Koanf, env map[string]string, known map[string]bool) error {
-	for _, key := range slices.Sorted(maps.Keys(env)) {
-		if !known[key] {
-			return fmt.Errorf("environment: unknown setting %s%s", envName(key), suggestion(key, known))
-		}
-		if err := into.Set(key, env[key]); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -5,17 +5,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
+// The commands that run a node in this process, and their flags: the only ones that do not
+// end by themselves. A signal drains the node, a second one stops it.
+
 // startCommand runs one of a cluster's nodes, or the only one.
-func (r *run) startCommand() *cobra.Command {
+func startCommand(d *deps) *cobra.Command {
 	n := &nodeFlags{}
 	cmd := &cobra.Command{
 		Use:   "start --dir DIR (--certs DIR | --insecure)",
@@ -30,7 +39,7 @@ addresses belong to, and waits for them as long as it takes. With --expect N on 
 same --join, they begin one cluster together. A node that has been started before comes back to its cluster by itself.
 
 Nodes show each other certificates (--certs; "cert" makes them), or talk in plain text on loopback addresses (--insecure).`,
-		Example: r.example("start --dir data --insecure", "start --dir data2 --insecure --listen 127.0.0.1:7900 --join 127.0.0.1:7800",
+		Example: d.example("start --dir data --insecure", "start --dir data2 --insecure --listen 127.0.0.1:7900 --join 127.0.0.1:7800",
 			"start --dir data --certs certs --listen 10.0.0.1:7800 --join 10.0.0.1,10.0.0.2,10.0.0.3 --expect 3 --labels zone=a"),
 		Args: noArgs,
 	}
@@ -56,18 +65,18 @@ Nodes show each other certificates (--certs; "cert" makes them), or talk in plai
 				n.cfg.Given = append(n.cfg.Given, s.Name)
 			}
 		}
-		return r.serve(cmd.Context(), n)
+		return serve(cmd.Context(), d.app, d.out, n)
 	}
-	return r.withOutput(cmd)
+	return d.withOutput(cmd)
 }
 
 // devCommand is start with a directory that goes with the node.
-func (r *run) devCommand() *cobra.Command {
+func devCommand(d *deps) *cobra.Command {
 	n := &nodeFlags{}
 	cmd := &cobra.Command{
 		Use:     "dev",
 		Short:   "Run a throw-away node: a temporary directory, gone when it stops",
-		Example: r.example("dev", "dev --listen 127.0.0.1:0 --http="),
+		Example: d.example("dev", "dev --listen 127.0.0.1:0 --http="),
 		Args:    noArgs,
 	}
 	n.register(cmd.Flags())
@@ -78,37 +87,37 @@ func (r *run) devCommand() *cobra.Command {
 		}
 		n.cfg.Dir, n.cfg.Insecure, n.cfg.Replicas = dir, true, 1
 		n.cfg.Peer, n.cfg.Gossip = "", "" // it stays alone
-		err = r.serve(cmd.Context(), n)
+		err = serve(cmd.Context(), d.app, d.out, n)
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	return r.withOutput(cmd)
+	return d.withOutput(cmd)
 }
 
 // serve runs a node until a signal or the end of ctx.
-func (r *run) serve(ctx context.Context, n *nodeFlags) error {
-	logger, err := r.logger(n)
+func serve(ctx context.Context, app *App, out *printer, n *nodeFlags) error {
+	logger, err := n.logger(out.stderr)
 	if err != nil {
 		return err
 	}
-	n.cfg.Logger, n.cfg.Labels, n.cfg.Observers = logger, n.labels, r.Observers
+	n.cfg.Logger, n.cfg.Labels, n.cfg.Observers = logger, n.labels, app.Observers
 	if err := n.cfg.Validate(); err != nil {
 		return err
 	}
 	if n.cfg.Insecure {
-		_, _ = fmt.Fprint(r.Stderr, banner(&n.cfg))
+		_, _ = fmt.Fprint(out.stderr, banner(&n.cfg))
 	}
 	opening, cancel := context.WithCancel(ctx)
 	defer cancel()
-	forced := r.watch(cancel)
-	node, err := r.Start(opening, n.cfg)
+	forced := watch(app.Signals, cancel)
+	node, err := app.Start(opening, n.cfg)
 	if err != nil && opening.Err() != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
-		r.note("stopped before it served")
+		out.note("stopped before it served")
 		return nil // a signal, such as to a node that waits to join
 	}
 	if err != nil {
 		return err
 	}
-	if err := r.announce(node, n.ready); err != nil {
+	if err := announce(out, node, n.ready); err != nil {
 		return errors.Join(err, node.Close(ctx))
 	}
 	var failed error
@@ -116,7 +125,7 @@ func (r *run) serve(ctx context.Context, n *nodeFlags) error {
 	case <-opening.Done():
 	case failed = <-failure(node):
 	}
-	err = r.stop(context.WithoutCancel(ctx), node, &n.cfg, forced)
+	err = stop(context.WithoutCancel(ctx), out, node, &n.cfg, forced)
 	if n.ready != "" {
 		err = errors.Join(err, os.Remove(n.ready))
 	}
@@ -136,19 +145,19 @@ func failure(node RunningNode) <-chan error {
 const sameSignal = 50 * time.Millisecond
 
 // watch cancels on the first signal and closes the channel it returns on the second. Its
-// goroutine ends with the process, or with Signals.
-func (r *run) watch(cancel context.CancelFunc) <-chan struct{} {
+// goroutine ends with the process, or with signals.
+func watch(signals <-chan os.Signal, cancel context.CancelFunc) <-chan struct{} {
 	forced := make(chan struct{})
-	if r.Signals == nil {
+	if signals == nil {
 		return forced
 	}
 	go func() {
-		if _, ok := <-r.Signals; !ok {
+		if _, ok := <-signals; !ok {
 			return
 		}
 		first := time.Now()
 		cancel()
-		for range r.Signals {
+		for range signals {
 			if time.Since(first) >= sameSignal {
 				close(forced)
 				return
@@ -162,8 +171,8 @@ func (r *run) watch(cancel context.CancelFunc) <-chan struct{} {
 var errForced = errors.New("stopped before it was drained")
 
 // stop drains and closes the node; a second signal cuts both short.
-func (r *run) stop(ctx context.Context, node RunningNode, cfg *config.Config, forced <-chan struct{}) error {
-	r.note("draining; a second signal stops at once")
+func stop(ctx context.Context, out *printer, node RunningNode, cfg *config.Config, forced <-chan struct{}) error {
+	out.note("draining; a second signal stops at once")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
@@ -194,19 +203,19 @@ type readyJSON struct {
 }
 
 // announce prints the node's addresses, and writes them to the ready file.
-func (r *run) announce(node RunningNode, ready string) error {
+func announce(out *printer, node RunningNode, ready string) error {
 	at := readyJSON{node.Addr(), node.HTTPAddr(), os.Getpid()}
-	if r.output == outputJSON {
-		if err := r.object(at); err != nil {
+	if out.json() {
+		if err := out.object(at); err != nil {
 			return err
 		}
 	} else {
-		_, _ = fmt.Fprintf(r.Stdout, "serving clients on %s\n", at.Addr)
+		_, _ = fmt.Fprintf(out.stdout, "serving clients on %s\n", at.Addr)
 		if at.HTTP != "" {
-			_, _ = fmt.Fprintf(r.Stdout, "serving HTTP on http://%s/\n", at.HTTP)
+			_, _ = fmt.Fprintf(out.stdout, "serving HTTP on http://%s/\n", at.HTTP)
 		}
 		if at.Addr != config.DefaultListen {
-			_, _ = fmt.Fprintf(r.Stdout, "reach it with: export PERCOLATOR_ADDR=%s\n", at.Addr)
+			_, _ = fmt.Fprintf(out.stdout, "reach it with: export PERCOLATOR_ADDR=%s\n", at.Addr)
 		}
 	}
 	if ready == "" {
@@ -222,4 +231,169 @@ func (r *run) announce(node RunningNode, ready string) error {
 		return err
 	}
 	return os.Rename(partial, ready)
+}
+
+const labelsFlag = "labels"
+
+// founds ends the help of flags that are settings of the cluster's policy.
+const founds = "; of a new cluster: see cluster set"
+
+// nodeFlags are the settings of start and dev.
+type nodeFlags struct {
+	cfg       config.Config
+	labels    map[string]string
+	logLevel  string
+	logFormat string
+	ready     string
+}
+
+// register puts every field of the configuration that has a flag into flags.
+func (n *nodeFlags) register(flags *pflag.FlagSet) {
+	n.cfg = config.DefaultConfig()
+	c := &n.cfg
+	flags.StringVar(&c.Listen, "listen", c.Listen, "host:port for clients; port 0 picks free ports for all listeners")
+	flags.StringVar(&c.Advertise, "advertise", c.Advertise, "host:port that others are told; its host goes for the other listeners too (default: what was bound)")
+	flags.StringVar(&c.HTTP, "http", c.HTTP, "host:port for HTTP; auto: --listen's third next port; empty: none")
+	flags.StringSliceVar(&c.HTTPHosts, "http-host", nil,
+		"name under which HTTP answers, besides addresses and the node's own names; may be repeated")
+	flags.BoolVar(&c.Pprof, "pprof", false, "serve profiles of the process under /debug/pprof/ of HTTP")
+	flags.StringToStringVar(&n.labels, labelsFlag, nil, "labels of the node, such as zone=a")
+	flags.DurationVar(&c.History, "history", c.History, "how long old versions stay readable"+founds)
+	n.registerUpkeep(flags)
+	flags.DurationVar(&c.LockTTL, "lock-ttl", c.LockTTL, "how long locks of a dead transaction bar others")
+	flags.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long a stopping node waits for work under way")
+	flags.IntVar(&c.Scanners, "scanners", c.Scanners, "goroutines that look for changed cells; 0: none")
+	flags.IntVar(&c.ObserverWorkers, "observer-workers", c.ObserverWorkers, "observers that run at once; 0: none")
+	flags.IntVar(&c.Limits.Value, "max-value", c.Limits.Value, "largest value in bytes, at most 6 MiB")
+	n.registerTuning(flags)
+	flags.StringVar(&n.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&n.logFormat, "log-format", "text", "text or json")
+	flags.StringVar(&n.ready, "ready-file", "", "write the addresses there as JSON once the node serves; removed when it stops")
+}
+
+// registerUpkeep adds what the node does to its data by itself. A default of 0 is not
+// repeated here: it belongs to the actor, and some depend on other settings.
+func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
+	h, s, p := &n.cfg.Collection, &n.cfg.Splits, &n.cfg.Placement
+	flags.DurationVar(&h.Interval, "collection-interval", h.Interval, "pause between collections of old versions; 0: a tenth of --history, at most 10s")
+	flags.DurationVar(&h.MaxHold, "collection-max-hold", h.MaxHold, "age up to which an open snapshot keeps old versions; 0: ten times --history"+founds)
+	flags.BoolVar(&h.Off, "no-collection", h.Off, "keep all old versions: the data only grows"+founds)
+	flags.Var((*byteSize)(&s.MaxBytes), "split-size", "size above which a tablet is split; 0: 96MiB"+founds)
+	flags.Uint64Var(&s.MaxLoad, "split-load", s.MaxLoad, "split tablets with more operations a second; 0: 250000"+founds)
+	flags.IntVar(&s.MaxTablets, "split-max-tablets", s.MaxTablets, "the most tablets, however they are made; 0: 1024"+founds)
+	flags.DurationVar(&p.GoneAfter, "gone-after", p.GoneAfter, "how long a node may be away before its replicas are made anew; 0: 5m"+founds)
+	flags.DurationVar(&p.ForgetAfter, "forget-after", p.ForgetAfter, "how long a node without replicas may be away before it is forgotten; not given: 24h"+founds)
+	flags.Var((*byteSize)(&n.cfg.Snapshots.Rate), "snapshot-rate", "bytes a second of all tablets' states that are sent to replicas; 0: 64MiB")
+	flags.IntVar(&n.cfg.Snapshots.AtOnce, "snapshots-at-once", n.cfg.Snapshots.AtOnce, "how many such states are sent at once; 0: 2")
+	flags.BoolVar(&s.Off, "no-splits", s.Off, "split tablets on request only"+founds)
+}
+
+// registerTuning adds what hardly anybody needs.
+func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
+	c := &n.cfg
+	f, s := &c.Notifications, &c.Store
+	flags.BoolVar(&f.NoHints, "no-hints", f.NoHints, "find changed cells by scanning alone")
+	flags.BoolVar(&f.NoLockd, "no-lockd", f.NoLockd, "run observers without advisory locks")
+	flags.DurationVar(&f.ScanPause, "scan-pause", f.ScanPause, "rest of a scanner that found nothing")
+	flags.IntVar(&f.ScanPage, "scan-page", f.ScanPage, "entries that one message of a scan fetches")
+	flags.Var((*byteSize)(&c.Memory), "memory", "bytes that the process may take; 0: what its cgroup allows, else the machine's memory")
+	flags.Int64Var(&s.MemTableSize, "memtable-size", s.MemTableSize, "memtable in bytes; 0: the store's default")
+	flags.Uint64Var(&s.MinFreeBytes, "min-free-bytes", s.MinFreeBytes, "free disk space below which writes stop; 0: the store's default")
+	for _, b := range []struct {
+		name string
+		cfg  *actorkit.BatchConfig
+	}{
+		{"tablet", &c.Batch.Tablet}, {"oracle", &c.Batch.Oracle}, {"log", &c.Batch.Log},
+		{"lockd", &c.Batch.Lockd}, {"client", &c.Batch.Client},
+	} {
+		prefix := "batch-" + b.name + "-"
+		flags.IntVar(&b.cfg.MaxMessages, prefix+"max-messages", 0, "most messages in a batch of the "+b.name+"; 0: default")
+		flags.IntVar(&b.cfg.MaxBytes, prefix+"max-bytes", 0, "most bytes in a batch; 0: default")
+		flags.DurationVar(&b.cfg.Linger, prefix+"linger", 0, "how long a batch waits for company")
+		flags.IntVar(&b.cfg.QueueLimit, prefix+"queue-limit", 0, "most unanswered messages; 0: default")
+	}
+}
+
+// logger builds the node's logger on standard error.
+func (n *nodeFlags) logger(stderr io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(n.logLevel)); err != nil {
+		return nil, usagef(nil, "--log-level %s: known are debug, info, warn and error", n.logLevel)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch n.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(stderr, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(stderr, options)), nil
+	}
+	return nil, usagef(nil, "--log-format %s: known are text and json", n.logFormat)
+}
+
+// flagNames are the flags of fields whose names do not follow from the field's.
+var flagNames = map[string]string{
+	"Limits.Value":            "max-value",
+	"Notifications.ScanPause": "scan-pause",
+	"Notifications.ScanPage":  "scan-page",
+	"Store.MemTableSize":      "memtable-size",
+	"Labels (count)":          labelsFlag,
+	"Join (count)":            "join",
+	"HTTPHosts":               "http-host",
+	"HTTPHosts (count)":       "http-host",
+	"Splits.MaxBytes":         "split-size",
+	"Splits.MaxLoad":          "split-load",
+	"Splits.MaxTablets":       "split-max-tablets",
+	"Splits.Interval":         "",
+	"Snapshots.Rate":          "snapshot-rate",
+	"Snapshots.AtOnce":        "snapshots-at-once",
+	"Placement.GoneAfter":     "gone-after",
+	"Placement.ForgetAfter":   "forget-after",
+	"Placement.Interval":      "",
+	"Placement.Busy":          "",
+	"Placement.Rest":          "",
+	"Collection.ForceAfter":   "",
+	"Store.SyncDelay":         "",
+	"Limits.Row":              "",
+	"Limits.Column":           "",
+	"Limits.Batch":            "",
+	"Limits.Inline":           "",
+}
+
+// settingName is the flag for a field of config.Config, or the field itself where there is none.
+func settingName(field string) string {
+	name, special := flagNames[field]
+	switch {
+	case special && name == "":
+		return field
+	case !special:
+		name = dashed(field)
+	}
+	return "--" + name
+}
+
+// dashed turns Batch.Tablet.MaxMessages into batch-tablet-max-messages, and HTTP into http.
+func dashed(field string) string {
+	var out strings.Builder
+	runes := []rune(field)
+	for i, c := range runes {
+		switch {
+		case c == '.':
+			out.WriteByte('-')
+			continue
+		case unicode.IsUpper(c) && i > 0 && unicode.IsLower(runes[i-1]):
+			out.WriteByte('-')
+		}
+		out.WriteRune(unicode.ToLower(c))
+	}
+	return out.String()
+}
+
+// banner says in large letters what an unprotected node means.
+func banner(cfg *config.Config) string {
+	if !cfg.InsecureForce {
+		return "insecure: plain text without authentication, for this machine only\n"
+	}
+	line := strings.Repeat("!", 78)
+	return fmt.Sprintf("%s\n!! INSECURE: whoever reaches %s reads and changes everything.\n"+
+		"!! No encryption, no authentication. For trusted networks and tests only.\n%s\n", line, cfg.Listen, line)
 }

@@ -12,47 +12,42 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// `status` describes one node, by what it knows itself.
+
 // nodesPatience is how long a status waits for the list of nodes, which the node has to
 // ask meta for.
 const nodesPatience = 3 * time.Second
 
 // statusCommand asks the node at --addr for itself.
-func (r *run) statusCommand() *cobra.Command {
+func statusCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status",
 		Short:   "Describe the node that answers",
-		Example: r.example("status", "status --addr 127.0.0.1:7800 -o json"),
+		Example: d.example("status", "status --addr 127.0.0.1:7800 -o json"),
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return r.talk(cmd, func(ctx context.Context, s *session) error {
-				status, err := s.transport.NodeStatus(ctx)
-				if err != nil {
-					return err
-				}
-				if r.output == outputJSON {
-					return r.message(status) // as /api/v1/status shows it
-				}
-				// Meta may have no leader: what the node knows of itself is all the more
-				// wanted then.
-				asking, cancel := context.WithTimeout(ctx, nodesPatience)
-				defer cancel()
-				nodes, err := s.admin.Nodes(asking, &pb.NodesRequest{})
-				if err != nil {
-					nodes = nil
-				}
-				if err := r.statusTable(status, nodes.GetNodes(), time.Now()); err != nil {
-					return err
-				}
-				r.noteStale(nodes)
-				return nil
-			})
-		},
 	}
-	return r.withClient(cmd)
+	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
+		status, err := s.transport.NodeStatus(ctx)
+		if err != nil {
+			return err
+		}
+		if d.out.json() {
+			return d.out.object(status) // as /api/v1/status shows it
+		}
+		// Meta may have no leader: what the node knows of itself is all the more wanted then.
+		asking, cancel := context.WithTimeout(ctx, nodesPatience)
+		defer cancel()
+		nodes, err := s.admin.Nodes(asking, &pb.NodesRequest{})
+		if err != nil {
+			nodes = nil
+		}
+		defer noteStale(d.out, nodes) // after the table
+		return d.out.table(statusTable(status, nodes.GetNodes(), time.Now()))
+	})
 }
 
 // statusTable sums up tablets and observers; `tablet ls` and `observer ls` have them one by one.
-func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) error {
+func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *grid {
 	var reads, mutations, batches uint64
 	for _, t := range s.Tablets {
 		reads, mutations, batches = reads+t.Reads, mutations+t.Mutations, batches+t.Batches
@@ -63,14 +58,18 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.T
 		running += o.Running
 		runs, parked = runs+o.Runs, parked+o.Parked
 	}
-	var g grid
+	g := &grid{}
 	g.add("cluster", s.ClusterId)
 	g.add("node", fmt.Sprintf("%d, incarnation %d", s.NodeId, s.Incarnation))
 	if len(nodes) > 0 {
 		g.add("members", members(nodes))
 	}
 	g.add("version", s.Version)
-	g.add("clients", strings.Join(addresses(s), ", "))
+	addresses := s.Addresses
+	if len(addresses) == 0 {
+		addresses = []string{s.Listen}
+	}
+	g.add("clients", strings.Join(addresses, ", "))
 	if s.Http != "" {
 		g.add("http", "http://"+s.Http+"/")
 	}
@@ -110,7 +109,7 @@ func (r *run) statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.T
 	if s.Registering != "" {
 		g.add("registering", s.Registering)
 	}
-	return g.write(r.Stdout)
+	return g
 }
 
 // logFiles says what the Raft log takes, and where, if that is a directory of its own.
@@ -185,18 +184,24 @@ func keptHistory(s *pb.NodeStatusResponse) string {
 	return text
 }
 
-// addresses are those at which the node serves clients.
-func addresses(s *pb.NodeStatusResponse) []string {
-	if len(s.Addresses) > 0 {
-		return s.Addresses
-	}
-	return []string{s.Listen}
-}
-
 // perBatch says how well batching works.
 func perBatch(things, batches uint64) string {
 	if batches == 0 {
 		return ""
 	}
 	return fmt.Sprintf(", %.1f a batch", float64(things)/float64(batches))
+}
+
+// members sums up the nodes.
+func members(nodes []*pb.Node) string {
+	alive, leader := 0, "unknown"
+	for _, n := range nodes {
+		if n.Alive {
+			alive++
+		}
+		if n.LeadsMeta {
+			leader = fmt.Sprintf("node %d", n.NodeId)
+		}
+	}
+	return fmt.Sprintf("%d nodes, %d alive; meta's leader: %s", len(nodes), alive, leader)
 }

@@ -3,47 +3,50 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// locatePage is how many descriptors one message fetches.
-const locatePage = 256
+// The commands about tablets ask the answering node, which has the tablet map from meta.
+// verify.go compares replicas.
 
 // tabletCommand holds the commands about tablets.
-func (r *run) tabletCommand() *cobra.Command {
-	return group("tablet", "List, split and move tablets", r.example("tablet ls", "tablet split bank m"), r.tabletList(), r.tabletSplit(),
-		r.tabletMove())
+func tabletCommand(d *deps) *cobra.Command {
+	return group("tablet", "List, split and move tablets", d.example("tablet ls", "tablet split bank m"),
+		tabletList(d), tabletSplit(d), tabletMove(d))
 }
 
 // tabletSplit splits at a row; one at which a tablet begins already is no error.
-func (r *run) tabletSplit() *cobra.Command {
+func tabletSplit(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "split TABLE ROW",
 		Short:   "Split the tablet that holds the row, just before it",
-		Example: r.example("tablet split bank m"),
+		Example: d.example("tablet split bank m"),
 		Args:    argsBetween(2, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			row, err := r.input.bytes(args[1])
-			if err != nil {
+	}
+	in := addInput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		row, err := in.bytes(args[1])
+		if err != nil {
+			return err
+		}
+		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
+			if err := s.transport.SplitTablet(ctx, args[0], row); err != nil {
 				return err
 			}
-			return r.talk(cmd, func(ctx context.Context, s *session) error {
-				if err := s.transport.SplitTablet(ctx, args[0], row); err != nil {
-					return err
-				}
-				return r.done("a tablet of %s begins at %s", args[0], printable(row))
-			})
-		},
+			return d.out.done("a tablet of %s begins at %s", args[0], printable(row))
+		})
 	}
-	return r.withInput(r.withClient(cmd))
+	return d.withClient(cmd)
 }
 
-// tabletList shows the tablet map, which meta keeps, beside what the answering node's replicas say.
-func (r *run) tabletList() *cobra.Command {
+// tabletList shows the tablet map, which meta keeps, beside what the answering node's
+// replicas say.
+func tabletList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
@@ -51,25 +54,29 @@ func (r *run) tabletList() *cobra.Command {
 		Long: `List the tablets in range order. LEADER is the id of the node that says that it leads the tablet; none, if no node that
 has answered does: the tablet has no quorum, or is just electing one. LOCKS and what follows is of the answering node's
 replica, a dash where it has none.`,
-		Example: r.example("tablet ls", "tablet ls -o json"),
+		Example: d.example("tablet ls", "tablet ls -o json"),
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return r.talk(cmd, r.tablets)
-		},
 	}
-	return r.withClient(cmd)
+	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
+		return listTablets(ctx, s, d.out)
+	})
 }
 
 // tabletJSON is a tablet in JSON. Here is what the answering node's own replica says; nil
 // without one.
 type tabletJSON struct {
-	ID     uint64       `json:"id"`
-	Epoch  uint64       `json:"epoch"`
-	Start  positionOut  `json:"start"`
-	End    *positionOut `json:"end,omitempty"` // nil: to the end of everything
-	Nodes  []uint64     `json:"nodes"`
-	Leader uint64       `json:"leader,omitempty"` // the node that leads it, by its own account; left out: none has said so
-	Here   *tabletHere  `json:"here,omitempty"`
+	ID    uint64 `json:"id"`
+	Epoch uint64 `json:"epoch"`
+	rangeOut
+	Nodes  []uint64    `json:"nodes"`
+	Leader uint64      `json:"leader,omitempty"` // the node that leads it, by its own account; left out: none has said so
+	Here   *tabletHere `json:"here,omitempty"`
+}
+
+// rangeOut is where a tablet begins and where the next one does.
+type rangeOut struct {
+	Start positionOut  `json:"start"`
+	End   *positionOut `json:"end,omitempty"` // nil: to the end of everything
 }
 
 type positionOut struct {
@@ -93,13 +100,13 @@ type tabletHere struct {
 	Collected uint64 `json:"collected"`
 }
 
-// tablets joins the map with the node's replicas, by tablet id.
-func (r *run) tablets(ctx context.Context, s *session) error {
-	names, err := r.namesIfKnown(ctx, s)
+// listTablets joins the map with the node's replicas, by tablet id.
+func listTablets(ctx context.Context, s *session, out *printer) error {
+	names, err := s.namesIfKnown(ctx, out)
 	if err != nil {
 		return err
 	}
-	descriptors, err := allTablets(ctx, s)
+	descriptors, err := s.tablets(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,45 +114,32 @@ func (r *run) tablets(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	here, leaders := map[uint64]*pb.StatusResponse{}, map[uint64]uint64{}
-	for _, t := range status.GetTablets() {
-		here[t.GetTablet().GetTabletId()] = t
-	}
 	nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{Leaders: true})
 	if err != nil {
 		return err
 	}
+	here, leaders := map[uint64]*pb.StatusResponse{}, map[uint64]uint64{}
+	for _, t := range status.GetTablets() {
+		here[t.GetTablet().GetTabletId()] = t
+	}
 	for _, l := range nodes.GetLeaders() {
 		leaders[l.TabletId] = l.NodeId
 	}
-	var g grid
-	g.numbers(0, 3, 6, 7, 8, 9, 10, 11, 12)
-	g.add("TABLET", "FROM", "BEFORE", "EPOCH", "NODES", "LEADER", "LOCKS", "READS", "MUTATIONS", "BATCHES", "PROPOSALS", "SIZE", "OPS/S")
+	list := out.listing([]string{
+		"TABLET", "FROM", "BEFORE", "EPOCH", "NODES", "LEADER", "LOCKS", "READS", "MUTATIONS", "BATCHES",
+		"PROPOSALS", "SIZE", "OPS/S",
+	}, 0, 3, 6, 7, 8, 9, 10, 11, 12)
 	for _, d := range descriptors {
-		t := newTabletJSON(d, here[d.TabletId], names)
-		t.Leader = leaders[d.TabletId]
-		if r.output == outputJSON {
-			if err := r.object(t); err != nil {
-				return err
-			}
-			continue
-		}
-		g.add(t.line()...)
+		t := newTabletJSON(d, names, leaders[d.TabletId], here[d.TabletId])
+		list.add(t, t.line()...)
 	}
-	if r.output == outputJSON {
-		return nil
-	}
-	return g.write(r.Stdout)
+	return list.end()
 }
 
 // newTabletJSON converts a descriptor; here is nil if the answering node has no replica.
-func newTabletJSON(d *pb.TabletDescriptor, here *pb.StatusResponse, names *names) tabletJSON {
-	t := tabletJSON{
-		ID: d.TabletId, Epoch: d.Epoch, Nodes: []uint64{},
-		Start: positionOut{names.byID(d.StartTable), jsonBytes(d.StartRow)},
-	}
-	if !d.EndUnbounded {
-		t.End = &positionOut{names.byID(d.EndTable), jsonBytes(d.EndRow)}
+func newTabletJSON(d *pb.TabletDescriptor, names *names, leader uint64, here *pb.StatusResponse) *tabletJSON {
+	t := &tabletJSON{
+		ID: d.TabletId, Epoch: d.Epoch, rangeOut: newRangeOut(d, names), Nodes: []uint64{}, Leader: leader,
 	}
 	for _, replica := range d.Replicas {
 		t.Nodes = append(t.Nodes, replica.NodeId)
@@ -153,36 +147,49 @@ func newTabletJSON(d *pb.TabletDescriptor, here *pb.StatusResponse, names *names
 	if here != nil {
 		t.Here = &tabletHere{
 			Leader: here.Leader, Applied: here.AppliedIndex, Locks: here.Locks, Reads: here.Reads,
-			Mutations: here.Mutations, Batches: here.Batches, Proposals: here.Proposals, Size: here.SizeBytes, Load: here.Load,
-			Bound: here.Bound, Safepoint: here.Safepoint, Garbage: here.Garbage, Collected: here.Collected,
+			Mutations: here.Mutations, Batches: here.Batches, Proposals: here.Proposals,
+			Size: here.SizeBytes, Load: here.Load, Bound: here.Bound, Safepoint: here.Safepoint,
+			Garbage: here.Garbage, Collected: here.Collected,
 		}
 	}
 	return t
 }
 
+// newRangeOut converts a descriptor's range.
+func newRangeOut(d *pb.TabletDescriptor, names *names) rangeOut {
+	out := rangeOut{Start: positionOut{names.byID(d.StartTable), jsonBytes(d.StartRow)}}
+	if !d.EndUnbounded {
+		out.End = &positionOut{names.byID(d.EndTable), jsonBytes(d.EndRow)}
+	}
+	return out
+}
+
 // line is the tablet's line in the table.
 func (t *tabletJSON) line() []string {
-	end := "the end"
-	if t.End != nil {
-		end = t.End.text()
-	}
-	nodes := ""
-	for i, n := range t.Nodes {
-		if i > 0 {
-			nodes += ","
-		}
-		nodes += fmt.Sprint(n)
+	var nodes []string
+	for _, n := range t.Nodes {
+		nodes = append(nodes, fmt.Sprint(n))
 	}
 	leader := "none"
 	if t.Leader != 0 {
 		leader = fmt.Sprint(t.Leader)
 	}
-	line := []string{fmt.Sprint(t.ID), t.Start.text(), end, fmt.Sprint(t.Epoch), nodes, leader}
-	if t.Here == nil {
+	from, before := t.text()
+	line := []string{fmt.Sprint(t.ID), from, before, fmt.Sprint(t.Epoch), strings.Join(nodes, ","), leader}
+	h := t.Here
+	if h == nil {
 		return append(line, "-", "-", "-", "-", "-", "-", "-") // the answering node has no replica
 	}
-	return append(line, fmt.Sprint(t.Here.Locks), fmt.Sprint(t.Here.Reads), fmt.Sprint(t.Here.Mutations),
-		fmt.Sprint(t.Here.Batches), fmt.Sprint(t.Here.Proposals), byteText(int64(t.Here.Size)), fmt.Sprint(t.Here.Load))
+	return append(line, fmt.Sprint(h.Locks), fmt.Sprint(h.Reads), fmt.Sprint(h.Mutations),
+		fmt.Sprint(h.Batches), fmt.Sprint(h.Proposals), byteText(int64(h.Size)), fmt.Sprint(h.Load))
+}
+
+// text writes both ends of the range.
+func (r *rangeOut) text() (from, before string) {
+	if r.End == nil {
+		return r.Start.text(), "the end"
+	}
+	return r.Start.text(), r.End.text()
 }
 
 // text writes a place in the order of all rows; a table alone is its first row.
@@ -193,23 +200,58 @@ func (p positionOut) text() string {
 	return p.Table + "/" + shortened(string(p.Row), valueWidth/2)
 }
 
-// allTablets pages through the tablet map.
-func allTablets(ctx context.Context, s *session) ([]*pb.TabletDescriptor, error) {
-	var all []*pb.TabletDescriptor
-	table, row := mvcc.MetaTable, ""
-	for {
-		page, err := s.transport.Locate(ctx, table, row, locatePage)
-		if err != nil {
-			return nil, err
-		}
-		if len(page) == 0 {
-			return all, nil
-		}
-		all = append(all, page...)
-		last := page[len(page)-1]
-		if last.EndUnbounded {
-			return all, nil
-		}
-		table, row = mvcc.TableID(last.EndTable), string(last.EndRow)
+// tabletMove orders one move; placement does it.
+func tabletMove(d *deps) *cobra.Command {
+	var from, to string
+	req := &pb.MoveTabletRequest{}
+	cmd := &cobra.Command{
+		Use:   "move TABLET {--from NODE | --leader} --to NODE",
+		Short: "Move one replica of a tablet to another node, or its leadership",
+		Long: `Move one replica of a tablet from one node to another; or, with --leader, have the replica on a node lead. TABLET is a
+number of tablet ls. Nodes are named by their ids or by the addresses that clients reach them at.
+
+It returns when the order is recorded. What is ordered is done whatever node leads, also after a restart; tablet ls shows
+how far it is. An order that can't be carried out any more, because a node has gone or is drained, ends. Replicas and
+leaders are spread evenly by themselves: after ten minutes a move that makes the cluster uneven may be undone.
+
+It is refused if there is no such node or tablet, if the replica is not there, if the other node has one already, or if
+two replicas would come into one zone that need not.`,
+		Example: d.example("tablet move 7 --from 127.0.0.1:7800 --to 127.0.0.1:7810",
+			"tablet move 7 --leader --to 127.0.0.1:7810"),
+		Args: argsBetween(1, 1),
+		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
+			req.TabletId, err = strconv.ParseUint(args[0], 10, 64)
+			switch {
+			case err != nil:
+				return usagef(cmd, "TABLET is a number of tablet ls, not %s", printable(args[0]))
+			case to == "":
+				return usagef(cmd, "--to says to which node")
+			case req.Leader == (from != ""):
+				return usagef(cmd, "give one of --from NODE, for a replica, and --leader")
+			}
+			return nil
+		},
 	}
+	flags := cmd.Flags()
+	flags.StringVar(&from, "from", "", "the node whose replica moves")
+	flags.StringVar(&to, "to", "", "the node that gets it, or that is to lead")
+	flags.BoolVar(&req.Leader, "leader", false, "move the leadership only")
+	return d.client(cmd, func(ctx context.Context, s *session, _ []string) (err error) {
+		if req.ToNode, err = s.nodeID(ctx, to); err != nil {
+			return err
+		}
+		if !req.Leader {
+			if req.FromNode, err = s.nodeID(ctx, from); err != nil {
+				return err
+			}
+		}
+		if _, err := s.admin.MoveTablet(ctx, req); err != nil {
+			return err
+		}
+		if req.Leader {
+			return d.out.done("node %d is to lead tablet %d", req.ToNode, req.TabletId)
+		}
+		return d.out.done("the replica of tablet %d on node %d is to move to node %d",
+			req.TabletId, req.FromNode, req.ToNode)
+	})
 }

@@ -12,9 +12,9 @@ import (
 
 // What a command prints may come from anyone who can write to the repository: names, rows, the
 // errors of observers, versions and zones of nodes. This file keeps it from the terminal's own
-// commands. run.Stdout and run.Stderr are textWriters, so no command can forget to escape; a
+// commands. printer.stdout and printer.stderr are textWriters, so no command can forget to escape; a
 // command that writes bytes as they are (get of one value into a file, export, completion) says
-// so by writing to run.App.Stdout. JSON goes there too, through escapeJSON.
+// so by writing to printer.raw. JSON goes there too, through escapeJSON.
 
 // textWriter escapes what is not printable, except newlines and tabs, as a Go string literal
 // does. Each Write is taken for itself: a rune cut in two between writes shows as its bytes.
@@ -53,17 +53,6 @@ func escape(s, keep string) string {
 // as one that looks like advice of ours.
 func oneLine(s string) string { return escape(s, "") }
 
-// print writes one line to standard output.
-func (r *run) print(format string, args ...any) error {
-	_, err := io.WriteString(r.Stdout, oneLine(fmt.Sprintf(format, args...))+"\n")
-	return err
-}
-
-// note writes one line about the command itself to standard error.
-func (r *run) note(format string, args ...any) {
-	_, _ = io.WriteString(r.Stderr, r.Name+": "+oneLine(fmt.Sprintf(format, args...))+"\n")
-}
-
 // escapeJSON escapes the control characters that encoding/json leaves as they are: DEL and
 // U+0080 to U+009F, some of which begin a terminal's commands. text is valid JSON, so they can
 // only be inside of strings; newlines between objects stay. It returns text itself if it has none.
@@ -81,4 +70,62 @@ func escapeJSON(text []byte) []byte {
 		}
 	}
 	return out.Bytes()
+}
+
+// Advice may hold command lines for pasting into a shell, and the names in them may have been
+// chosen by anyone. Every such line is made here.
+
+// operand is an argument of a suggested command: what the usage line calls it, and its value.
+type operand struct{ what, value string }
+
+// suggest returns a command line of this program, in backquotes. flags is written as it is. A
+// row that can't be typed is given as a Go literal; any other name that can't stays what the
+// usage line calls it.
+func (p *printer) suggest(path, flags string, operands ...operand) string {
+	var args []string
+	escaped, dash := false, false
+	for _, o := range operands {
+		if !typable(o.value) && o.what == "ROW" {
+			escaped = true
+		}
+	}
+	for _, o := range operands {
+		text := o.value
+		switch {
+		case o.what == "ROW" && escaped:
+			text = strconv.QuoteToASCII(text)
+		case !typable(text):
+			text = o.what
+		}
+		dash = dash || strings.HasPrefix(text, "-")
+		args = append(args, shellQuote(text))
+	}
+	words := []string{shellQuote(p.program), path}
+	if escaped {
+		flags = strings.TrimSpace(flags + " --escape " + escapeGo)
+	}
+	if dash { // an operand that looks like a flag: flags end before it
+		words = append(append(words, strings.Fields(flags)...), "--")
+		words = append(words, args...)
+	} else {
+		words = append(append(words, args...), strings.Fields(flags)...)
+	}
+	return "`" + strings.Join(words, " ") + "`"
+}
+
+// typable reports whether a name can be pasted as it is: any other is escaped on its way to the
+// terminal, and what is pasted would be another name.
+func typable(name string) bool { return escape(name, "") == name }
+
+// shellQuote writes a word for a POSIX shell: as it is if no character of it means anything
+// there, else in single quotes, inside of which nothing does but the quote itself. No word can
+// hold a NUL.
+func shellQuote(word string) string {
+	special := func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-+:,./@", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, special) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

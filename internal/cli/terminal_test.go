@@ -283,7 +283,7 @@ func FuzzShellQuote(f *testing.F) {
 
 // TestSuggest: what is offered for pasting names what it is about, or nothing.
 func TestSuggest(t *testing.T) {
-	r := newRun(&App{Name: "percolator"})
+	out := newPrinter(&App{Name: "percolator"})
 	for _, tc := range []struct {
 		observer, row, want string
 	}{
@@ -295,7 +295,7 @@ func TestSuggest(t *testing.T) {
 		{"gr\x1beet", "bob", "`percolator notify replay OBSERVER bob`"},
 		{"greet", "", "`percolator notify replay greet ''`"},
 	} {
-		got := r.suggest("notify replay", "", operand{"OBSERVER", tc.observer}, operand{"ROW", tc.row})
+		got := out.suggest("notify replay", "", operand{"OBSERVER", tc.observer}, operand{"ROW", tc.row})
 		if got != tc.want {
 			t.Errorf("%q, %q: %s, want %s", tc.observer, tc.row, got, tc.want)
 		}

@@ -16,10 +16,10 @@ import (
 // commands are all commands below (and with) the root, but cobra's own.
 func commands(t *testing.T) []*cobra.Command {
 	t.Helper()
-	r := newRun(&App{
+	c := &commandLine{deps: newDeps(&App{
 		Name: "percolator", Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard,
 		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) { return bankCluster(), nil },
-	})
+	})}
 	var all []*cobra.Command
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {
@@ -31,7 +31,7 @@ func commands(t *testing.T) []*cobra.Command {
 			walk(sub)
 		}
 	}
-	walk(r.root())
+	walk(c.root())
 	if len(all) < 30 {
 		t.Fatalf("only %d commands", len(all))
 	}

@@ -10,26 +10,30 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
+// `verify` compares replicas by checksums that the nodes compute.
+
 // verifyCommand compares the replicas of all tablets, one tablet after the other, so that
 // little is read at once.
-func (r *run) verifyCommand() *cobra.Command {
-	cmd := &cobra.Command{
+func verifyCommand(d *deps) *cobra.Command {
+	return d.withClient(&cobra.Command{
 		Use:   "verify",
 		Short: "Compare the replicas of every tablet",
 		Long: `Each replica of a tablet reads all that it holds as of one place of the tablet's log, and computes a checksum of it.
 They must be equal. The cluster serves meanwhile. The exit code is 1 if replicas differ, or could not be compared.`,
-		Example: r.example("verify", "verify -o json"),
+		Example: d.example("verify", "verify -o json"),
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return r.talkLong(cmd, r.verify) },
-	}
-	return r.withClient(cmd)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
+				return verify(ctx, s, d.out)
+			})
+		},
+	})
 }
 
 // verifyJSON is a tablet's comparison in JSON.
 type verifyJSON struct {
-	Tablet   uint64        `json:"tablet"`
-	Start    positionOut   `json:"start"`
-	End      *positionOut  `json:"end,omitempty"` // nil: to the end of everything
+	Tablet uint64 `json:"tablet"`
+	rangeOut
 	Equal    bool          `json:"equal"`
 	Error    string        `json:"error,omitempty"` // why nothing was compared
 	Replicas []replicaJSON `json:"replicas"`
@@ -44,28 +48,29 @@ type replicaJSON struct {
 }
 
 // verify asks for one tablet after the other.
-func (r *run) verify(ctx context.Context, s *session) error {
-	names, err := loadNames(ctx, s)
+func verify(ctx context.Context, s *session, out *printer) error {
+	names, err := s.names(ctx)
 	if err != nil {
 		return err
 	}
-	tablets, err := allTablets(ctx, s)
+	tablets, err := s.tablets(ctx)
 	if err != nil {
 		return err
 	}
-	var g grid
-	g.numbers(0, 3, 4)
-	g.add("TABLET", "FROM", "BEFORE", "REPLICAS", "ENTRIES", "CHECKSUM", "RESULT")
+	list := out.listing([]string{
+		"TABLET", "FROM", "BEFORE", "REPLICAS", "ENTRIES", "CHECKSUM", "RESULT",
+	}, 0, 3, 4)
 	different, unknown := 0, 0
-	for _, d := range tablets {
-		v := newVerifyJSON(d, names)
-		if answer, err := s.admin.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId}); err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
-			v.Error = err.Error()
-		} else {
+	for _, t := range tablets {
+		v := &verifyJSON{Tablet: t.TabletId, rangeOut: newRangeOut(t, names), Replicas: []replicaJSON{}}
+		answer, err := s.admin.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: t.TabletId})
+		switch {
+		case err == nil:
 			v.take(answer)
+		case ctx.Err() != nil:
+			return err
+		default:
+			v.Error = err.Error()
 		}
 		switch {
 		case v.differs():
@@ -73,18 +78,10 @@ func (r *run) verify(ctx context.Context, s *session) error {
 		case !v.Equal:
 			unknown++
 		}
-		if r.output == outputJSON {
-			if err := r.object(v); err != nil {
-				return err
-			}
-			continue
-		}
-		g.add(v.line()...)
+		list.add(v, v.line()...)
 	}
-	if r.output != outputJSON {
-		if err := g.write(r.Stdout); err != nil {
-			return err
-		}
+	if err := list.end(); err != nil {
+		return err
 	}
 	return compared(len(tablets), different, unknown)
 }
@@ -98,11 +95,6 @@ func compared(tablets, different, unknown int) error {
 		return fmt.Errorf("%d of %d tablets could not be compared", unknown, tablets)
 	}
 	return nil
-}
-
-func newVerifyJSON(d *pb.TabletDescriptor, names *names) *verifyJSON {
-	t := newTabletJSON(d, nil, names)
-	return &verifyJSON{Tablet: t.ID, Start: t.Start, End: t.End, Replicas: []replicaJSON{}}
 }
 
 // take converts an answer.
@@ -136,11 +128,8 @@ func (v *verifyJSON) differs() bool {
 
 // line is the tablet's line in the table.
 func (v *verifyJSON) line() []string {
-	end := "the end"
-	if v.End != nil {
-		end = v.End.text()
-	}
-	line := []string{fmt.Sprint(v.Tablet), v.Start.text(), end, fmt.Sprint(len(v.Replicas))}
+	from, before := v.text()
+	line := []string{fmt.Sprint(v.Tablet), from, before, fmt.Sprint(len(v.Replicas))}
 	if v.Equal {
 		return append(line, fmt.Sprint(v.Replicas[0].Entries), v.Replicas[0].Checksum, "equal")
 	}

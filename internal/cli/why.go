@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,10 +14,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// whyCommand answers the commonest question about observers. It reads what is stored and
-// what the answering node knows, and changes nothing: a lock that has expired is told of
-// and left.
-func (r *run) whyCommand() *cobra.Command {
+// `why` answers the commonest question about observers. This file gathers the facts and
+// prints them; whyverdict.go judges.
+
+// whyCommand reads what is stored and what the answering node knows, and changes nothing: a
+// lock that has expired is told of and left.
+func whyCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why TABLE ROW OBSERVER",
 		Short: "Say why an observer did or did not run for a row",
@@ -25,23 +29,24 @@ locks in the way with what has become of their transactions, and the node's queu
 
 It only reads. With -o json it is one object; "verdict" is one of:
 ` + strings.NewReplacer(", "+whyParked, ",\n"+whyParked, ", "+whyFailing, ",\n"+whyFailing).Replace(verdictList()) + ".",
-		Example: r.example("why bank bob count", "why bank bob count -o json"),
+		Example: d.example("why bank bob count", "why bank bob count -o json"),
 		Args:    argsBetween(3, 3),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			row, err := r.input.bytes(args[1])
+	}
+	in := addInput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		row, err := in.bytes(args[1])
+		if err != nil {
+			return err
+		}
+		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
+			f, err := gatherFacts(ctx, s, args[0], row, args[2])
 			if err != nil {
 				return err
 			}
-			return r.talk(cmd, func(ctx context.Context, s *session) error {
-				f, err := gatherFacts(ctx, s, args[0], row, args[2])
-				if err != nil {
-					return err
-				}
-				return r.showWhy(f, judge(f))
-			})
-		},
+			return f.print(d.out, judge(f))
+		})
 	}
-	return r.withInput(r.withClient(cmd))
+	return d.withClient(cmd)
 }
 
 // facts are all that a verdict rests on.
@@ -86,7 +91,7 @@ const (
 // rest is read before it, so that what the row shows is not explained by a state that
 // came later.
 func gatherFacts(ctx context.Context, s *session, table, row, observer string) (*facts, error) {
-	names, err := loadNames(ctx, s)
+	names, err := s.names(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -112,11 +117,11 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 	if f.info != nil && f.info.TableName == table {
 		cells = append(cells, mvcc.Cell{Table: id, Row: row, Column: string(f.info.Column)})
 	}
-	entries, err := rowHistory(ctx, s, id, row, 0, cells...)
+	entries, err := s.row(ctx, id, row, 0, cells...)
 	if err != nil {
 		return nil, err
 	}
-	some, err := rowHistory(ctx, s, id, row, 1)
+	some, err := s.row(ctx, id, row, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +130,7 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 		return nil, err
 	}
 	if f.info == nil { // the row may still tell that there was one
-		f.ack = newestWrite(entries, &pb.Cell{Table: uint32(id), Row: []byte(row), Class: uint32(mvcc.ClassAck), Column: []byte(observer)})
+		f.ack = newestWrite(entries, wire.CellPB(ack))
 		return f, nil
 	}
 	state := newObserverJSON(found, f.now)
@@ -169,7 +174,7 @@ func (f *facts) read(ctx context.Context, s *session, entries []*pb.HistoryEntry
 // deciding anything (a status check would roll an expired one back).
 func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 	primary, start := o.lock.Lock.Primary, uint64(o.lock.Lock.StartTS)
-	entries, err := rowHistory(ctx, s, primary.Table, primary.Row, 0, primary)
+	entries, err := s.row(ctx, primary.Table, primary.Row, 0, primary)
 	if err != nil {
 		return err
 	}
@@ -200,31 +205,6 @@ func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 	return nil
 }
 
-// rowHistory reads what a row holds, or some cells of it, as it is stored; limit 0 is the
-// tablet's own. A row may hold more than one answer: a conclusion from what is not there
-// has to ask for the cell.
-func rowHistory(ctx context.Context, s *session, table mvcc.TableID, row string, limit int, only ...mvcc.Cell) ([]*pb.HistoryEntry, error) {
-	request := &pb.HistoryRequest{Table: uint32(table), Row: []byte(row), Limit: uint32(max(limit, 0)), Cells: wire.CellsPB(only)}
-	answer, _, err := s.client.Send(ctx, wire.Position{Table: table, Row: row}, &pb.TabletRequest{Op: &pb.TabletRequest_History{History: request}})
-	if err != nil {
-		return nil, err
-	}
-	if answer.GetHistory() == nil {
-		return nil, errNoAnswer
-	}
-	return answer.GetHistory().Entries, nil
-}
-
-// newestWrite is the cell's newest write record; nil if it has none.
-func newestWrite(entries []*pb.HistoryEntry, cell *pb.Cell) *pb.Write {
-	for _, e := range entries {
-		if mvcc.Group(e.Group) == mvcc.GroupWrite && sameCell(e.Cell, cell) {
-			return e.Write
-		}
-	}
-	return nil
-}
-
 // changedAt is when the cell last changed, acknowledged what the last run acknowledged; 0: never.
 func (f *facts) changedAt() mvcc.Timestamp    { return mvcc.Timestamp(f.change.GetCommitTs()) }
 func (f *facts) acknowledged() mvcc.Timestamp { return mvcc.Timestamp(f.ack.GetStartTs()) }
@@ -243,4 +223,212 @@ func (f *facts) due() bool {
 // when writes a timestamp with its time and age.
 func (f *facts) when(ts mvcc.Timestamp) string {
 	return fmt.Sprintf("%d (%s UTC, %s ago)", ts, clock(ts), ago(ts, f.now))
+}
+
+// whyJSON is the answer in JSON. What is not there is left out.
+type whyJSON struct {
+	Verdict      string        `json:"verdict"`
+	Sentence     string        `json:"sentence"`
+	Next         string        `json:"next,omitempty"`
+	Table        string        `json:"table"`
+	Row          jsonBytes     `json:"row"`
+	Now          uint64        `json:"now"`
+	Observer     *observerJSON `json:"observer,omitempty"`
+	Change       *changeJSON   `json:"change,omitempty"`
+	Run          *changeJSON   `json:"run,omitempty"` // the last acknowledged one; its start_ts is the acknowledgment
+	Notification *entryJSON    `json:"notification,omitempty"`
+	Locks        []obstacleOut `json:"locks,omitempty"`
+}
+
+// changeJSON is a write record.
+type changeJSON struct {
+	CommitTS uint64 `json:"commit_ts"`
+	StartTS  uint64 `json:"start_ts"`
+	Kind     string `json:"kind"` // put or delete
+}
+
+// entryJSON is a notification.
+type entryJSON struct {
+	TS       uint64 `json:"ts"`
+	Attempts uint32 `json:"attempts"`
+	ParkedTS uint64 `json:"parked_ts,omitempty"`
+	Replay   bool   `json:"replay,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
+// obstacleOut is a lock or intent, with what its primary says.
+type obstacleOut struct {
+	On       string    `json:"on"` // change, ack or intent
+	StartTS  uint64    `json:"start_ts"`
+	Primary  *cellJSON `json:"primary"`
+	State    string    `json:"state"` // alive, expired, committed or rolled_back
+	CommitTS uint64    `json:"commit_ts,omitempty"`
+	Until    uint64    `json:"until,omitempty"`
+}
+
+func newEntryJSON(n *pb.Notify) entryJSON {
+	return entryJSON{n.GetTs(), n.GetAttempts(), n.GetParkedTs(), n.GetReplay(), n.GetError()}
+}
+
+// print prints the verdict, then what it rests on.
+func (f *facts) print(out *printer, v verdict) error {
+	v.next = f.fill(out, v.next)
+	if out.json() {
+		return out.object(f.json(v))
+	}
+	if err := out.print("%s", v.sentence); err != nil {
+		return err
+	}
+	if v.next != "" {
+		if err := out.print("  next: %s", v.next); err != nil {
+			return err
+		}
+	}
+	if err := out.print(""); err != nil {
+		return err
+	}
+	return out.table(f.evidence())
+}
+
+// commandTemplate is a command in advice: no foreign text is in it yet.
+var commandTemplate = regexp.MustCompile("`[^`]+`")
+
+// fill makes commands out of the templates in advice, with the names that were asked about.
+func (f *facts) fill(out *printer, next string) string {
+	names := map[string]string{"OBSERVER": f.observer, "TABLE": f.table, "ROW": f.row}
+	return commandTemplate.ReplaceAllStringFunc(next, func(template string) string {
+		var path, flags []string
+		var operands []operand
+		for _, word := range strings.Fields(strings.Trim(template, "`")) {
+			name, known := names[word]
+			switch {
+			case known:
+				operands = append(operands, operand{word, name})
+			case len(flags) > 0 || strings.HasPrefix(word, "-"):
+				flags = append(flags, word)
+			case len(operands) > 0: // a number, which whoever asks is to choose
+				operands = append(operands, operand{word, word})
+			default:
+				path = append(path, word)
+			}
+		}
+		return out.suggest(strings.Join(path, " "), strings.Join(flags, " "), operands...)
+	})
+}
+
+// evidence is what the verdict rests on, a line for each fact.
+func (f *facts) evidence() *grid {
+	g := &grid{}
+	if f.info == nil {
+		g.add("observer", "not in the catalogue")
+	} else {
+		o := f.state
+		kind := "strong"
+		if o.Weak {
+			kind = "weak"
+		}
+		g.add("observer", fmt.Sprintf("%s, %s, on column %s of table %s", o.State, kind, printable(string(o.Column)), printable(o.Table)))
+		g.add("queues", f.queues())
+		if o.Table != f.table {
+			return g // the row was not looked at
+		}
+	}
+	switch {
+	case f.info.GetWeak() || f.info == nil:
+	case f.change == nil:
+		g.add("change", "none is committed")
+	default:
+		g.add("change", fmt.Sprintf("%s committed at %s, begun at %d", kindName(f.change.Kind), f.when(f.changedAt()), f.change.StartTs))
+	}
+	switch {
+	case f.ack != nil:
+		g.add("last run", fmt.Sprintf("began at %s, committed at %d", f.when(f.acknowledged()), f.ack.CommitTs))
+	case !f.info.GetWeak():
+		g.add("last run", "none is acknowledged")
+	}
+	if f.info != nil {
+		g.add("notification", f.notification())
+	}
+	for _, o := range slices.Concat(f.blocks, f.intents) {
+		g.add("lock", fmt.Sprintf("%s: transaction %d, %s, primary %s", o.on(), o.lock.Lock.StartTS, fateText(&o, f), f.primary(&o)))
+	}
+	g.add("now", fmt.Sprintf("%d (%s UTC)", f.now, clock(f.now)))
+	return g
+}
+
+// queues are the figures of the whole observer.
+func (f *facts) queues() string {
+	o := f.state
+	text := fmt.Sprintf("%d waiting, %d parked", o.Waiting, o.Parked)
+	if o.OldestTS != 0 {
+		text += ", the oldest for " + ago(mvcc.Timestamp(o.OldestTS), f.now)
+	}
+	if f.stats == nil {
+		return text + "; no node that has answered runs it"
+	}
+	text += fmt.Sprintf("; on all nodes %d running", o.Running)
+	if o.Limit > 0 {
+		text += fmt.Sprintf(" of at most %d", o.atOnce())
+	}
+	text += fmt.Sprintf(", %d queued, %d pausing after a failure", o.Queued, o.Backoff)
+	if o.Stuck > 0 {
+		text += fmt.Sprintf(", %d that do not return", o.Stuck)
+	}
+	return text + fmt.Sprintf("; %d runs, %d failures", o.Runs, o.Failures)
+}
+
+// notification is the entry in words.
+func (f *facts) notification() string {
+	if f.notify == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%s, of %s", notifyText(f.notify), f.when(mvcc.Timestamp(f.notify.Ts)))
+}
+
+// primary is the address of the obstacle's primary.
+func (f *facts) primary(o *obstacle) string {
+	p := wire.CellPB(o.lock.Lock.Primary)
+	return fmt.Sprintf("%s/%s.%s", f.names.byID(p.Table), shortened(string(p.Row), valueWidth/2), columnText(p))
+}
+
+// on is the cell in one word.
+func (o *obstacle) on() string {
+	switch {
+	case o.lock.Intent:
+		return "intent"
+	case o.onAck:
+		return "ack"
+	}
+	return "change"
+}
+
+// json is the whole answer.
+func (f *facts) json(v verdict) whyJSON {
+	out := whyJSON{
+		Verdict: v.code, Sentence: v.sentence, Next: v.next, Table: f.table, Row: jsonBytes(f.row), Now: uint64(f.now), Observer: f.state,
+		Change: newChangeJSON(f.change), Run: newChangeJSON(f.ack),
+	}
+	if n := f.notify; n != nil {
+		entry := newEntryJSON(n)
+		out.Notification = &entry
+	}
+	for _, o := range slices.Concat(f.blocks, f.intents) {
+		lock := obstacleOut{
+			On: o.on(), StartTS: uint64(o.lock.Lock.StartTS), State: o.fate, CommitTS: uint64(o.commitTS),
+			Primary: newCellJSON(wire.CellPB(o.lock.Lock.Primary), f.names),
+		}
+		if o.fate == fateAlive || o.fate == fateExpired {
+			lock.Until = uint64(o.until)
+		}
+		out.Locks = append(out.Locks, lock)
+	}
+	return out
+}
+
+// newChangeJSON converts a write record; nil stays nil.
+func newChangeJSON(w *pb.Write) *changeJSON {
+	if w == nil {
+		return nil
+	}
+	return &changeJSON{w.CommitTs, w.StartTs, kindName(w.Kind)}
 }

@@ -3,9 +3,13 @@ package cli
 import (
 	"fmt"
 	"strings"
+	"time"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
+
+// What follows from the facts that why.go has gathered. The judgement asks nobody.
 
 // verdict is the answer of why: a word for programs, a sentence for people, and what to
 // do, if there is something.
@@ -215,7 +219,7 @@ func (f *facts) ran() verdict {
 	switch {
 	case f.change == nil:
 		v.sentence = ran + "; the cell has no version any more."
-	case f.change.GetKind() == deleteKind:
+	case f.change.GetKind() == pb.Kind_KIND_DELETE:
 		v.sentence = ran + fmt.Sprintf(", after the newest change, a deletion committed at %s.", f.when(f.changedAt()))
 	default:
 		v.sentence = ran + fmt.Sprintf(", after the newest change, committed at %s.", f.when(f.changedAt()))
@@ -248,4 +252,41 @@ func fateText(o *obstacle, f *facts) string {
 		return fmt.Sprintf("abandoned: its time was over %s ago", ago(o.until, f.now))
 	}
 	return fmt.Sprintf("alive for at least %s more", ago(f.now, o.until))
+}
+
+// onNode is what the nodes tell of the row's runs; nil: nothing. They tell of remarkable
+// rows only, so nothing follows from their silence.
+func (f *facts) onNode() *pb.ObserverRow {
+	for _, r := range f.stats.GetRows() {
+		if string(r.Row) == f.row {
+			return r
+		}
+	}
+	return nil
+}
+
+// going is the verdict on runs that go on; its code is empty if there is nothing to say.
+func (f *facts) going() verdict {
+	r := f.onNode()
+	ran := time.Duration(r.GetRunningMs()) * time.Millisecond
+	switch {
+	case r.GetOverdue():
+		return verdict{whyRunning, fmt.Sprintf("It has been running for %s, since %s UTC, and does not return: it is past its deadline and ignores the end of its context.",
+			span(ran), f.began(ran)), "mend the observer and restart its program: nothing else ends such a run"}
+	case ran > 0:
+		return verdict{whyRunning, fmt.Sprintf("It has been running for %s, since %s UTC.", span(ran), f.began(ran)),
+			"wait for it: a run that does not return by its deadline is counted as failed"}
+	case r.GetRetries() > 0:
+		return verdict{whyContended, fmt.Sprintf("Its last %d runs came to nothing: other transactions were faster, or nodes did not answer.", r.Retries),
+			"see that the observer does not change what it writes in a transaction of its own as well; if this goes on, it is counted as failed, and parked in the end"}
+	case r.GetRuns() > 0:
+		return verdict{whyRepeating, fmt.Sprintf("It runs for this row again and again: %d times within ten seconds.", r.Runs),
+			"see whether it writes the column that it observes, or an observer that it triggers does: that never ends; `observer pause OBSERVER` stops it"}
+	}
+	return verdict{}
+}
+
+// began is when a run began that has gone on for so long.
+func (f *facts) began(ran time.Duration) string {
+	return clock(mvcc.TimestampAt(f.now.Millis() - ran.Milliseconds()))
 }

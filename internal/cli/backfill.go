@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
+
+// `observer replay` starts, watches and ends a back-fill: a run of an observer for every
+// row that its column has. The cluster goes on with it by itself.
 
 // States of a back-fill.
 const (
@@ -29,7 +33,7 @@ type replayFlags struct {
 
 // observerReplay starts a back-fill, or looks at it. The node goes on with it by itself;
 // --wait only watches.
-func (r *run) observerReplay() *cobra.Command {
+func observerReplay(d *deps) *cobra.Command {
 	f := &replayFlags{}
 	cmd := &cobra.Command{
 		Use:   "replay OBSERVER",
@@ -42,14 +46,16 @@ observer runs, and not while it is paused.
 One replay at a time: starting one that is under way changes nothing. --wait watches until all rows are marked (the
 observer then still has to run for them: ` + "`observer ls`" + `), --status tells how far it is, --cancel ends it.
 ` + "`notify replay`" + ` is for single rows.`,
-		Example: r.example("observer replay count --wait", "observer replay count --status -o json", "observer replay count --cancel"),
-		Args:    argsBetween(1, 1),
+		Example: d.example("observer replay count --wait", "observer replay count --status -o json",
+			"observer replay count --cancel"),
+		Args: argsBetween(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if boolInt(f.wait)+boolInt(f.status)+boolInt(f.cancel) > 1 {
+			if f.wait && f.status || f.wait && f.cancel || f.status && f.cancel {
 				return usagef(cmd, "--wait, --status and --cancel exclude each other")
 			}
-			return r.talkLong(cmd, func(ctx context.Context, s *session) error {
-				return r.replay(ctx, s, args[0], f)
+			return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
+				b := &backfill{out: d.out, conn: d.conn, s: s, observer: args[0]}
+				return b.run(ctx, f)
 			})
 		},
 	}
@@ -58,14 +64,15 @@ observer then still has to run for them: ` + "`observer ls`" + `), --status tell
 	flags.BoolVar(&f.status, "status", false, "only tell how far it is")
 	flags.BoolVar(&f.cancel, "cancel", false, "end it; rows that are marked stay marked")
 	flags.BoolVar(&f.quiet, "quiet", false, "with --wait: show no progress")
-	return r.withClient(cmd)
+	return d.withClient(cmd)
 }
 
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+// backfill is one run of the command.
+type backfill struct {
+	out      *printer
+	conn     *connector // bounds each question by --timeout
+	s        *session
+	observer string
 }
 
 // backfillJSON is a back-fill in JSON.
@@ -95,8 +102,8 @@ func newBackfillJSON(b *pb.Backfill) *backfillJSON {
 	return out
 }
 
-// replay starts, reads or cancels.
-func (r *run) replay(ctx context.Context, s *session, name string, f *replayFlags) error {
+// run starts, reads or cancels.
+func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 	// Starting is idempotent: one that runs goes on. So a --wait that was interrupted is
 	// simply given again.
 	action := pb.BackfillRequest_ACTION_START
@@ -106,79 +113,73 @@ func (r *run) replay(ctx context.Context, s *session, name string, f *replayFlag
 	case f.cancel:
 		action = pb.BackfillRequest_ACTION_CANCEL
 	}
-	b, err := r.backfill(ctx, s, name, action)
+	state, err := b.ask(ctx, action)
 	if err != nil {
 		return err
 	}
-	if b == nil {
-		return &hintError{
-			err:  fmt.Errorf("observer %s was never replayed", printable(name)),
-			hint: r.suggest("observer replay", "", operand{"OBSERVER", name}) + " begins",
-		}
+	if state == nil {
+		return withHint(fmt.Errorf("observer %s was never replayed", printable(b.observer)),
+			b.out.suggest("observer replay", "", operand{"OBSERVER", b.observer})+" begins")
 	}
 	if f.wait {
-		if b, err = r.await(ctx, s, b, f); err != nil {
+		if state, err = b.await(ctx, state, f.quiet); err != nil {
 			return err
 		}
 	}
-	return r.showBackfill(b, f.wait)
+	if err := b.show(state); err != nil {
+		return err
+	}
+	switch { // --cancel that finds it cancelled has done what it was asked for
+	case state.State == backfillFailed:
+		return withHint(fmt.Errorf("the replay has failed: %s", state.Error),
+			"mend the cause and run the command again: it begins anew")
+	case f.wait && state.State == backfillCancelled:
+		return withHint(errors.New("the replay was cancelled"),
+			"run the command again to begin anew")
+	}
+	return nil
 }
 
-// backfill asks meta, within --timeout.
-func (r *run) backfill(ctx context.Context, s *session, name string, action pb.BackfillRequest_Action) (*backfillJSON, error) {
-	// Each question is bounded, the watching is not: a back-fill takes as long as it takes.
-	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
+// ask asks meta, within --timeout. Each question is bounded, the watching is not: a
+// back-fill takes as long as it takes.
+func (b *backfill) ask(ctx context.Context, action pb.BackfillRequest_Action) (*backfillJSON, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.conn.timeout, errTimeout)
 	defer cancel()
-	answer, err := s.admin.Backfill(ctx, &pb.BackfillRequest{Name: name, Action: action})
+	answer, err := b.s.admin.Backfill(ctx, &pb.BackfillRequest{Name: b.observer, Action: action})
 	if err != nil {
-		return nil, r.cutShort(ctx, r.aboutObserver(ctx, s, name, err))
+		return nil, b.conn.cutShort(ctx, b.s.aboutObserver(ctx, b.out, b.observer, err))
 	}
 	return newBackfillJSON(answer.GetBackfill()), nil
 }
 
 // await watches a back-fill to its end. One that waits because of an error goes on by
 // itself, or is cancelled.
-func (r *run) await(ctx context.Context, s *session, b *backfillJSON, f *replayFlags) (*backfillJSON, error) {
-	m := r.newMeter("replay of "+printable(b.Observer), tally{Rows: int64(b.Rows)}, f.quiet)
-	for b.State == backfillRunning {
+func (b *backfill) await(ctx context.Context, state *backfillJSON, quiet bool) (*backfillJSON, error) {
+	m := b.out.newMeter("replay of "+printable(state.Observer), tally{Rows: int64(state.Rows)}, quiet)
+	for state.State == backfillRunning {
 		if err := pause(ctx, replayPoll); err != nil {
 			return nil, err
 		}
-		next, err := r.backfill(ctx, s, b.Observer, pb.BackfillRequest_ACTION_READ)
+		next, err := b.ask(ctx, pb.BackfillRequest_ACTION_READ)
 		if err != nil {
 			return nil, err
 		}
 		if next == nil { // its observer was retired and removed
-			return nil, fmt.Errorf("the replay of %s is gone, and so is its observer", printable(b.Observer))
+			return nil, fmt.Errorf("the replay of %s is gone, and so is its observer", printable(state.Observer))
 		}
-		b = next
-		m.show(tally{Rows: int64(b.Rows)})
+		state = next
+		m.show(tally{Rows: int64(state.Rows)})
 	}
-	m.end(tally{Rows: int64(b.Rows)}, b.State)
-	return b, nil
+	m.end(tally{Rows: int64(state.Rows)}, state.State)
+	return state, nil
 }
 
-// showBackfill prints how far it is. What was waited for and did not come is a failure.
-func (r *run) showBackfill(b *backfillJSON, waited bool) error {
-	if r.output == outputJSON {
-		if err := r.object(b); err != nil {
-			return err
-		}
-	} else {
-		text := fmt.Sprintf("replay of %s: %s, %d rows marked, of those that there were at %s UTC", printable(b.Observer), b.State, b.Rows,
-			clock(mvcc.Timestamp(b.TS)))
-		if b.State == backfillRunning && b.NextRow != "" {
-			text += ", next is row " + shortened(string(b.NextRow), valueWidth)
-		}
-		if err := r.print("%s", text); err != nil {
-			return err
-		}
+// show prints how far it is.
+func (b *backfill) show(state *backfillJSON) error {
+	text := fmt.Sprintf("replay of %s: %s, %d rows marked, of those that there were at %s UTC",
+		printable(state.Observer), state.State, state.Rows, clock(mvcc.Timestamp(state.TS)))
+	if state.State == backfillRunning && state.NextRow != "" {
+		text += ", next is row " + shortened(string(state.NextRow), valueWidth)
 	}
-	switch { // --cancel that finds it cancelled has done what it was asked for
-	case b.State == backfillFailed:
-		return &hintError{err: fmt.Errorf("the replay has failed: %s", b.Error), hint: "mend the cause and run the command again: it begins anew"}
-	case waited && b.State == backfillCancelled:
-		return &hintError{err: fmt.Errorf("the replay was cancelled"), hint: "run the command again to begin anew"}
-	}
-	return nil
+	return b.out.answer(state, "%s", text)
 }

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/pbjson"
+)
+
+// How bytes, timestamps, durations and sizes are written for people.
+
+// printable writes bytes for a table: as they are where that is unmistakable, else as a
+// Go string literal, which --escape go reads back.
+func printable(s string) string {
+	if s == "" {
+		return `""`
+	}
+	plain := utf8.ValidString(s) && s[0] != '"' && s[0] != ' ' && s[len(s)-1] != ' ' &&
+		!slices.ContainsFunc([]rune(s), func(r rune) bool { return !unicode.IsPrint(r) })
+	if plain {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// shortened is printable, cut to about most characters with the size noted; most ≤ 0 cuts nothing.
+func shortened(s string, most int) string {
+	if most <= 0 || len(s) <= most && len(printable(s)) <= 2*most {
+		return printable(s)
+	}
+	cut := min(most, len(s)-1)
+	for len(printable(s[:cut])) > 2*most { // escaped bytes are four characters wide
+		cut /= 2
+	}
+	for start := cut; cut > 0 && cut > start-utf8.UTFMax && !utf8.RuneStart(s[cut]); {
+		cut--
+	}
+	return fmt.Sprintf("%s… (%d bytes)", printable(s[:cut]), len(s))
+}
+
+// jsonBytes is a byte string in JSON: text where it is UTF-8, else {"base64": "…"}, as in
+// package percolator.
+type jsonBytes = pbjson.Bytes
+
+// clock writes the physical part of a timestamp in UTC, to the millisecond.
+func clock(ts mvcc.Timestamp) string {
+	return percolator.Timestamp(ts).Time().UTC().Format("2006-01-02 15:04:05.000")
+}
+
+// age writes how long ago a moment was, coarsely.
+func age(since, now time.Time) string {
+	d := now.Sub(since)
+	switch {
+	case d < time.Minute:
+		return d.Round(time.Second).String()
+	case d < time.Hour:
+		return d.Round(time.Minute).String()
+	}
+	return d.Round(time.Hour).String()
+}
+
+// span writes a duration with two digits or so: 340ms, 4.2s, 3m10s, 5h0m.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	}
+	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+}
+
+// ago is how long before now a timestamp was given out, by the oracle's time.
+func ago(ts, now mvcc.Timestamp) string {
+	return span(time.Duration(max(0, now.Millis()-ts.Millis())) * time.Millisecond)
+}
+
+// byteText writes a size with three digits or so.
+func byteText(n int64) string {
+	const units = "KMGTPE"
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, unit := float64(n)/1024, 0
+	for v >= 1024 && unit < len(units)-1 {
+		v, unit = v/1024, unit+1
+	}
+	return fmt.Sprintf("%.1f %ciB", v, units[unit])
+}
