@@ -27,13 +27,15 @@ func (n adminNode) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 
 func (n adminNode) Place() { n.changes.jobs.place() }
 
-func (n adminNode) WakeBackfills() { n.wakeBackfills() }
+func (n adminNode) WakeBackfills() { n.observers.wakeBackfills() }
 
-func (n adminNode) HonourEverywhere(ctx context.Context) error { return n.honourEverywhere(ctx) }
+func (n adminNode) HonourEverywhere(ctx context.Context) error {
+	return n.observers.honourEverywhere(ctx)
+}
 
-func (n adminNode) ReadPolicy(ctx context.Context) (*pb.Policy, error) { return n.readPolicy(ctx) }
+func (n adminNode) ReadPolicy(ctx context.Context) (*pb.Policy, error) { return n.policy.read(ctx) }
 
-func (n adminNode) LearnPolicy(p *pb.Policy) { n.learnPolicy(p) }
+func (n adminNode) LearnPolicy(p *pb.Policy) { n.policy.learn(p) }
 
 func (n adminNode) CheckHistory(history time.Duration) error {
 	return checkDeadlines(n.policy.observers, history)

@@ -67,7 +67,7 @@ func (c *changes) start() {
 	c.runs.Go(c.run)
 	c.runs.Go(c.answer)
 	c.runs.Go(func() { c.sight.watch(c.ctx) })
-	c.runs.Go(func() { c.n.watchTables(c.ctx) })
+	c.runs.Go(func() { c.n.observers.watchTables(c.ctx) })
 	if c.n.files != nil {
 		c.runs.Go(func() { c.n.files.Watch(c.ctx) })
 	}
@@ -90,7 +90,7 @@ func (c *changes) run() {
 		term := c.n.tablets.leadsMeta(c.ctx)
 		c.jobs.follow(c.ctx, term != 0)
 		if term != c.term && term != 0 {
-			c.n.registration.wake() // what another node has left half told
+			c.n.observers.registration.wake() // what another node has left half told
 		}
 		c.term = term
 		c.told.publish(c.ctx, term)
@@ -143,7 +143,7 @@ func (c *changes) look() {
 	}
 	first := len(c.members) == 0
 	if c.term != 0 && (came || len(now) != len(c.members)) {
-		c.n.registration.wake() // one that has gone may have left something half told
+		c.n.observers.registration.wake() // one that has gone may have left something half told
 	}
 	c.members = now
 	if came {
@@ -153,7 +153,7 @@ func (c *changes) look() {
 	if came && !first {
 		ctx, cancel := context.WithTimeout(c.ctx, honourTimeout)
 		defer cancel()
-		if err := c.n.honour(ctx); err != nil && c.ctx.Err() == nil {
+		if err := c.n.observers.honour(ctx); err != nil && c.ctx.Err() == nil {
 			c.n.cfg.Logger.Warn("the observer catalogue could not be read after a change of the cluster", "error", err)
 		}
 	}
@@ -173,9 +173,7 @@ func (c *changes) rememberNodes() {
 
 // gone gives back what an incarnation of a node held. What it may have died of is run with care.
 func (c *changes) gone(m cluster.Member) {
-	if x := c.n.notify.Load(); x != nil {
-		x.suspect.raise(c.n.client.OracleTime())
-	}
+	c.n.observers.suspect()
 	if l := c.n.lockService.Load(); l != nil {
 		first := ownerOf(m.NodeID, m.Incarnation)
 		l.Forget(first, first+ownersOfOne-1)
@@ -209,12 +207,12 @@ func (c *changes) respond(a peerAsk) *wire.PeerResponse {
 	switch body := a.req.Body.(type) {
 	case *wire.PeerRequest_Status:
 		if body.Status.GetObservers() {
-			return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: c.n.observerStatus()}}
+			return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: c.n.observers.status()}}
 		}
 		status, _ := c.n.statusWith(ctx, body.Status.GetLeading()) // what could be gathered in time
 		return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: status}}
 	case *wire.PeerRequest_Honour:
-		if err := c.n.honour(ctx); err != nil {
+		if err := c.n.observers.honour(ctx); err != nil {
 			return refused(pb.Error_CODE_UNAVAILABLE, "the catalogue could not be read: %v", err)
 		}
 		c.jobs.wakeBackfills()

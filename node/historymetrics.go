@@ -29,11 +29,11 @@ func (m metrics) collectHistory(out chan<- prometheus.Metric, status *pb.NodeSta
 		out <- prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
 	}
 	h := status.History
-	send(historyBound, m.n.age(h.GetBound()).Seconds())
-	send(historySafepoint, m.n.age(h.GetSafepoint()).Seconds())
+	send(historyBound, m.age(h.GetBound()).Seconds())
+	send(historySafepoint, m.age(h.GetSafepoint()).Seconds())
 	send(historyBlocked, oneIf(h.GetBlockedBy() != ""))
 	send(historyHolds, float64(h.GetHolds()))
-	send(historyHeld, m.n.age(h.GetOldestHold()).Seconds())
+	send(historyHeld, m.age(h.GetOldestHold()).Seconds())
 	for _, t := range status.Tablets {
 		id := strconv.FormatUint(t.GetTablet().GetTabletId(), 10)
 		send(historyGarbage, float64(t.Garbage), id)

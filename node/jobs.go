@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -33,6 +34,18 @@ type leaderJobs struct {
 	backfills *backfill.Job
 	collector *collector.Collector // nil: history is not collected from here
 	placement *placement.Placement // nil: replicas are not placed from here
+}
+
+// startBackfills starts the job that fills for observers and removes retired ones. It
+// does not need observers to be registered: one that was retired, and is linked again,
+// waits for its removal.
+func (l *leaderJobs) startBackfills() error {
+	j, err := backfill.Spawn(l.n.system, backfill.Config{Meta: l.n.meta, Client: l.n.client, Logger: l.n.cfg.Logger})
+	if err != nil {
+		return fmt.Errorf("node: back-fills: %w", err)
+	}
+	l.began(j, func() { l.backfills = j })
+	return nil
 }
 
 // jobsTimeout bounds the end of the jobs when the leadership has gone.
@@ -68,7 +81,7 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 func (l *leaderJobs) start(ctx context.Context) (err error) {
 	reading, cancel := context.WithTimeout(ctx, policyTimeout)
 	defer cancel()
-	if l.policy, err = l.n.foundPolicy(reading); err != nil {
+	if l.policy, err = l.n.policy.found(reading); err != nil {
 		return err
 	}
 	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startPlacement())

@@ -148,7 +148,7 @@ func (n *Node) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.checkFounder(); err != nil {
+	if err := n.policy.checkFounder(n.entrance.self.Identity(), n.cfg); err != nil {
 		return err
 	}
 	n.identity, err = n.entrance.enter(ctx)

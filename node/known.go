@@ -18,7 +18,6 @@ import (
 // known are the last answers that a node keeps.
 type known struct {
 	linked    admin.LastAnswer[[]string] // observers, sorted
-	observers admin.LastAnswer[[]*pb.ObserverState]
 	placement admin.LastAnswer[*pb.PlacementStatus]
 }
 
@@ -30,7 +29,7 @@ func (n *Node) metaStatus(ctx context.Context, out *pb.NodeStatusResponse) {
 	asking, cancel := context.WithTimeout(ctx, linkedPatience)
 	defer cancel()
 	began := time.Now()
-	linked, err := n.linked(asking)
+	linked, err := n.observers.linked(asking)
 	if err == nil {
 		names := make([]string, 0, len(linked))
 		for name := range linked {

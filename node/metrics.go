@@ -2,9 +2,12 @@ package node
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 // metrics is what the node exports: read from the actors' own counters when it is asked
@@ -38,6 +41,16 @@ var (
 	tabletLocks     = gaugeFamily("tablet_locks", "Locks and reservations held.", "tablet")
 	tabletLogLength = gaugeFamily("tablet_log_entries", "Entries in the Raft log.", "tablet")
 )
+
+// age is how long ago the timestamp was given out; 0 for none. The oracle's clock is this
+// node's, or ahead of it.
+func (m metrics) age(ts uint64) time.Duration {
+	if ts == 0 {
+		return 0
+	}
+	now := max(m.n.oracles.Seen().Millis(), time.Now().UnixMilli())
+	return max(0, time.Duration(now-mvcc.Timestamp(ts).Millis())*time.Millisecond)
+}
 
 // Describe sends nothing: which tablets and observers there are changes.
 func (m metrics) Describe(chan<- *prometheus.Desc) {}

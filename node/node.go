@@ -69,15 +69,12 @@ type Node struct {
 	survey   *scanner.ClusterSurvey
 	lockd    *lockd.Lockd
 	client   *txn.Client
-	notify   atomic.Pointer[notifications]
 	changes  *changes
 	census   *census
 	policy   *clusterPolicy
 	known    known
 
-	registration *registration
-
-	honouring chan struct{} // holds a token while the dispatcher is told what the catalogue says
+	observers *observers
 
 	servers *servers
 	serving atomic.Bool            // everything runs
@@ -113,8 +110,8 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: cluster.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
-	n.peersOpen, n.failed, n.honouring = make(chan struct{}), make(chan error, 1), make(chan struct{}, 1)
-	n.changes, n.census, n.registration = newChanges(n), &census{n: n}, newRegistration(n)
+	n.peersOpen, n.failed = make(chan struct{}), make(chan error, 1)
+	n.changes, n.census = newChanges(n), &census{n: n}
 	n.policy = newClusterPolicy(cfg, registry.Observers())
 	if err := n.open(ctx, registry); err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -157,17 +154,18 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.lockService.Store(n.lockd)
 	n.admin = n.newAdmin()
 	n.client = txn.NewClient(n.parts.wrap(n.transport()), txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
+	n.openObservers()
 	if err := n.findMeta(ctx); err != nil {
 		return err
 	}
-	if err := n.openPolicy(ctx); err != nil {
+	if err := n.policy.open(ctx, n.tablets.leadsMeta); err != nil {
 		return err
 	}
 	n.changes.start()
-	if err := n.startNotifications(ctx, registry); err != nil {
+	if err := n.observers.start(ctx, registry); err != nil {
 		return err
 	}
-	n.changes.runs.Go(func() { n.registration.run(n.changes.ctx) })
+	n.changes.runs.Go(func() { n.observers.registration.run(n.changes.ctx) })
 	n.entrance.open(n.registry(), n.fail)
 	return n.serve(ctx)
 }
@@ -206,6 +204,18 @@ func (n *Node) openTablets() {
 		Others: n.others.alive, Ask: n.others.survey,
 	})
 	n.tablets.open(n.parts.Stopped)
+}
+
+// openObservers makes what runs this program's observers. None runs before start.
+func (n *Node) openObservers() {
+	obs := &observers{
+		cfg: n.cfg, self: n.identity, worker: n.worker(), life: n.life, system: n.system, client: n.client, meta: n.meta,
+		router: n.router, others: n.others, tablets: n.tablets, survey: n.survey, policy: n.policy,
+		locks:   &locker{self: n.identity.NodeID, router: n.router, others: n.others, local: n.lockd},
+		wakeJob: n.changes.jobs.wakeBackfills, honouring: make(chan struct{}, 1),
+	}
+	obs.registration = &registration{meta: n.meta, logger: n.cfg.Logger, honour: obs.honour, again: make(chan struct{}, 1)}
+	n.observers = obs
 }
 
 // now is the time by the oracle's clock.
@@ -262,15 +272,8 @@ func (n *Node) Drain(ctx context.Context) error {
 		n.servers.drain(ctx)
 	}
 	errs = append(errs, n.changes.stop(ctx))
-	if x := n.notify.Load(); x != nil {
-		select { // what is just being linked anew starts no more scanners after this
-		case n.honouring <- struct{}{}:
-			x.ended = true
-			<-n.honouring
-		case <-ctx.Done():
-		}
-		n.tablets.setHint(nil)
-		errs = append(errs, x.stop(ctx))
+	if n.observers != nil {
+		errs = append(errs, n.observers.stop(ctx))
 	}
 	if n.client != nil {
 		n.client.Flush()

@@ -24,45 +24,45 @@ type notifications struct {
 	scanners   atomic.Pointer[scanner.Scanners]
 	suspect    *suspicion
 
-	// What the scanners look for, and how often they were started. Held with Node.honouring.
+	// What the scanners look for, and how often they were started. Held with honouring.
 	scanned []notify.Target
 	starts  int
 	ended   bool
 }
 
-// startNotifications enters the observers in the catalogue, as far as that is possible
+// start enters the observers in the catalogue, as far as that is possible
 // now, and starts what runs them.
-func (n *Node) startNotifications(ctx context.Context, r *percolator.Registry) error {
-	registered, err := n.registration.begin(ctx, r.Observers())
+func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
+	registered, err := obs.registration.begin(ctx, r.Observers())
 	if err != nil {
 		return err
 	}
-	if n.cfg.ObserverWorkers == 0 { // none runs here: others may link them
+	if obs.cfg.ObserverWorkers == 0 { // none runs here: others may link them
 		registered = nil
 	}
 	suspect := &suspicion{}
-	suspect.raise(n.client.OracleTime())
-	dispatcher, err := observer.Spawn(n.system, observer.Config{
-		Observers: registered, Client: observer.NewClient(n.client), Workers: n.cfg.ObserverWorkers, Logger: n.cfg.Logger,
-		FailureBase: n.cfg.Notifications.FailurePause, FailureMax: n.cfg.Notifications.FailurePauseMax,
-		Context: func(ctx context.Context) context.Context { return percolator.WithDB(ctx, n.DB()) },
+	suspect.raise(obs.client.OracleTime())
+	dispatcher, err := observer.Spawn(obs.system, observer.Config{
+		Observers: registered, Client: observer.NewClient(obs.client), Workers: obs.cfg.ObserverWorkers, Logger: obs.cfg.Logger,
+		FailureBase: obs.cfg.Notifications.FailurePause, FailureMax: obs.cfg.Notifications.FailurePauseMax,
+		Context: func(ctx context.Context) context.Context { return percolator.WithDB(ctx, percolator.NewDB(obs.client)) },
 		Suspect: suspect.get,
 	})
 	if err != nil {
 		return err
 	}
 	x := &notifications{dispatcher: dispatcher, suspect: suspect}
-	n.notify.Store(x)
-	if err := n.meta.Link(ctx, n.worker(), namesOf(registered)); err != nil {
+	obs.runs.Store(x)
+	if err := obs.meta.Link(ctx, obs.worker, namesOf(registered)); err != nil {
 		return fmt.Errorf("node: enter the observers that this node runs: %w", err)
 	}
-	n.honouring <- struct{}{}
-	defer func() { <-n.honouring }()
+	obs.honouring <- struct{}{}
+	defer func() { <-obs.honouring }()
 	// Before anything can run: a pause outlives the process. Tablets that are away are told later.
-	if err := n.honourNow(ctx); err != nil && !errors.Is(err, cluster.ErrUntold) {
+	if err := obs.honourNow(ctx); err != nil && !errors.Is(err, cluster.ErrUntold) {
 		return fmt.Errorf("node: what the catalogue says of observers: %w", err)
 	}
-	return n.startScanners(x)
+	return obs.startScanners(x)
 }
 
 func infoOf(o percolator.ObserverSpec, table mvcc.TableID) *pb.ObserverInfo {
@@ -80,41 +80,41 @@ func namesOf(observers []observer.Registered) []string {
 }
 
 // startScanners starts them for what the dispatcher is linked to now. The caller holds honouring.
-func (n *Node) startScanners(x *notifications) error {
-	tune, targets := n.cfg.Notifications, x.dispatcher.Targets()
+func (obs *observers) startScanners(x *notifications) error {
+	tune, targets := obs.cfg.Notifications, x.dispatcher.Targets()
 	cfg := scanner.Config{
-		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher, Places: places{n.router},
-		Owner:  ownerOf(n.identity.NodeID, n.identity.Incarnation),
-		Walker: scanner.NewWalker(n.client.Transport()), Resolver: n.client,
-		Survey: n.survey, Observed: n.tablets.board.Observed,
+		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher, Places: places{obs.router},
+		Owner:  ownerOf(obs.self.NodeID, obs.self.Incarnation),
+		Walker: scanner.NewWalker(obs.client.Transport()), Resolver: obs.client,
+		Survey: obs.survey, Observed: obs.tablets.board.Observed,
 		// Enough cells in hand for every worker to have one, and another to go on with.
-		Window: max(scanner.DefaultWindow, 2*n.cfg.ObserverWorkers/max(n.cfg.Scanners, 1)),
-		Hints:  hintsOf(tune), Scanners: n.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: n.cfg.Logger,
+		Window: max(scanner.DefaultWindow, 2*obs.cfg.ObserverWorkers/max(obs.cfg.Scanners, 1)),
+		Hints:  hintsOf(tune), Scanners: obs.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: obs.cfg.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
 		// After some quick restarts the oracle is far ahead of the clock: by the clock,
 		// what a crash has left would look too young to be touched for as long.
-		Now: n.client.OracleTime,
+		Now: obs.client.OracleTime,
 	}
-	if n.cfg.Scanners == 0 {
+	if obs.cfg.Scanners == 0 {
 		cfg.Scanners = -1
 	}
 	if !tune.NoLockd {
-		cfg.Locker = &locker{n}
+		cfg.Locker = obs.locks
 	}
 	if x.starts++; x.starts > 1 {
 		cfg.Name = fmt.Sprintf("scanner-again-%d", x.starts)
 	}
-	scanners, err := scanner.Spawn(n.system, cfg)
+	scanners, err := scanner.Spawn(obs.system, cfg)
 	if err != nil {
 		return err
 	}
 	x.scanners.Store(scanners)
 	x.scanned = targets
-	if n.cfg.Scanners > 0 {
-		n.survey.SetTargets(targets)
+	if obs.cfg.Scanners > 0 {
+		obs.survey.SetTargets(targets)
 	}
 	if !tune.NoHints {
-		n.tablets.setHint(scanners.Hint)
+		obs.tablets.setHint(scanners.Hint)
 	}
 	return nil
 }
@@ -147,6 +147,29 @@ func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, 
 		}
 	}
 	return nil, nil
+}
+
+// stop ends them: what is just being linked anew starts no more scanners after this.
+func (obs *observers) stop(ctx context.Context) error {
+	x := obs.runs.Load()
+	if x == nil {
+		return nil
+	}
+	select {
+	case obs.honouring <- struct{}{}:
+		x.ended = true
+		<-obs.honouring
+	case <-ctx.Done():
+	}
+	obs.tablets.setHint(nil)
+	return x.stop(ctx)
+}
+
+// suspect has what has changed until now be run with care: a process has died, perhaps of it.
+func (obs *observers) suspect() {
+	if x := obs.runs.Load(); x != nil {
+		x.suspect.raise(obs.client.OracleTime())
+	}
 }
 
 // stop lets the runs that are under way end, as far as ctx allows.

@@ -56,7 +56,7 @@ func (m metrics) collectObservers(out chan<- prometheus.Metric, here []*pb.Obser
 		send(observerContended, float64(o.Contended), o.Name)
 		send(observerLimit, float64(o.Limit), o.Name)
 	}
-	states, age, ok := m.n.observerStates()
+	states, age, ok := m.n.observers.states()
 	if ok {
 		out <- prometheus.MustNewConstMetric(observerAge.desc, observerAge.kind, age.Seconds())
 	}
@@ -64,7 +64,7 @@ func (m metrics) collectObservers(out chan<- prometheus.Metric, here []*pb.Obser
 		name := o.GetInfo().GetName()
 		send(observerPending, float64(o.Notifications), name)
 		send(observerParked, float64(o.Parked), name)
-		send(observerOldest, m.n.age(o.OldestTs).Seconds(), name)
+		send(observerOldest, m.age(o.OldestTs).Seconds(), name)
 		send(observerPaused, oneIf(o.GetInfo().GetPaused()), name)
 		if b := o.Backfill; b != nil {
 			send(backfillRows, float64(b.Rows), name)

@@ -5,62 +5,84 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/asynkron/protoactor-go/actor"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/percolator-go/percolator/actors/backfill"
 	"github.com/percolator-go/percolator/actors/observer"
+	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// startBackfills starts the job that fills for observers and removes retired ones. It
-// does not need observers to be registered: one that was retired, and is linked again,
-// waits for its removal.
-func (l *leaderJobs) startBackfills() error {
-	j, err := backfill.Spawn(l.n.system, backfill.Config{Meta: l.n.meta, Client: l.n.client, Logger: l.n.cfg.Logger})
-	if err != nil {
-		return fmt.Errorf("node: back-fills: %w", err)
-	}
-	l.began(j, func() { l.backfills = j })
-	return nil
+// observers are the observers that this node's program links (§2.4): it owns whether they
+// are entered in the catalogue, what runs them, and which version of the catalogue they
+// go by. One goroutine at a time holds honouring, and changes what runs.
+//
+// The node starts and stops it; its workers, other nodes' questions and operators have it
+// honour the newest catalogue, on goroutines of theirs that may wait. What an observer has
+// begun goes on until stop.
+type observers struct {
+	cfg     Config
+	self    cluster.Identity
+	worker  mvcc.Worker
+	life    context.Context
+	system  *actor.ActorSystem
+	client  *txn.Client
+	meta    *cluster.Meta
+	router  *cluster.Router
+	others  *others
+	tablets *tablets
+	survey  *scanner.ClusterSurvey
+	policy  *clusterPolicy
+	locks   *locker
+	// wakeJob has the back-fills look at once what is to be done, if they run here.
+	wakeJob func()
+
+	registration *registration
+	honouring    chan struct{} // holds a token while the dispatcher is told what the catalogue says
+	runs         atomic.Pointer[notifications]
+	last         admin.LastAnswer[[]*pb.ObserverState] // for the metrics
 }
 
 // honour makes this node's observers do what the newest catalogue says of them, and reads
 // the cluster's policy. Whoever learns of a newer version calls it; calls are one after
 // another, so that an older version never comes last.
-func (n *Node) honour(ctx context.Context) error {
-	if _, err := n.readPolicy(ctx); err != nil {
+func (obs *observers) honour(ctx context.Context) error {
+	if _, err := obs.policy.read(ctx); err != nil {
 		return err
 	}
 	select {
-	case n.honouring <- struct{}{}:
-		defer func() { <-n.honouring }()
+	case obs.honouring <- struct{}{}:
+		defer func() { <-obs.honouring }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return n.honourNow(ctx)
+	return obs.honourNow(ctx)
 }
 
 // honourNow is honour for who holds honouring.
-func (n *Node) honourNow(ctx context.Context) error {
-	c, err := n.meta.Catalogue(ctx)
+func (obs *observers) honourNow(ctx context.Context) error {
+	c, err := obs.meta.Catalogue(ctx)
 	if err != nil {
 		return err
 	}
-	x := n.notify.Load()
+	x := obs.runs.Load()
 	if x == nil {
 		return nil
 	}
-	c, failed := n.relink(ctx, x, c)
+	c, failed := obs.relink(ctx, x, c)
 	if err := x.dispatcher.Control(ctx, append(c.GetObservers(), forgotten(c, x.dispatcher.Registered())...)); err != nil {
 		return errors.Join(failed, err)
 	}
-	return errors.Join(failed, n.rescan(ctx, x))
+	return errors.Join(failed, obs.rescan(ctx, x))
 }
 
 // forgotten are those of the observers that have no entry in the catalogue although their
@@ -83,18 +105,13 @@ func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.Observer
 
 // honourEverywhere has every node that is alive honour the newest catalogue. A node that
 // dies meanwhile, or is not there now, reads it before it runs anything.
-func (n *Node) honourEverywhere(ctx context.Context) error {
-	if err := n.honour(ctx); err != nil {
+func (obs *observers) honourEverywhere(ctx context.Context) error {
+	if err := obs.honour(ctx); err != nil {
 		return err
 	}
-	if n.peers == nil {
-		return nil
-	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, m := range n.members.Alive() {
-		if m.NodeID != n.identity.NodeID {
-			group.Go(func() error { return n.haveHonoured(ctx, m.NodeID) })
-		}
+	for _, node := range obs.others.alive() {
+		group.Go(func() error { return obs.haveHonoured(ctx, node) })
 	}
 	return group.Wait()
 }
@@ -107,15 +124,12 @@ const (
 
 // haveHonoured asks one node until it has honoured the catalogue or is not believed to be
 // alive any more.
-func (n *Node) haveHonoured(ctx context.Context, node uint64) error {
+func (obs *observers) haveHonoured(ctx context.Context, node uint64) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, honourAttempt)
-		r, err := n.peers.Call(attempt, node, &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}})
+		_, err := obs.others.call(attempt, node, &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}})
 		cancel()
-		if err == nil && r.GetError() == nil {
-			return nil
-		}
-		if _, alive := n.members.Member(node); !alive {
+		if err == nil || !obs.others.isAlive(node) {
 			return nil
 		}
 		timer := time.NewTimer(honourPause)
@@ -130,30 +144,30 @@ func (n *Node) haveHonoured(ctx context.Context, node uint64) error {
 
 // wakeBackfills has whoever leads meta look for back-fills. It is a hint: without it they
 // are found a few seconds later.
-func (n *Node) wakeBackfills() {
-	n.changes.jobs.wakeBackfills()
-	if leader := n.router.Leader(cluster.MetaTablet); n.peers != nil && leader != 0 && leader != n.identity.NodeID {
+func (obs *observers) wakeBackfills() {
+	obs.wakeJob()
+	if leader := obs.router.Leader(cluster.MetaTablet); leader != 0 && leader != obs.self.NodeID {
 		req := &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}}
-		n.peers.Tell(leader, time.Now().Add(honourAttempt), req, func(*wire.PeerResponse, error) {})
+		obs.others.tell(leader, time.Now().Add(honourAttempt), req, func(*wire.PeerResponse, error) {})
 	}
 }
 
-// observersWaiting lists the catalogue's observers with what waits for them, without what
+// waiting lists the catalogue's observers with what waits for them, without what
 // nodes do about it.
-func (n *Node) observersWaiting(ctx context.Context) ([]*pb.ObserverState, error) {
-	c, err := n.meta.Catalogue(ctx)
+func (obs *observers) waiting(ctx context.Context) ([]*pb.ObserverState, error) {
+	c, err := obs.meta.Catalogue(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pending, err := n.client.PendingObservers(ctx)
+	pending, err := obs.client.PendingObservers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	fills, err := n.meta.Backfills(ctx, c.GetObservers())
+	fills, err := obs.meta.Backfills(ctx, c.GetObservers())
 	if err != nil {
 		return nil, err
 	}
-	linked, err := n.linked(ctx)
+	linked, err := obs.linked(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -168,40 +182,27 @@ func (n *Node) observersWaiting(ctx context.Context) ([]*pb.ObserverState, error
 	return out, nil
 }
 
-// observerStates is what waits for observers, for the metrics: as of now, else as it was
+// states is what waits for observers, for the metrics: as of now, else as it was
 // last found, and how long ago.
-func (n *Node) observerStates() (states []*pb.ObserverState, age time.Duration, ok bool) {
-	ctx, cancel := context.WithTimeout(n.life, time.Second)
+func (obs *observers) states() (states []*pb.ObserverState, age time.Duration, ok bool) {
+	ctx, cancel := context.WithTimeout(obs.life, time.Second)
 	defer cancel()
-	if states, err := n.observersWaiting(ctx); err == nil {
-		n.known.observers.Set(states)
+	if states, err := obs.waiting(ctx); err == nil {
+		obs.last.Set(states)
 	} else {
-		n.cfg.Logger.Debug("observers could not be counted for the metrics", "error", err)
+		obs.cfg.Logger.Debug("observers could not be counted for the metrics", "error", err)
 	}
-	return n.known.observers.Get()
-}
-
-// age is how long ago the timestamp was given out; 0 for none. The oracle's clock is this
-// node's, or ahead of it.
-func (n *Node) age(ts uint64) time.Duration {
-	if ts == 0 {
-		return 0
-	}
-	now := max(n.oracles.Seen().Millis(), time.Now().UnixMilli())
-	return max(0, time.Duration(now-mvcc.Timestamp(ts).Millis())*time.Millisecond)
+	return obs.last.Get()
 }
 
 // linked are the observers that some node which is alive runs.
-func (n *Node) linked(ctx context.Context) (map[string]bool, error) {
-	if n.peers == nil { // no question to meta: this node's status must not wait for it
+func (obs *observers) linked(ctx context.Context) (map[string]bool, error) {
+	if obs.others.peers == nil { // no question to meta: this node's status must not wait for it
 		here := map[string]bool{}
-		for _, s := range n.notify.Load().status() {
+		for _, s := range obs.runs.Load().status() {
 			here[s.Name] = true
 		}
 		return here, nil
 	}
-	return n.meta.Linked(ctx, func(node uint64) bool {
-		_, alive := n.members.Member(node)
-		return alive
-	})
+	return obs.meta.Linked(ctx, obs.others.isAlive)
 }

@@ -30,36 +30,33 @@ type observerSums struct {
 	silent []uint64                      // alive, and have not answered in time
 }
 
-// observerStatus is the status of this node's observers alone.
-func (n *Node) observerStatus() *pb.NodeStatusResponse {
+// status is the status of this node's observers alone.
+func (obs *observers) status() *pb.NodeStatusResponse {
 	return &pb.NodeStatusResponse{
-		NodeId: n.identity.NodeID, Incarnation: n.identity.Incarnation, Observers: n.notify.Load().status(),
+		NodeId: obs.self.NodeID, Incarnation: obs.self.Incarnation, Observers: obs.runs.Load().status(),
 	}
 }
 
-// sumObservers asks all nodes.
-func (n *Node) sumObservers(ctx context.Context) *observerSums {
+// sum asks all nodes.
+func (obs *observers) sum(ctx context.Context) *observerSums {
 	ctx, cancel := context.WithTimeout(ctx, runsPatience)
 	defer cancel()
 	sums := &observerSums{status: map[string]*pb.ObserverStatus{}, nodes: map[string][]uint64{}}
-	sums.add(n.identity.NodeID, n.notify.Load().status())
+	sums.add(obs.self.NodeID, obs.runs.Load().status())
 	var (
 		mu     sync.Mutex
 		asking sync.WaitGroup
 	)
-	for _, m := range n.members.Alive() {
-		if m.NodeID == n.identity.NodeID {
-			continue
-		}
+	for _, node := range obs.others.alive() {
 		asking.Go(func() {
-			s, err := n.others.status(ctx, m.NodeID, &pb.NodeStatusRequest{Observers: true})
+			s, err := obs.others.status(ctx, node, &pb.NodeStatusRequest{Observers: true})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				sums.silent = append(sums.silent, m.NodeID)
+				sums.silent = append(sums.silent, node)
 				return
 			}
-			sums.add(m.NodeID, s.GetObservers())
+			sums.add(node, s.GetObservers())
 		})
 	}
 	asking.Wait()
@@ -91,13 +88,13 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	}
 }
 
-// sumObserverStates is what waits for observers, as meta and the tablets' leaders say, and
+// statesEverywhere is what waits for observers, as meta and the tablets' leaders say, and
 // what all nodes do about it.
-func (n *Node) sumObserverStates(ctx context.Context) ([]*pb.ObserverState, error) {
+func (obs *observers) statesEverywhere(ctx context.Context) ([]*pb.ObserverState, error) {
 	var sums *observerSums
 	var asking sync.WaitGroup
-	asking.Go(func() { sums = n.sumObservers(ctx) })
-	states, err := n.observersWaiting(ctx)
+	asking.Go(func() { sums = obs.sum(ctx) })
+	states, err := obs.waiting(ctx)
 	asking.Wait()
 	if err != nil {
 		return nil, err

@@ -37,6 +37,12 @@ func (o *others) alive() (ids []uint64) {
 	return ids
 }
 
+// isAlive reports whether the node is believed alive; this one is.
+func (o *others) isAlive(node uint64) bool {
+	_, alive := o.members.Member(node)
+	return alive
+}
+
 // call asks a node. An answer that is an error is returned as one.
 func (o *others) call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error) {
 	if o.peers == nil {

@@ -26,7 +26,7 @@ func (n *Node) openPeers() error {
 	if err != nil {
 		return fmt.Errorf("node: members: %w", err)
 	}
-	n.members = members
+	n.members, n.others.members = members, members
 	if d := n.entrance.metaDescriptor(); d != nil {
 		n.router.Update(d) // as it was when this node last heard of it
 	}
@@ -43,7 +43,6 @@ func (n *Node) openPeers() error {
 	if err != nil {
 		return fmt.Errorf("node: the way to other nodes: %w", err)
 	}
-	n.others.members = members
 	n.peers = peer.New(way, self, &peerHandler{n: n, opened: n.peersOpen}, peer.Config{System: n.system, Logger: n.cfg.Logger})
 	n.others.peers = n.peers
 	n.carry(n.peers)
@@ -86,6 +85,7 @@ func (n *Node) carry(peers cluster.Caller) {
 	n.oracles = cluster.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
 	n.meta = cluster.NewMeta(n.carrier.Sender(), n.router)
 	n.router.ReadFrom(n.meta.Tablets)
+	n.policy.follow(n.meta, n.changes.wake)
 }
 
 // onMember is told by gossip of every node that comes, changes or goes. It must not block.

@@ -11,12 +11,12 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
-// This file holds what the node knows of the cluster's policy. Meta has the policy
-// itself. The node reads it when it opens, when another node has changed it, and every
+// This file holds what the node knows of the cluster's policy. Meta has the policy itself. The node reads it when it opens, when another node has changed it, and every
 // relinkPause; the jobs of meta's leader read it anew when they start, and are started
 // anew when it has changed. The node's own configuration counts only for the policy of a
 // cluster that has none yet.
@@ -27,6 +27,9 @@ type clusterPolicy struct {
 	given     map[string]bool // the settings that it says on purpose
 	observers []percolator.ObserverSpec
 	say       func(text string, args ...any) // logs a warning
+
+	meta    *cluster.Meta // where it is read; follow sets both
+	changed func()        // told that there is a newer one
 
 	mu      sync.Mutex
 	known   *pb.Policy // not to be changed; nil: none was read
@@ -86,9 +89,12 @@ func (p *clusterPolicy) overruled() []string {
 	return p.differs
 }
 
-// learn takes note of a policy that was read, if it is newer, and warns of what the node
+// follow has the policy read from meta from now on, and changed told of newer ones.
+func (p *clusterPolicy) follow(meta *cluster.Meta, changed func()) { p.meta, p.changed = meta, changed }
+
+// note takes note of a policy that was read, if it is newer, and warns of what the node
 // was told otherwise.
-func (p *clusterPolicy) learn(read *pb.Policy) {
+func (p *clusterPolicy) note(read *pb.Policy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if read.GetVersion() <= p.known.GetVersion() {
@@ -114,45 +120,46 @@ func (p *clusterPolicy) learn(read *pb.Policy) {
 // are tried again.
 const policyTimeout = 2 * time.Second
 
-// readPolicy reads the policy from meta. Where it has changed, the jobs of meta's leader
-// are told, if they run here.
-func (n *Node) readPolicy(ctx context.Context) (*pb.Policy, error) {
-	p, err := n.meta.Policy(ctx)
+// read reads the policy from meta. Where it has changed, the jobs of meta's leader are
+// told, if they run here.
+func (p *clusterPolicy) read(ctx context.Context) (*pb.Policy, error) {
+	read, err := p.meta.Policy(ctx)
 	if err != nil {
 		return nil, err
 	}
-	n.learnPolicy(p)
-	return n.policy.now(), nil
+	p.learn(read)
+	return p.now(), nil
 }
 
-func (n *Node) learnPolicy(p *pb.Policy) {
-	before := n.policy.now().GetVersion()
-	if n.policy.learn(p); n.policy.now().GetVersion() != before {
-		n.changes.wake()
+// learn notes a policy, and tells if it is a newer one.
+func (p *clusterPolicy) learn(read *pb.Policy) {
+	before := p.now().GetVersion()
+	if p.note(read); p.now().GetVersion() != before {
+		p.changed()
 	}
 }
 
-// foundPolicy is readPolicy for the leader of meta: it writes its own where there is none.
-func (n *Node) foundPolicy(ctx context.Context) (*pb.Policy, error) {
-	p, err := n.meta.FoundPolicy(ctx, n.policy.own)
+// found is read for the leader of meta: it writes its own where there is none.
+func (p *clusterPolicy) found(ctx context.Context) (*pb.Policy, error) {
+	read, err := p.meta.FoundPolicy(ctx, p.own)
 	if err != nil {
 		return nil, fmt.Errorf("node: the cluster's policy: %w", err)
 	}
-	n.policy.learn(p)
-	return p, nil
+	p.note(read)
+	return read, nil
 }
 
-// openPolicy reads the policy before the node lets others in: it may have founded the
-// cluster just now.
-func (n *Node) openPolicy(ctx context.Context) error {
-	p, err := n.readPolicy(ctx)
-	if err == nil && p.GetVersion() == 0 && n.tablets.leadsMeta(ctx) != 0 {
-		p, err = n.foundPolicy(ctx)
+// open reads the policy before the node lets others in: it may have founded the cluster
+// just now.
+func (p *clusterPolicy) open(ctx context.Context, leadsMeta func(context.Context) (term uint64)) error {
+	read, err := p.read(ctx)
+	if err == nil && read.GetVersion() == 0 && leadsMeta(ctx) != 0 {
+		read, err = p.found(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("node: read the cluster's policy: %w", err)
 	}
-	return checkDeadlines(n.policy.observers, policy.Millis(p.GetHistoryMs()))
+	return checkDeadlines(p.observers, policy.Millis(read.GetHistoryMs()))
 }
 
 // checkDeadlines: an observer that may run longer than the history could find its
@@ -168,11 +175,11 @@ func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) 
 	return errors.Join(errs...)
 }
 
-// checkFounder finds what openPolicy would refuse before the node founds a cluster whose
-// policy says it.
-func (n *Node) checkFounder() error {
-	if !n.entrance.self.Identity().Fresh() || (len(n.cfg.Join) > 0 && n.cfg.Expect <= 1) {
+// checkFounder finds what open would refuse before the node founds a cluster whose policy
+// says it.
+func (p *clusterPolicy) checkFounder(self cluster.Identity, cfg Config) error {
+	if !self.Fresh() || (len(cfg.Join) > 0 && cfg.Expect <= 1) {
 		return nil // its cluster has a policy
 	}
-	return checkDeadlines(n.policy.observers, n.cfg.History)
+	return checkDeadlines(p.observers, cfg.History)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -24,7 +25,10 @@ import (
 //
 // The observers' fields are start's until the worker runs, and the worker's from then on.
 type registration struct {
-	n     *Node
+	meta   *cluster.Meta
+	logger *slog.Logger
+	honour func(context.Context) error // links observers that have got a table
+
 	left  []percolator.ObserverSpec // not in the catalogue yet
 	again chan struct{}             // capacity 1: something may have to be told
 
@@ -41,10 +45,6 @@ const (
 	registerPause    = time.Second
 	maxRegisterPause = 30 * time.Second
 )
-
-func newRegistration(n *Node) *registration {
-	return &registration{n: n, again: make(chan struct{}, 1)}
-}
 
 // begin is the first attempt, within Open. It returns the observers with their tables, 0
 // for one that could not be made yet. An error is one that trying again can't help, or
@@ -83,12 +83,12 @@ func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, er
 		}
 	}
 	if len(infos) > 0 {
-		if _, err := r.n.meta.Enter(ctx, infos); err != nil {
+		if _, err := r.meta.Enter(ctx, infos); err != nil {
 			return tables, errors.Join(missing, fmt.Errorf("node: register observers: %w", err))
 		}
 	}
 	r.left = left
-	if err := r.n.meta.Sync(ctx); err != nil {
+	if err := r.meta.Sync(ctx); err != nil {
 		return tables, errors.Join(missing, fmt.Errorf("node: register observers: %w", err))
 	}
 	return tables, missing
@@ -100,7 +100,7 @@ func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, err
 	out := map[string]mvcc.TableID{}
 	var missing []percolator.ObserverSpec
 	for _, o := range r.left {
-		t, err := r.n.meta.Table(ctx, o.Column.Table)
+		t, err := r.meta.Table(ctx, o.Column.Table)
 		if err != nil {
 			return out, fmt.Errorf("node: table %q of observer %q: %w", o.Column.Table, o.Name, err)
 		}
@@ -119,7 +119,7 @@ func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, err
 		ctx = half
 	}
 	for _, o := range missing {
-		t, err := r.n.meta.CreateTable(ctx, o.Column.Table, nil)
+		t, err := r.meta.CreateTable(ctx, o.Column.Table, nil)
 		if err != nil {
 			return out, fmt.Errorf("node: table %q of observer %q: %w", o.Column.Table, o.Name, err)
 		}
@@ -136,10 +136,10 @@ func (r *registration) note(err error) {
 	r.mu.Unlock()
 	switch {
 	case err != nil:
-		r.n.cfg.Logger.Warn("not every tablet knows the observers; it is tried again, and changes of what those tablets hold are not noticed until then",
+		r.logger.Warn("not every tablet knows the observers; it is tried again, and changes of what those tablets hold are not noticed until then",
 			"error", err)
 	case before != nil:
-		r.n.cfg.Logger.Info("every tablet knows the observers")
+		r.logger.Info("every tablet knows the observers")
 	}
 }
 
@@ -198,7 +198,7 @@ func (r *registration) once(ctx context.Context) error {
 	if len(r.left) == had {
 		return err
 	}
-	if honoured := r.n.honour(ctx); !errors.Is(honoured, cluster.ErrUntold) {
+	if honoured := r.honour(ctx); !errors.Is(honoured, cluster.ErrUntold) {
 		err = errors.Join(err, honoured)
 	}
 	return err

@@ -27,14 +27,14 @@ const (
 )
 
 // linkAnew has the nodes look at the catalogue if it lacks an observer that one of them runs.
-func (n *Node) linkAnew(ctx context.Context) error {
+func (obs *observers) linkAnew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
-	linked, err := n.linked(ctx)
+	linked, err := obs.linked(ctx)
 	if err != nil || len(linked) == 0 {
 		return err
 	}
-	c, err := n.meta.Catalogue(ctx)
+	c, err := obs.meta.Catalogue(ctx)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (n *Node) linkAnew(ctx context.Context) error {
 	if len(linked) == 0 {
 		return nil
 	}
-	return n.honourEverywhere(ctx)
+	return obs.honourEverywhere(ctx)
 }
 
 // relink registers and links the observers of this node whose table was dropped,
@@ -52,14 +52,14 @@ func (n *Node) linkAnew(ctx context.Context) error {
 // returns the newest catalogue that it has read. What was retired stays so.
 // cluster.ErrUntold: some tablets do not know of them yet, and are told later. The caller
 // holds honouring.
-func (n *Node) relink(ctx context.Context, x *notifications, c *pb.Catalogue) (*pb.Catalogue, error) {
+func (obs *observers) relink(ctx context.Context, x *notifications, c *pb.Catalogue) (*pb.Catalogue, error) {
 	tables := map[string]mvcc.TableID{}
 	var infos []*pb.ObserverInfo
 	for _, o := range x.dispatcher.Registered() {
 		if o.Table != 0 && !cluster.IsDropped(c, uint32(o.Table)) {
 			continue
 		}
-		t, err := n.meta.Table(ctx, o.Spec.Column.Table)
+		t, err := obs.meta.Table(ctx, o.Spec.Column.Table)
 		if err != nil {
 			return c, err
 		}
@@ -72,7 +72,7 @@ func (n *Node) relink(ctx context.Context, x *notifications, c *pb.Catalogue) (*
 	if len(infos) == 0 {
 		return c, nil
 	}
-	newest, err := n.meta.Enter(ctx, infos)
+	newest, err := obs.meta.Enter(ctx, infos)
 	if err != nil {
 		return c, fmt.Errorf("node: register observers of a table that was made anew: %w", err)
 	}
@@ -81,15 +81,15 @@ func (n *Node) relink(ctx context.Context, x *notifications, c *pb.Catalogue) (*
 	}
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
-	if err = n.meta.Sync(ctx); err != nil {
-		n.registration.goOn(err)
+	if err = obs.meta.Sync(ctx); err != nil {
+		obs.registration.goOn(err)
 	}
 	return newest, err
 }
 
 // rescan starts the scanners anew if the dispatcher is linked to other columns than they
 // look for. The caller holds honouring.
-func (n *Node) rescan(ctx context.Context, x *notifications) error {
+func (obs *observers) rescan(ctx context.Context, x *notifications) error {
 	old := x.scanners.Load()
 	if old == nil || x.ended || slices.Equal(x.scanned, x.dispatcher.Targets()) {
 		return nil
@@ -97,13 +97,13 @@ func (n *Node) rescan(ctx context.Context, x *notifications) error {
 	if err := old.Stop(ctx); err != nil {
 		return fmt.Errorf("node: stop the scanners of a dropped table: %w", err)
 	}
-	return n.startScanners(x)
+	return obs.startScanners(x)
 }
 
 // watchTables looks from time to time whether a table of this node's observers was made
 // anew, and for a new version of the cluster's policy, until ctx ends. It is a worker of
 // the node.
-func (n *Node) watchTables(ctx context.Context) {
+func (obs *observers) watchTables(ctx context.Context) {
 	for {
 		pause := time.NewTimer(relinkPause + rand.N(relinkPause/10))
 		select {
@@ -113,12 +113,12 @@ func (n *Node) watchTables(ctx context.Context) {
 			return
 		}
 		attempt, cancel := context.WithTimeout(ctx, relinkTimeout)
-		look := n.honour
-		if x := n.notify.Load(); x == nil || len(x.dispatcher.Registered()) == 0 {
-			look = func(ctx context.Context) error { _, err := n.readPolicy(ctx); return err }
+		look := obs.honour
+		if x := obs.runs.Load(); x == nil || len(x.dispatcher.Registered()) == 0 {
+			look = func(ctx context.Context) error { _, err := obs.policy.read(ctx); return err }
 		}
 		if err := look(attempt); err != nil && ctx.Err() == nil {
-			n.cfg.Logger.Warn("the observer catalogue and the cluster's policy could not be honoured; it is tried again", "error", err)
+			obs.cfg.Logger.Warn("the observer catalogue and the cluster's policy could not be honoured; it is tried again", "error", err)
 		}
 		cancel()
 	}

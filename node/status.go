@@ -29,7 +29,7 @@ func (n *Node) statusWith(asker context.Context, leading bool) (*pb.NodeStatusRe
 	out := &pb.NodeStatusResponse{
 		ClusterId: n.identity.ClusterID, NodeId: n.identity.NodeID, Incarnation: n.identity.Incarnation,
 		Version: Version(), Listen: n.Addr(), Http: n.HTTPAddr(), StartedUnixMs: n.started.UnixMilli(),
-		LogBatches: commits, LogRequests: requests, Observers: n.notify.Load().status(), Registering: n.registration.why(),
+		LogBatches: commits, LogRequests: requests, Observers: n.observers.runs.Load().status(), Registering: n.observers.registration.why(),
 	}
 	last, served, batches := n.oracle.stats()
 	out.OracleLast, out.OracleServed, out.OracleBatches = uint64(last), served, batches

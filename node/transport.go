@@ -26,7 +26,7 @@ func (t *transport) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, err
 
 // Observers implements txn.Transport.
 func (t *transport) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
-	return t.n.sumObserverStates(ctx)
+	return t.n.observers.statesEverywhere(ctx)
 }
 
 // HoldHistory implements txn.Transport.
@@ -53,7 +53,7 @@ func (t *transport) CreateTable(ctx context.Context, name string, splitKeys []st
 	if err != nil {
 		return nil, err
 	}
-	if err := t.n.linkAnew(ctx); err != nil {
+	if err := t.n.observers.linkAnew(ctx); err != nil {
 		t.n.cfg.Logger.Warn("a table was made, and not every node has been asked whether its program observes it; each looks by itself soon",
 			"table", name, "error", err)
 	}
