@@ -55,19 +55,22 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	s := &pb.StatusResponse{
 		Tablet: t.descriptor, Leader: t.leading, Term: t.group.Term(), AppliedIndex: t.group.Visible(), LastIndex: last, FirstIndex: first,
 		CatalogueVersion: t.appliedCatalogue.version(), Locks: uint64(t.locks.len()),
-		Bound: uint64(t.appliedBound), Safepoint: uint64(t.appliedSafepoint), Garbage: t.garbageWaiting(), Collected: t.collection.deleted,
+		Bound: uint64(t.appliedBound), Safepoint: uint64(t.appliedSafepoint), Collected: t.history.deleted,
 		Reads: t.counters.reads, Mutations: t.counters.mutations, Batches: t.counters.batches, Proposals: t.counters.proposals,
-		SizeBytes: t.size(req.GetMeasureAbove()), Load: t.loads.perSecond(time.Now(), t.counters.reads+t.counters.mutations),
+		SizeBytes: t.size(req.GetMeasureAbove()), Load: t.loads.perSecond(time.Now(), t.counters.operations()),
 		SizeKey: wire.Bytes(t.sizing.half), LoadKey: wire.Bytes(t.loads.half()),
 		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.group.LeaderNode(), Quiescent: t.group.Quiesced(),
 	}
 	if t.cfg.Ticker != nil && !t.group.LeaderKnown() {
 		s.LeaderlessMs = max(1, int64(t.group.TicksWithoutLeader())*t.cfg.Ticker.interval.Milliseconds())
 	}
+	if t.leading && t.id != MetaTabletID {
+		s.Garbage = t.history.entries()
+	}
 	if t.failed == nil {
 		s.Replicas = t.group.Progress()
 	}
-	if t.beat != nil && s.Quiescent && t.failed == nil && req.GetMeasureAbove() != 0 && s.Load == 0 && t.loads.ops == t.counters.reads+t.counters.mutations {
+	if t.beat != nil && s.Quiescent && t.failed == nil && req.GetMeasureAbove() != 0 && s.Load == 0 && t.loads.ops == t.counters.operations() {
 		t.beat.status.Store(s)
 	}
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: s}}
@@ -88,3 +91,5 @@ func (t *Tablet) withdrawStatus(message any) {
 type counters struct {
 	reads, mutations, batches, proposals, notifies uint64
 }
+
+func (c *counters) operations() uint64 { return c.reads + c.mutations }

@@ -210,12 +210,18 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	}
 	p.deliver() // who is answered goes on beside the rest, and meets this tablet only after this turn
 	t.applyNotes(p.notes)
-	t.noteGarbage(p.muts)
+	t.history.note(p.muts)
 	t.overlay.drop(p.number, p.muts)
 	for _, h := range p.holds {
 		t.release(h)
 	}
-	t.collected(p)
+	if p.command.Safepoint != 0 || p.command.Catalogue != nil {
+		t.beginPass()
+	}
+	if p.collects {
+		t.history.stepMade(p.muts)
+		t.history.armAfterPause(t.counters.operations(), t.appliedSafepoint)
+	}
 	return dirty
 }
 
@@ -241,7 +247,7 @@ func (t *Tablet) lead() {
 	}
 	t.leading = true
 	t.rollbacks = rollbacks{}
-	t.collection = newCollection()
+	t.history = newHistory(t.history.remind)
 	t.beginPass()
 	t.servedTerm.Store(t.group.Term())
 	t.publishLeadership()

@@ -6,12 +6,17 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// collection is the leader's deletion of history that the safepoint has passed (design
+// This file has the leader's deletion of history that the safepoint has passed (design
 // section 4, invariant 11). It goes by passes, of steps: each is evaluated in a turn of
 // its own like any mutation, on the newest state with the effects in flight laid over it,
 // and proposed as an entry of its own; the next one begins after it is visible. A tablet
-// with nothing to collect does nothing.
-type collection struct {
+// with nothing to collect does nothing. A survey of a read worker, one step and one
+// reminder may be under way.
+
+// history is what this leader knows of its history: what is garbage, or will be, and the
+// pass under way. The tablet makes the steps, in its turns, and tells history what has
+// become of them. It begins anew with each leadership, and with each split.
+type history struct {
 	garbage
 	unknown  bool // nobody has surveyed the tablet since this replica leads: there may be anything
 	dropped  bool // the tablet's table is dropped, and was surveyed as such
@@ -24,6 +29,13 @@ type collection struct {
 	surveyed mvcc.Timestamp // the safepoint of the last survey
 
 	surveyCost time.Duration // what the last survey took of a read worker
+
+	scratch []mvcc.Garbage // note's
+	remind  func()         // sends the tablet a collectStep
+}
+
+func newHistory(remind func()) history {
+	return history{garbage: newGarbage(), unknown: true, remind: remind}
 }
 
 // pass collects what a safepoint has reached: what is remembered, or, with a survey, what there is.
@@ -67,132 +79,166 @@ const (
 )
 
 // resurvey is how far the safepoint moves before the next survey for a little.
-func (c *collection) resurvey() time.Duration {
-	return min(max(shortestRest, restTimes*c.surveyCost), longestRest)
+func (h *history) resurvey() time.Duration {
+	return min(max(shortestRest, restTimes*h.surveyCost), longestRest)
 }
 
-func newCollection() collection { return collection{garbage: newGarbage(), unknown: true} }
-
-// garbageWaiting is about how many entries wait to be collected, now or at a later safepoint.
-func (t *Tablet) garbageWaiting() uint64 {
-	c := &t.collection
-	if !t.leading || t.id == MetaTabletID || c.idle() {
+// entries is about how many entries wait to be collected, now or at a later safepoint.
+func (h *history) entries() uint64 {
+	if h.idle() {
 		return 0
 	}
-	return uint64(max(c.waiting.total(), len(c.known), 1))
+	return uint64(max(h.waiting.total(), len(h.known), 1))
 }
 
 // idle reports whether there is surely nothing to collect, now or later.
-func (c *collection) idle() bool { return !c.unknown && c.pass == nil && c.all && len(c.known) == 0 }
+func (h *history) idle() bool { return !h.unknown && h.pass == nil && h.all && len(h.known) == 0 }
 
-// noteGarbage remembers what the effects of a proposal, now visible, have made superfluous.
-func (t *Tablet) noteGarbage(muts []mvcc.Mutation) {
-	c := &t.collection
-	t.scratch = mvcc.GarbageOf(t.scratch[:0], muts)
-	for i := range t.scratch {
-		c.add(&t.scratch[i], 1)
+// note remembers what the effects of a proposal, now visible, have made superfluous.
+func (h *history) note(muts []mvcc.Mutation) {
+	h.scratch = mvcc.GarbageOf(h.scratch[:0], muts)
+	for i := range h.scratch {
+		h.add(&h.scratch[i], 1)
 	}
-	clear(t.scratch)
-	if c.dropped && len(muts) > 0 && !muts[0].Delete {
-		c.dropped = false // a commit that came late: its record goes as well
+	clear(h.scratch)
+	if h.dropped && len(muts) > 0 && !muts[0].Delete {
+		h.dropped = false // a commit that came late: its record goes as well
 	}
 }
 
-// beginPass begins a pass if the applied safepoint has reached anything.
-func (t *Tablet) beginPass() {
-	c := &t.collection
-	safepoint := t.appliedSafepoint
-	if !t.leading || c.pass != nil || safepoint == 0 || t.id == MetaTabletID {
+// begin begins a pass if the applied safepoint has reached anything and none is under way.
+// dropped says that the tablet's table is dropped as of the safepoint.
+func (h *history) begin(safepoint mvcc.Timestamp, dropped bool) {
+	if h.pass != nil || safepoint == 0 {
 		return
 	}
 	// What is forgotten counts for this whatever the histogram says: one cell stands for
 	// many entries, and those that are deleted are counted off all that wait.
-	late := !c.all && safepoint.Millis()-c.surveyed.Millis() > c.resurvey().Milliseconds()
-	if c.unknown || late || c.surveyWorth(safepoint) || (t.droppedHere() && !c.dropped) {
-		c.garbage = newGarbage() // what is written from here on is remembered, what was before is found
-		c.unknown = true
-		c.pass = &pass{safepoint: safepoint, survey: true, dropped: t.droppedHere()}
-	} else if due := c.takeDue(safepoint); len(due) > 0 {
-		c.pass = &pass{safepoint: safepoint, list: due}
+	late := !h.all && safepoint.Millis()-h.surveyed.Millis() > h.resurvey().Milliseconds()
+	if h.unknown || late || h.surveyWorth(safepoint) || (dropped && !h.dropped) {
+		h.garbage = newGarbage() // what is written from here on is remembered, what was before is found
+		h.unknown = true
+		h.pass = &pass{safepoint: safepoint, survey: true, dropped: dropped}
+	} else if due := h.takeDue(safepoint); len(due) > 0 {
+		h.pass = &pass{safepoint: safepoint, list: due}
 	} else {
 		return
 	}
-	t.armStep(0)
+	h.arm(0)
 }
 
-// droppedHere reports whether the tablet's table is dropped as of the safepoint.
-func (t *Tablet) droppedHere() bool {
-	return t.appliedCatalogue.droppedAt(mvcc.TableID(t.descriptor.StartTable), t.appliedSafepoint)
+// arm has the tablet reminded of the next step.
+func (h *history) arm(after time.Duration) {
+	if h.armed {
+		return
+	}
+	h.armed = true
+	if after == 0 {
+		h.remind()
+		return
+	}
+	time.AfterFunc(after, h.remind)
+}
+
+// armAfterPause is arm after a pause that depends on what the last step, or survey, took,
+// and on whether anybody uses the tablet: operations counts its operations so far.
+func (h *history) armAfterPause(operations uint64, safepoint mvcc.Timestamp) {
+	times := time.Duration(busyPause)
+	if operations == h.seen || (h.pass != nil && h.pass.safepoint < safepoint) {
+		times = idlePause
+	}
+	h.seen = operations
+	h.arm(min(times*max(h.spent, shortestStep), longestPause))
+}
+
+// end ends the pass.
+func (h *history) end() {
+	p := h.pass
+	h.pass = nil
+	if p.survey {
+		h.unknown, h.surveyed, h.surveyCost = false, p.safepoint, p.cost
+		h.dropped = p.dropped
+	}
+	if h.idle() {
+		h.waiting = histogram{} // it counts nearly, not exactly
+	}
+}
+
+// stepMade takes note of a step's deletions, now visible.
+func (h *history) stepMade(muts []mvcc.Mutation) {
+	h.inFlight = false
+	h.deleted += uint64(len(muts))
+	if !h.unknown {
+		h.waiting.take(superfluous(muts))
+	}
+}
+
+// stepLost takes note of a step that was not made: what it was to delete is still there,
+// and forgotten. A survey will find it.
+func (h *history) stepLost() {
+	h.inFlight, h.unknown = false, true
+	if h.pass != nil {
+		h.pass.survey, h.pass.place = true, mvcc.SurveyPlace{}
+	}
+	h.arm(splitPause)
+}
+
+// found takes what a survey of the pass has found: what the safepoint has reached is to be
+// collected, the rest is remembered.
+func (h *history) found(m *surveyed) {
+	p := m.pass
+	p.asked, p.place = false, m.place
+	for i := range m.found {
+		if g := &m.found[i]; g.From <= p.safepoint {
+			p.list = append(p.list, *g)
+		} else {
+			h.add(g, 1)
+		}
+	}
+	p.list = mvcc.SortGarbage(p.list)
+	h.spent = m.spent
+	p.cost += m.spent
 }
 
 // collectStep is the reminder to make the next step.
 type collectStep struct{}
 
-func (t *Tablet) armStep(after time.Duration) {
-	if t.collection.armed {
-		return
+// beginPass begins a pass of a leader's if there is anything to collect. The meta tablet
+// keeps its history.
+func (t *Tablet) beginPass() {
+	if t.leading && t.id != MetaTabletID {
+		dropped := t.appliedCatalogue.droppedAt(mvcc.TableID(t.descriptor.StartTable), t.appliedSafepoint)
+		t.history.begin(t.appliedSafepoint, dropped)
 	}
-	t.collection.armed = true
-	self, root := t.self, t.root
-	if after == 0 {
-		root.Send(self, &collectStep{})
-		return
-	}
-	time.AfterFunc(after, func() { root.Send(self, &collectStep{}) })
 }
 
-// pause is how long to wait after what the last step, or survey, took.
-func (t *Tablet) pause() time.Duration {
-	c := &t.collection
-	operations := t.counters.reads + t.counters.mutations
-	times := time.Duration(busyPause)
-	if operations == c.seen || (c.pass != nil && c.pass.safepoint < t.appliedSafepoint) {
-		times = idlePause
-	}
-	c.seen = operations
-	return min(times*max(c.spent, shortestStep), longestPause)
-}
-
-// onCollectStep makes a step of the pass under way, or asks for more to do, or ends the pass.
+// onCollectStep makes a step of the pass under way, or asks for more to do, or ends the
+// pass, and begins another one if the safepoint has moved on.
 func (t *Tablet) onCollectStep() {
-	c := &t.collection
-	c.armed = false
-	p := c.pass
+	h := &t.history
+	h.armed = false
+	p := h.pass
 	switch {
-	case p == nil || !t.leading || t.failed != nil || c.inFlight || (p.asked && len(p.list) == 0):
+	case p == nil || !t.leading || t.failed != nil || h.inFlight || (p.asked && len(p.list) == 0):
 	case t.exclusive != nil || noRoom(t.logs, t.store) != nil:
-		t.armStep(splitPause)
+		h.arm(splitPause)
 	case len(p.list) > 0:
 		t.makeStep(p)
 	case p.survey && !p.place.Done():
 		p.asked = true
 		t.background.submit(&surveyJob{tablet: t, pass: p, place: p.place, descriptor: t.descriptor, catalogue: t.appliedCatalogue})
 	default:
-		t.endPass(p)
+		if h.end(); p.safepoint < t.appliedSafepoint {
+			t.beginPass()
+		}
 	}
 	t.ready()
-}
-
-// endPass ends the pass, and begins another one if the safepoint has moved on.
-func (t *Tablet) endPass(p *pass) {
-	c := &t.collection
-	c.pass = nil
-	if p.survey {
-		c.unknown, c.surveyed, c.surveyCost = false, p.safepoint, p.cost
-		c.dropped = p.dropped
-	}
-	if c.idle() {
-		c.waiting = histogram{} // it counts nearly, not exactly
-	}
-	if p.safepoint < t.appliedSafepoint {
-		t.beginPass()
-	}
 }
 
 // makeStep evaluates and proposes one step. It needs no room in the pipeline, and takes
 // none from others; it may use the disk reserve, since it makes room.
 func (t *Tablet) makeStep(p *pass) {
-	c := &t.collection
+	h := &t.history
 	begin := time.Now()
 	snap := t.store.Snap()
 	defer snap.Close()
@@ -205,60 +251,32 @@ func (t *Tablet) makeStep(p *pass) {
 	}
 	p.list = p.list[done:]
 	if len(step.Mutations) > 0 {
-		c.inFlight = true
+		h.inFlight = true
 		e.proposal.collects = true
 		if refusal := e.take(step.Mutations); refusal != nil || !t.propose(e.proposal) {
-			t.lostStep()
+			h.stepLost()
 		}
 	}
 	for i := range step.Kept {
-		c.keep(&step.Kept[i], p.safepoint)
+		h.keep(&step.Kept[i], p.safepoint)
 	}
-	c.spent = time.Since(begin)
-	if !c.inFlight {
-		t.armStep(t.pause())
+	h.spent = time.Since(begin)
+	if !h.inFlight {
+		h.armAfterPause(t.counters.operations(), t.appliedSafepoint)
 	}
 }
 
 // keep remembers what a step has left. What the safepoint has reached already is held by
 // something: it is looked at again when the safepoint has moved.
-func (c *collection) keep(g *mvcc.Garbage, safepoint mvcc.Timestamp) {
+func (h *history) keep(g *mvcc.Garbage, safepoint mvcc.Timestamp) {
 	if g.From <= safepoint {
 		g.From = safepoint + 1
 	}
-	if c.unknown {
-		c.add(g, 1) // found by a survey
+	if h.unknown {
+		h.add(g, 1) // found by a survey
 	} else {
-		c.remember(g)
+		h.remember(g)
 	}
-}
-
-// collected takes note of a proposal that is visible: a step goes on, and a raised
-// safepoint begins a pass.
-func (t *Tablet) collected(p *proposal) {
-	if p.command.Safepoint != 0 || p.command.Catalogue != nil {
-		t.beginPass()
-	}
-	if !p.collects {
-		return
-	}
-	c := &t.collection
-	c.inFlight = false
-	c.deleted += uint64(len(p.muts))
-	if !c.unknown {
-		c.waiting.take(superfluous(p.muts))
-	}
-	t.armStep(t.pause())
-}
-
-// lostStep: what the step was to delete is still there, and forgotten. A survey will find it.
-func (t *Tablet) lostStep() {
-	c := &t.collection
-	c.inFlight, c.unknown = false, true
-	if c.pass != nil {
-		c.pass.survey, c.pass.place = true, mvcc.SurveyPlace{}
-	}
-	t.armStep(splitPause)
 }
 
 // superfluous counts the entries among deletions that were counted as garbage: values go

@@ -326,12 +326,12 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 			inside.bound, inside.safepoint = safepoint, safepoint
 			lost.command.Bound, lost.command.Safepoint = uint64(safepoint), uint64(safepoint)
 			inside.propose(lost)
-			due := inside.collection.takeDue(safepoint)
+			due := inside.history.takeDue(safepoint)
 			if len(due) == 0 {
 				t.Error("nothing is remembered")
 			}
-			inside.collection.pass = &pass{safepoint: safepoint, list: due}
-			inside.makeStep(inside.collection.pass)
+			inside.history.pass = &pass{safepoint: safepoint, list: due}
+			inside.makeStep(inside.history.pass)
 			if len(inside.overlay.cells) == 0 {
 				t.Error("the step has deleted nothing")
 			}

@@ -46,30 +46,17 @@ func (j *surveyJob) run() {
 	j.tablet.root.Send(j.tablet.self, out)
 }
 
-// onSurveyed takes what a survey has found: what the safepoint has reached is to be
-// collected, the rest is remembered.
+// onSurveyed goes on with what a survey has found.
 func (t *Tablet) onSurveyed(m *surveyed) {
-	c := &t.collection
-	p := m.pass
-	if c.pass != p {
-		return // another leadership's, or from before a split
-	}
-	if m.err != nil {
+	h := &t.history
+	switch {
+	case h.pass != m.pass: // another leadership's, or from before a split
+	case m.err != nil:
 		t.fail(m.err)
-		return
+	default:
+		h.found(m)
+		h.armAfterPause(t.counters.operations(), t.appliedSafepoint)
 	}
-	p.asked, p.place = false, m.place
-	for i := range m.found {
-		if g := &m.found[i]; g.From <= p.safepoint {
-			p.list = append(p.list, *g)
-		} else {
-			c.add(g, 1)
-		}
-	}
-	p.list = mvcc.SortGarbage(p.list)
-	c.spent = m.spent
-	p.cost += m.spent
-	t.armStep(t.pause())
 }
 
 // observers is what collection needs of a catalogue.

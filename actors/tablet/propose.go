@@ -227,7 +227,7 @@ func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
 		r.call.Reply(answer)
 	}
 	if p.collects {
-		t.lostStep()
+		t.history.stepLost()
 	}
 }
 
@@ -277,7 +277,7 @@ func (t *Tablet) stepDown(cause error) {
 	t.onePhase = map[mvcc.Timestamp]*onePhase{}
 	t.overlay, t.locks, t.notify = newOverlay(), newLockTable(), newNotifyIndex()
 	t.restore()
-	t.collection = newCollection()
+	t.history = newHistory(t.history.remind)
 	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false // its next piece would not be asked for
 }
 

@@ -107,7 +107,7 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 		t.locks.drop(c)
 	}
 	t.notify = newNotifyIndex() // nothing is in flight
-	t.collection = newCollection()
+	t.history = newHistory(t.history.remind)
 	t.sizing, t.loads = sizing{}, loads{}
 	t.beginPass()
 	if t.group.Elected() && t.cfg.Ticker != nil {

@@ -86,13 +86,11 @@ type Tablet struct {
 	notify  *notifyIndex
 	posted  posted
 	rollbacks
-	scratch []mvcc.Garbage // noteGarbage's
-	// collection is what this leader deletes of history.
-	collection collection
-	sizing     sizing // what is known of the tablet's size
-	loads      loads
-	inflight   []*proposal // proposed, not yet visible, in order
-	proposed   uint64      // number of the last proposal
+	history  history
+	sizing   sizing // what is known of the tablet's size
+	loads    loads
+	inflight []*proposal // proposed, not yet visible, in order
+	proposed uint64      // number of the last proposal
 
 	onePhase     map[mvcc.Timestamp]*onePhase // reservations held, by start timestamp
 	held         []*Call                      // mutations that wait for room in the pipeline
@@ -120,12 +118,14 @@ func Spawn(system *actor.ActorSystem, st *store.Store, logs *Writers, readers *R
 
 func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, readers *ReadPool, id uint64, host Host, cfg Config) *Tablet {
 	cfg = cfg.withDefaults()
-	return &Tablet{
+	t := &Tablet{
 		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id, root: system.Root,
 		batch: actorkit.NewBatcher[*Call](cfg.Batch), locks: newLockTable(), overlay: newOverlay(), notify: newNotifyIndex(),
 		reads: readQueue{readLane: readers.reads.lane()}, background: readers.background.lane(),
 		onePhase: map[mvcc.Timestamp]*onePhase{},
 	}
+	t.history = newHistory(func() { t.root.Send(t.self, &collectStep{}) })
+	return t
 }
 
 // spawn opens the replica and starts its actor.
