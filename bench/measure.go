@@ -33,7 +33,8 @@ type subject interface {
 type figure struct {
 	perSecond      float64
 	cpuMicros      float64 // user and system time per operation
-	p50, p99       time.Duration
+	p50, p99, p999 time.Duration
+	most           time.Duration // the longest operation: what a stop of all of them takes
 	tablet, synced float64
 }
 
@@ -153,6 +154,7 @@ func load(ctx context.Context, s subject, callers int, d time.Duration) (figure,
 	}
 	f := figure{perSecond: float64(total.Load()) / took.Seconds(), cpuMicros: float64(used.Microseconds()) / float64(total.Load())}
 	f.p50, f.p99 = quantile(samples, 0.5), quantile(samples, 0.99)
+	f.p999, f.most = quantile(samples, 0.999), quantile(samples, 1)
 	f.tablet, f.synced = s.batches()
 	return f, nil
 }

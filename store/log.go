@@ -26,7 +26,7 @@ func (o Options) logDir() string {
 func (s *Store) openLog(id [16]byte, create bool) error {
 	o := raftlog.Options{
 		ID: id, Create: create, InMemory: s.opts.InMemory, NoSync: s.opts.NoSync,
-		CacheBytes: SizesFor(s.opts.Memory).LogCache, SyncDelay: s.opts.SyncDelay, Room: s.roomForSegment,
+		SyncDelay: s.opts.SyncDelay, Room: s.roomForSegment,
 	}
 	dir := ""
 	if s.opts.InMemory {

@@ -1,10 +1,6 @@
 package store
 
-import (
-	"math/bits"
-
-	"github.com/percolator-go/percolator/store/raftlog"
-)
+import "math/bits"
 
 // Sizes are what a store's memory depends on, in bytes. Badger holds up to five
 // memtables, each with a third on top, and, while it compacts, the tables that it writes:
@@ -15,7 +11,6 @@ import (
 type Sizes struct {
 	MemTable int64 // of a memtable
 	Table    int64 // of a table below level 0
-	LogCache int64 // of the newest entries of all Raft logs
 	// Grow: tables are twice as large in each level further down. Fewer files, but what a
 	// compaction takes grows with the store.
 	Grow bool
@@ -30,14 +25,12 @@ const (
 	leastTable    = 1 << 20
 	mostTable     = 8 << 20
 	tablePart     = 512
-	leastLogCache = 4 << 20
-	logCachePart  = 64
 )
 
 // SizesFor returns the sizes for a process that may take so many bytes; 0: as many as it likes.
 func SizesFor(memory uint64) Sizes {
 	if memory == 0 || memory >= unbounded {
-		return Sizes{MemTable: DefaultMemTableSize, Table: mostTable, LogCache: raftlog.DefaultCacheBytes, Grow: true}
+		return Sizes{MemTable: DefaultMemTableSize, Table: mostTable, Grow: true}
 	}
 	part := func(of, least, most int64) int64 {
 		n := int64(1) << (bits.Len64(memory/uint64(of)|1) - 1) // a power of two
@@ -46,6 +39,5 @@ func SizesFor(memory uint64) Sizes {
 	return Sizes{
 		MemTable: part(memTablePart, leastMemTable, DefaultMemTableSize),
 		Table:    part(tablePart, leastTable, mostTable),
-		LogCache: part(logCachePart, leastLogCache, raftlog.DefaultCacheBytes),
 	}
 }

@@ -19,9 +19,9 @@ const (
 	// DefaultSegmentBytes is large enough that what a new segment costs, three syncs, is
 	// nothing beside what is written to it, and small enough to be let go of soon.
 	DefaultSegmentBytes = 16 << 20
-	// DefaultCacheBytes is what leaders' followers and their own applies need to be
-	// served from memory.
-	DefaultCacheBytes = 32 << 20
+	// DefaultCacheBytes serves followers and applies that are at most 160 ms behind at 50
+	// MB a second. Whoever is further behind reads the segments, from the page cache.
+	DefaultCacheBytes = 8 << 20
 	// DefaultSpares is what two checkpoints need in between at 50 MB a second.
 	DefaultSpares = 4
 
