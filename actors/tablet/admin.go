@@ -3,6 +3,7 @@ package tablet
 import (
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -35,17 +36,17 @@ func (t *Tablet) markResponse() *pb.TabletResponse {
 // moment (design section 7).
 func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	response := evaluate.Result(mvcc.Result{})
-	if message.GetVersion() <= e.catalogue.version() {
+	if message.GetVersion() <= e.memory.Catalogue.Version() {
 		e.proposal.answer(call, response)
 		return
 	}
 	own := e.newProposal()
 	own.command.Catalogue = message
 	own.answer(call, response)
-	before := e.catalogue
-	e.Tablet.catalogue = newCatalogue(message)
+	before := e.memory.Catalogue
+	e.memory.Catalogue = memory.NewCatalogue(message)
 	if !e.ownEntry(own) {
-		e.Tablet.catalogue = before
+		e.memory.Catalogue = before
 	}
 }
 
@@ -54,7 +55,7 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	first, _ := t.log.FirstIndex()
 	s := &pb.StatusResponse{
 		Tablet: t.descriptor, Leader: t.leading, Term: t.group.Term(), AppliedIndex: t.group.Visible(), LastIndex: last, FirstIndex: first,
-		CatalogueVersion: t.appliedCatalogue.version(), Locks: uint64(t.locks.len()),
+		CatalogueVersion: t.appliedCatalogue.Version(), Locks: uint64(t.memory.Locks()),
 		Bound: uint64(t.appliedBound), Safepoint: uint64(t.appliedSafepoint), Collected: t.history.deleted,
 		Reads: t.counters.reads, Mutations: t.counters.mutations, Batches: t.counters.batches, Proposals: t.counters.proposals,
 		SizeBytes: t.size(req.GetMeasureAbove()), Load: t.loads.perSecond(time.Now(), t.counters.operations()),
@@ -89,7 +90,7 @@ func (t *Tablet) withdrawStatus(message any) {
 
 // counters are what status tells of since the replica was opened.
 type counters struct {
-	reads, mutations, batches, proposals, notifies uint64
+	reads, mutations, batches, proposals uint64
 }
 
 func (c *counters) operations() uint64 { return c.reads + c.mutations }

@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -121,11 +122,11 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 		a.split = command.Split
 		return t.applySplit(batch, command.Split)
 	case command.Catalogue != nil:
-		if command.Catalogue.Version > t.appliedCatalogue.version() {
-			t.appliedCatalogue = newCatalogue(command.Catalogue)
+		if command.Catalogue.Version > t.appliedCatalogue.Version() {
+			t.appliedCatalogue = memory.NewCatalogue(command.Catalogue)
 			t.stateChanged = true
-			if t.appliedCatalogue.version() > t.catalogue.version() {
-				t.catalogue = t.appliedCatalogue
+			if t.appliedCatalogue.Version() > t.memory.Catalogue.Version() {
+				t.memory.Catalogue = t.appliedCatalogue
 			}
 		}
 	case command.Sized != nil:
@@ -194,24 +195,10 @@ func (t *Tablet) onApplied(m *applied) {
 // finish brings a proposal's locks into memory and answers its calls; it returns the
 // cells that became dirty.
 func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
-	for i := range p.muts {
-		m := &p.muts[i]
-		switch {
-		case m.Group == mvcc.GroupLock && m.Delete:
-			t.unlock(m.Cell)
-		case m.Group == mvcc.GroupLock:
-			t.locks.put(m.Cell, m.Lock)
-		case m.Group == mvcc.GroupNotify && !m.Delete:
-			t.counters.notifies++
-			if m.Notify.ParkedTS == 0 && m.Notify.Attempts == 0 {
-				dirty = append(dirty, m.Cell)
-			}
-		}
-	}
+	dirty = t.memory.VisibleLocks(p.muts)
 	p.deliver() // who is answered goes on beside the rest, and meets this tablet only after this turn
-	t.applyNotes(p.notes)
+	t.memory.Visible(p.number, p.muts, p.notes)
 	t.history.note(p.muts)
-	t.overlay.drop(p.number, p.muts)
 	for _, h := range p.holds {
 		t.release(h)
 	}
@@ -225,11 +212,6 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	return dirty
 }
 
-// unlock removes a persistent lock: the delete was evaluated against it, and nothing else
-// may have replaced it since but a reservation, which only its own one-phase commit takes
-// away.
-func (t *Tablet) unlock(c mvcc.Cell) { t.locks.remove(c, 0) }
-
 // tryLead begins to serve if this replica is elected and an entry of its own term is
 // applied and visible.
 func (t *Tablet) tryLead() {
@@ -241,35 +223,18 @@ func (t *Tablet) tryLead() {
 // lead begins to serve: an entry of the own term is visible, so all earlier leaders'
 // writes are. The lock group is loaded into memory first.
 func (t *Tablet) lead() {
-	if err := t.loadLocks(); err != nil {
+	if err := t.memory.Lead(t.descriptor); err != nil {
 		t.fail(err)
 		return
 	}
+	if broken.SplitLosesLocks && t.group.Visible() == store.InitialIndex+1 {
+		t.memory.Clear()
+	}
 	t.leading = true
-	t.rollbacks = rollbacks{}
 	t.history = newHistory(t.history.remind)
 	t.beginPass()
 	t.servedTerm.Store(t.group.Term())
 	t.publishLeadership()
 	t.host.Leading(t.descriptor)
 	t.goOnChanging()
-}
-
-// loadLocks brings the lock group into memory.
-func (t *Tablet) loadLocks() error {
-	if broken.SplitLosesLocks && t.group.Visible() == store.InitialIndex+1 {
-		return nil
-	}
-	snap := t.store.Snap()
-	defer snap.Close()
-	for _, span := range tableSpans(t.descriptor) {
-		for l, err := range snap.DiskLocks(span) {
-			if err != nil {
-				return err
-			}
-			lock := l.Lock
-			t.locks.put(l.Cell, &lock)
-		}
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -41,11 +42,10 @@ const (
 // that nothing has changed.
 type posted struct {
 	notice    *notice // nil: there is no board
-	stale     bool    // counts of the index have changed
+	changes   uint64  // of the memory
 	leading   bool
 	locked    bool
-	index     *notifyIndex
-	catalogue *catalogue
+	catalogue *memory.Catalogue
 }
 
 // Version changes with what Clean gives, and with Touch. It is never 0.
@@ -138,18 +138,18 @@ func (b *Board) put(n *notice, is uint32) {
 // publish puts up what has changed in this turn.
 func (t *Tablet) publish() {
 	p := &t.posted
-	locked := t.locks.applied > 0
-	if p.notice == nil || !p.stale && p.leading == t.leading && p.locked == locked && p.index == t.notify && p.catalogue == t.catalogue {
+	locked, changes := t.memory.Locked(), t.memory.Changes()
+	if p.notice == nil || p.changes == changes && p.leading == t.leading && p.locked == locked && p.catalogue == t.memory.Catalogue {
 		return
 	}
-	if p.catalogue != t.catalogue {
+	if p.catalogue != t.memory.Catalogue {
 		observed := t.observedTargets()
 		p.notice.observed.Store(&observed)
 	}
-	p.stale, p.leading, p.locked, p.index, p.catalogue = false, t.leading, locked, t.notify, t.catalogue
+	p.changes, p.leading, p.locked, p.catalogue = changes, t.leading, locked, t.memory.Catalogue
 	var is uint32
 	if t.leading {
-		noted, intended := t.holds()
+		noted, intended := t.memory.Waiting()
 		if !noted {
 			is |= isClean
 		}
@@ -164,45 +164,10 @@ func (t *Tablet) publish() {
 // retired observers.
 func (t *Tablet) observedTargets() []notify.Target {
 	var out []notify.Target
-	for key, kind := range t.catalogue.columns {
-		if t.ranges(key.table) {
-			out = append(out, notify.Target{Table: key.table, Column: key.column, Weak: kind == mvcc.ObservedWeak})
+	for c, how := range t.memory.Catalogue.Columns() {
+		if _, here := wire.Clip(t.descriptor, mvcc.Span{Table: c.Table}); here {
+			out = append(out, notify.Target{Table: c.Table, Column: c.Column, Weak: how == mvcc.ObservedWeak})
 		}
 	}
 	return out
-}
-
-// holds reports whether an observed column may have a notification that is not parked, or
-// a weak intent. It reads nothing: what is not in memory may be there.
-func (t *Tablet) holds() (noted, intended bool) {
-	for _, c := range t.notify.columns {
-		noted = noted || c.uncounted || c.pending != 0
-		intended = intended || c.uncounted || c.tally.intents != 0
-	}
-	for key := range t.catalogue.acks {
-		if noted && intended {
-			return true, true
-		}
-		if _, loaded := t.notify.columns[key]; !loaded && t.ranges(key.table) {
-			return true, true
-		}
-	}
-	return noted, intended
-}
-
-// loadObserved brings all observed columns of the tablet into memory: who walks one of
-// them wants to know whether the next walk is worth anything. That a leader reads none of
-// them before it leads is on purpose: others wait for that.
-func (t *Tablet) loadObserved() {
-	for key := range t.catalogue.acks {
-		if t.ranges(key.table) && t.notifyColumn(key) == nil {
-			return
-		}
-	}
-}
-
-// ranges reports whether the tablet holds rows of the table.
-func (t *Tablet) ranges(table mvcc.TableID) bool {
-	_, ok := wire.Clip(t.descriptor, mvcc.Span{Table: table})
-	return ok
 }

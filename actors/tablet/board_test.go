@@ -24,16 +24,9 @@ func checkBoard(r *rig, tablet uint64, when string, walked bool) {
 	span := mvcc.Span{Table: 16, Start: string(s.Tablet.StartRow), End: string(s.Tablet.EndRow), HasEnd: !s.Tablet.EndUnbounded}
 	snap := r.store.Snap()
 	defer snap.Close()
-	var there tally
+	var there waiting
 	for _, o := range observedColumns {
-		err := eachNotify(snap, observerKey(o), span, func(n mvcc.CellNotify) bool {
-			there.countNotify(&n.Notify, 1)
-			return true
-		})
-		if err == nil {
-			err = eachIntent(snap, observerKey(o), span, func(mvcc.CellIntent) bool { there.intents++; return true })
-		}
-		if err != nil {
+		if err := there.count(snap, o, span); err != nil {
 			r.tb.Fatal(err)
 		}
 	}

@@ -207,7 +207,7 @@ type collectStep struct{}
 // keeps its history.
 func (t *Tablet) beginPass() {
 	if t.leading && t.id != MetaTabletID {
-		dropped := t.appliedCatalogue.droppedAt(mvcc.TableID(t.descriptor.StartTable), t.appliedSafepoint)
+		dropped := t.appliedCatalogue.DroppedAt(mvcc.TableID(t.descriptor.StartTable), t.appliedSafepoint)
 		t.history.begin(t.appliedSafepoint, dropped)
 	}
 }
@@ -242,7 +242,7 @@ func (t *Tablet) makeStep(p *pass) {
 	begin := time.Now()
 	snap := t.store.Snap()
 	defer snap.Close()
-	e := &evaluation{Tablet: t, view: &evalView{Snap: snap, tablet: t}, proposal: t.newProposal()}
+	e := &evaluation{Tablet: t, view: t.memory.View(snap), proposal: t.newProposal()}
 	list := p.list[:min(len(p.list), stepGarbage)]
 	step, done, err := mvcc.CollectCells(e.view, list, mvcc.CollectLimits{Entries: stepEntries, Bytes: stepBytes, Looked: stepLooked})
 	if err != nil {

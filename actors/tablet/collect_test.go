@@ -323,7 +323,7 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 			before.command.Split = &wire.Split{Left: left, Right: right}
 			inside.propose(before)
 			lost := inside.newProposal()
-			inside.bound, inside.safepoint = safepoint, safepoint
+			inside.memory.Bound, inside.memory.Safepoint = safepoint, safepoint
 			lost.command.Bound, lost.command.Safepoint = uint64(safepoint), uint64(safepoint)
 			inside.propose(lost)
 			due := inside.history.takeDue(safepoint)
@@ -332,7 +332,7 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 			}
 			inside.history.pass = &pass{safepoint: safepoint, list: due}
 			inside.makeStep(inside.history.pass)
-			if len(inside.overlay.cells) == 0 {
+			if !inside.history.inFlight {
 				t.Error("the step has deleted nothing")
 			}
 		}

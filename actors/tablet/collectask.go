@@ -1,6 +1,7 @@
 package tablet
 
 import (
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -27,9 +28,9 @@ func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 	switch {
 	case confirm != 0:
 		e.confirm(call, confirm)
-	case safepoint > e.bound:
-		call.Reply(failure(pb.Error_CODE_INVALID, "the safepoint cannot be raised to %d, above the bound %d", safepoint, e.bound))
-	case bound > e.bound || safepoint > e.safepoint:
+	case safepoint > e.memory.Bound:
+		call.Reply(failure(pb.Error_CODE_INVALID, "the safepoint cannot be raised to %d, above the bound %d", safepoint, e.memory.Bound))
+	case bound > e.memory.Bound || safepoint > e.memory.Safepoint:
 		e.raise(call, bound, safepoint)
 	default:
 		e.proposal.answer(call, e.collectResponse(nil, false))
@@ -38,15 +39,15 @@ func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 
 func (t *Tablet) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Collect{Collect: &pb.CollectResponse{
-		Bound: uint64(t.bound), Safepoint: uint64(t.safepoint), Confirmed: confirmed, Unsettled: unsettled,
+		Bound: uint64(t.memory.Bound), Safepoint: uint64(t.memory.Safepoint), Confirmed: confirmed, Unsettled: unsettled,
 	}}}
 }
 
 // raise proposes a higher bound or safepoint, in an entry of its own. Evaluation honours
 // it from this moment: whatever is evaluated after it is after it in the log as well.
 func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
-	e.Tablet.bound, e.Tablet.safepoint = max(e.bound, bound), max(e.safepoint, safepoint)
-	e.seenSafepoint.Store(uint64(e.safepoint))
+	e.memory.Bound, e.memory.Safepoint = max(e.memory.Bound, bound), max(e.memory.Safepoint, safepoint)
+	e.seenSafepoint.Store(uint64(e.memory.Safepoint))
 	own := e.newProposal()
 	own.command.Bound, own.command.Safepoint = uint64(bound), uint64(safepoint)
 	own.answer(call, e.collectResponse(nil, false))
@@ -63,18 +64,18 @@ func (t *Tablet) applyRaise(c *wire.Command) {
 	if safepoint := mvcc.Timestamp(c.Safepoint); safepoint > t.appliedSafepoint {
 		t.appliedSafepoint, t.stateChanged = safepoint, true
 	}
-	t.bound, t.safepoint = max(t.bound, t.appliedBound), max(t.safepoint, t.appliedSafepoint)
+	t.memory.Bound, t.memory.Safepoint = max(t.memory.Bound, t.appliedBound), max(t.memory.Safepoint, t.appliedSafepoint)
 	t.seenSafepoint.Store(max(t.seenSafepoint.Load(), uint64(t.appliedSafepoint)))
 }
 
 // restore goes back to what is applied or still in flight, after a proposal was lost.
 func (t *Tablet) restore() {
-	t.bound, t.safepoint, t.catalogue = t.appliedBound, t.appliedSafepoint, t.appliedCatalogue
+	t.memory.Bound, t.memory.Safepoint, t.memory.Catalogue = t.appliedBound, t.appliedSafepoint, t.appliedCatalogue
 	for _, p := range t.inflight {
-		t.bound = max(t.bound, mvcc.Timestamp(p.command.Bound))
-		t.safepoint = max(t.safepoint, mvcc.Timestamp(p.command.Safepoint))
-		if p.command.Catalogue.GetVersion() > t.catalogue.version() {
-			t.catalogue = newCatalogue(p.command.Catalogue)
+		t.memory.Bound = max(t.memory.Bound, mvcc.Timestamp(p.command.Bound))
+		t.memory.Safepoint = max(t.memory.Safepoint, mvcc.Timestamp(p.command.Safepoint))
+		if p.command.Catalogue.GetVersion() > t.memory.Catalogue.Version() {
+			t.memory.Catalogue = memory.NewCatalogue(p.command.Catalogue)
 		}
 	}
 }
@@ -88,23 +89,20 @@ const maxUnsettled = 64
 // evaluated under it. Memory and flight are looked through now; the intents on disk, by a
 // read worker, in what is visible after that.
 func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
-	if below > e.bound {
-		call.Reply(failure(pb.Error_CODE_INVALID, "what began below %d is not settled while the bound is %d", below, e.bound))
+	if below > e.memory.Bound {
+		call.Reply(failure(pb.Error_CODE_INVALID, "what began below %d is not settled while the bound is %d", below, e.memory.Bound))
 		return
 	}
 	settled := below <= e.appliedBound
 	for start := range e.Tablet.onePhase {
 		settled = settled && (start >= below || broken.ConfirmReserved)
 	}
-	settled = settled && !e.overlay.unsettled(below)
+	open, locks := e.memory.Unsettled(below, maxUnsettled)
+	settled = settled && !open
 	var unsettled []*pb.LockInfo
-	e.locks.tree.Scan(func(l lockEntry) bool {
-		if l.lock.StartTS < below && l.lock.Token == 0 {
-			settled = false
-			unsettled = append(unsettled, wire.LockInfoPB(mvcc.LockInfo{Cell: l.cell, Lock: *l.lock}))
-		}
-		return len(unsettled) < maxUnsettled
-	})
+	for _, l := range locks {
+		unsettled = append(unsettled, wire.LockInfoPB(l))
+	}
 	taken := e.background.trySubmit(&confirmJob{
 		tablet: e.Tablet, call: call, term: e.group.Term(), below: below, descriptor: e.descriptor,
 		settled: settled, unsettled: unsettled, answer: e.collectResponse(nil, false),
@@ -129,7 +127,7 @@ type confirmJob struct {
 func (j *confirmJob) run() {
 	snap := j.tablet.store.Snap()
 	defer snap.Close()
-	for _, span := range tableSpans(j.descriptor) {
+	for _, span := range wire.Spans(j.descriptor) {
 		for i, err := range snap.AllIntents(span) {
 			if err != nil {
 				j.call.Reply(failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", j.tablet.id, err))

@@ -3,8 +3,10 @@ package tablet
 import (
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -21,7 +23,7 @@ type surveyJob struct {
 	pass       *pass
 	place      mvcc.SurveyPlace
 	descriptor *pb.TabletDescriptor
-	catalogue  *catalogue
+	catalogue  *memory.Catalogue
 }
 
 // surveyed is its result.
@@ -37,9 +39,9 @@ func (j *surveyJob) run() {
 	begin := time.Now()
 	snap := j.tablet.store.Snap()
 	defer snap.Close()
-	view := surveyView{Snap: snap, observers: observers{j.catalogue, j.pass.safepoint}}
+	view := surveyView{Snap: snap, Observers: j.catalogue.At(j.pass.safepoint)}
 	out := &surveyed{pass: j.pass}
-	for _, span := range tableSpans(j.descriptor) { // there is one
+	for _, span := range wire.Spans(j.descriptor) { // there is one
 		out.found, _, out.place, out.err = mvcc.Survey(view, span, j.place, surveyFinds, surveyLooked)
 	}
 	out.spent = time.Since(begin)
@@ -59,30 +61,10 @@ func (t *Tablet) onSurveyed(m *surveyed) {
 	}
 }
 
-// observers is what collection needs of a catalogue.
-type observers struct {
-	catalogue *catalogue
-	safepoint mvcc.Timestamp
-}
-
-// Acks implements mvcc.Observers.
-func (o observers) Acks(t mvcc.TableID, column string) []string {
-	return o.catalogue.acks[columnKey{t, column}]
-}
-
-// AckOf implements mvcc.Observers.
-func (o observers) AckOf(t mvcc.TableID, observer string) (string, bool) {
-	column, ok := o.catalogue.watched[columnKey{t, observer}]
-	return column, ok
-}
-
-// Dropped implements mvcc.Observers.
-func (o observers) Dropped(t mvcc.TableID) bool { return o.catalogue.droppedAt(t, o.safepoint) }
-
 // surveyView is the view of a survey.
 type surveyView struct {
 	*store.Snap
-	observers
+	memory.Observers
 }
 
 var _ mvcc.SurveyView = surveyView{}

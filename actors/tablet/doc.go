@@ -28,7 +28,8 @@
 //  4. A one-phase commit holds its reservation before it asks the oracle (invariant 10 of section 4), or has both in one
 //     turn, in which no view of the locks is captured; the reservation goes only after its effects are visible.
 //  5. Every call is answered exactly once: on loss of leadership with "unknown" if it may have been proposed.
-//  6. A lock leaves memory only after its removal is visible, by (cell, start_ts).
+//  6. What a leader holds of its rows in memory is a memory.Memory, which only the tablet's turns touch. A lock leaves it
+//     only after its removal is visible, by (cell, start_ts).
 //  7. History (invariant 11 of section 4): evaluation honours a bound as soon as it is proposed, the safepoint is never above
 //     it, and only entries behind the safepoint's delete what it covers; they are evaluated like any mutation.
 //  8. A replica leads only after an entry of its own term is visible; whoever leads asks a quorum before each batch of reads,

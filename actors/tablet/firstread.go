@@ -21,22 +21,22 @@ func needsTimestamp(call *Call) bool {
 // readAt is what a Get reads at: the timestamp that it brings, or the one that was taken
 // for it. It stays the same when the read has to wait for a reservation and is tried
 // again: otherwise each new reservation of a busy cell would stop it.
-func (v *readView) readAt(call *Call) mvcc.Timestamp {
+func (j *readJob) readAt(call *Call) mvcc.Timestamp {
 	get := call.Req.GetGet()
 	if get.GetAt() != 0 {
 		return mvcc.Timestamp(get.GetAt())
 	}
 	if call.Note == 0 && get != nil { // never but in the broken build
-		call.Note = v.takeLate()
+		call.Note = j.takeLate()
 	}
 	return mvcc.Timestamp(call.Note)
 }
 
 // takeLate is how the broken build comes to a timestamp: after it has captured what it
 // answers from.
-func (v *readView) takeLate() uint64 {
+func (j *readJob) takeLate() uint64 {
 	taken := make(chan uint64, 1)
-	v.tablet.host.Timestamps(1, func(first mvcc.Timestamp, _ error) { taken <- uint64(first) })
+	j.tablet.host.Timestamps(1, func(first mvcc.Timestamp, _ error) { taken <- uint64(first) })
 	return <-taken
 }
 

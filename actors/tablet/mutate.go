@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -14,7 +15,7 @@ import (
 // visible state and what is in flight.
 type evaluation struct {
 	*Tablet
-	view     *evalView
+	view     *memory.EvalView
 	proposal *proposal
 	granting []*onePhase // checked and reserved; they need a commit timestamp
 	full     error       // the store takes no new writes
@@ -31,7 +32,7 @@ func (t *Tablet) mutate(calls []*Call) {
 	}
 	snap := t.store.Snap()
 	defer snap.Close()
-	e := &evaluation{Tablet: t, view: &evalView{Snap: snap, tablet: t}, proposal: t.newProposal().roomFor(len(calls)), full: t.store.WriteBlocked()}
+	e := &evaluation{Tablet: t, view: t.memory.View(snap), proposal: t.newProposal().roomFor(len(calls)), full: t.store.WriteBlocked()}
 	for i, call := range calls {
 		t.counters.mutations++
 		e.one(call)
@@ -102,7 +103,7 @@ func (e *evaluation) one(call *Call) {
 			return
 		}
 		if c := call.Req.GetClearNotify(); c != nil && result.CommitTS != 0 {
-			e.leftOver(wire.Cell(c.Cell))
+			e.memory.LeftOver(wire.Cell(c.Cell))
 		}
 		e.proposal.answer(call, evaluate.Result(result))
 	}

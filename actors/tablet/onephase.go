@@ -47,7 +47,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 		return
 	}
 	for i := range r.Writes {
-		if n := e.overlay.touches(r.Writes[i].Cell, r.StartTS); n != 0 {
+		if n := e.memory.InFlight(r.Writes[i].Cell, r.StartTS); n != 0 {
 			e.park(call, obstacle{proposal: n})
 			return
 		}
@@ -84,10 +84,7 @@ func (e *evaluation) grant(call *Call, r mvcc.OnePhaseRequest) {
 
 // reserve puts the reservation on the commit's cells, over the one without a commit timestamp.
 func (t *Tablet) reserve(o *onePhase) {
-	lock := o.lock()
-	for i := range o.request.Writes {
-		t.locks.put(o.request.Writes[i].Cell, lock)
-	}
+	t.memory.Reserve(o.request.Writes, o.lock())
 }
 
 // release takes the reservation away. It is called once its effects are visible, or
@@ -97,9 +94,7 @@ func (t *Tablet) release(o *onePhase) {
 		return
 	}
 	delete(t.onePhase, o.request.StartTS)
-	for i := range o.request.Writes {
-		t.locks.remove(o.request.Writes[i].Cell, o.token)
-	}
+	t.memory.Release(o.request.Writes, o.token)
 }
 
 // askTimestamps asks the oracle for one commit timestamp each, in one request.
@@ -154,7 +149,7 @@ func (t *Tablet) onGranted(m *granted) {
 	}
 	snap := t.store.Snap()
 	defer snap.Close()
-	e := &evaluation{Tablet: t, view: &evalView{Snap: snap, tablet: t}, proposal: t.newProposal()}
+	e := &evaluation{Tablet: t, view: t.memory.View(snap), proposal: t.newProposal()}
 	for i, o := range m.waiting {
 		e.continueOnePhase(o, m.first+mvcc.Timestamp(i))
 	}
@@ -167,7 +162,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 		e.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changed its leader in between; try again", e.id))
 		return
 	}
-	e.rollbacks.took(commitTS)
+	e.memory.Took(commitTS)
 	result, muts, err := mvcc.OnePhaseCommit(e.view, o.request, commitTS, e.cfg.Limits)
 	if err != nil {
 		if answer := evaluate.Refusal(err); answer != nil {

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -18,7 +19,7 @@ type proposal struct {
 	number  uint64
 	command *wire.Command
 	muts    []mvcc.Mutation // what command.Effects say, in the overlay's terms
-	notes   []notifyChange  // what they do to the notify index
+	notes   []memory.Change // what they do to the notify index
 	replies []reply
 	holds   []*onePhase // reservations to release when it is visible or lost
 	bytes   int
@@ -106,13 +107,10 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 		}
 		p = e.proposal
 	}
-	for i := range muts { // one by one: the next one's change is counted from this one
-		if err := e.note(p, &muts[i]); err != nil {
-			e.fail(err)
-			return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id, err)
-		}
-		e.overlay.add(p.number, muts[i:i+1])
-		e.rollbacks.evaluated(&muts[i])
+	var err error
+	if p.notes, err = e.memory.Evaluated(e.view, p.number, muts, p.notes); err != nil {
+		e.fail(err)
+		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id, err)
 	}
 	p.muts = append(p.muts, muts...)
 	p.command.Effects = append(p.command.Effects, f.wires...)
@@ -219,7 +217,7 @@ func (p *proposal) deliver() {
 // lose gives the proposal up: its effects leave the overlay, its reservations go, and all
 // who wait get the answer.
 func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
-	t.overlay.drop(p.number, p.muts)
+	t.memory.Lost(p.number, p.muts)
 	for _, h := range p.holds {
 		t.release(h)
 	}
@@ -275,7 +273,7 @@ func (t *Tablet) stepDown(cause error) {
 	t.held, t.firstReads, t.reads.calls = nil, nil, nil
 	t.parked, t.parkedReads, t.pendingReads, t.exclusive, t.matched = nil, nil, nil, nil, 0
 	t.onePhase = map[mvcc.Timestamp]*onePhase{}
-	t.overlay, t.locks, t.notify = newOverlay(), newLockTable(), newNotifyIndex()
+	t.memory.Clear()
 	t.restore()
 	t.history = newHistory(t.history.remind)
 	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false // its next piece would not be asked for

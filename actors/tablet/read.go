@@ -1,17 +1,12 @@
 package tablet
 
 import (
-	"fmt"
-	"iter"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
-	"github.com/percolator-go/percolator/internal/evaluate"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -107,72 +102,3 @@ func (t *Tablet) dispatch(b *readBatch) {
 	t.reads.add(reads, t.descriptor.Epoch, b.snap)
 	t.submitReads()
 }
-
-// capture is what reads are answered from, taken in one actor turn. All of it is immutable.
-type capture struct {
-	tablet           *Tablet // for what does not change, and servedTerm
-	term             uint64
-	epoch            uint64
-	descriptor       *pb.TabletDescriptor
-	catalogue        *catalogue
-	locks            *lockTable
-	bound, safepoint mvcc.Timestamp
-	notifies         uint64
-	notify           map[columnKey]notifyView // the columns that these reads look at
-	snap             *store.Snap
-}
-
-// readView is the view of reads: the captured locks over a Badger Txn opened after the capture.
-type readView struct {
-	*store.Snap
-	capture
-	room, taken int // for values in the answer to the call under way, and by those that are in it, in bytes
-}
-
-var _ evaluate.View = (*readView)(nil)
-
-// Descriptor implements evaluate.View, as do Limits, Observers, Notified and Row.
-func (v *readView) Descriptor() *pb.TabletDescriptor { return v.descriptor }
-func (v *readView) Limits() mvcc.Limits              { return v.tablet.cfg.Limits }
-func (v *readView) Observers() []*pb.ObserverInfo    { return v.catalogue.message.GetObservers() }
-func (v *readView) Notified() uint64                 { return v.notifies }
-func (v *readView) Row(t mvcc.TableID, row string, limit int, only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
-	return v.Snap.Row(t, row, limit, v.catalogue.columnsOf(t), only...)
-}
-
-func (v *readView) Lock(c mvcc.Cell) (mvcc.Lock, bool) { return v.locks.get(c) }
-func (v *readView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
-	return v.locks.all(s, reverse)
-}
-func (v *readView) Observed(t mvcc.TableID, column string) mvcc.Observed {
-	return v.catalogue.observed(t, column)
-}
-
-// errNoRoom is the end of a read whose long values do not fit into what the request
-// allows for its answer.
-type errNoRoom struct{ needs int } // bytes of values, so far
-
-func (e *errNoRoom) Error() string { return fmt.Sprintf("the answer has values of %d bytes", e.needs) }
-
-// forCall begins the answer to a call.
-func (v *readView) forCall(req *pb.TabletRequest) {
-	v.room, v.taken = math.MaxInt, 0
-	if most := req.GetMaxAnswerBytes(); most > 0 {
-		v.room = int(most)
-	}
-}
-
-// Data implements mvcc.View. A long value that there is no room for is not read: a client
-// that asks for many at once must not take the workers' time and the node's memory for
-// answers that are thrown away.
-func (v *readView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
-	value, n, ok, err := v.DataWithin(c, start, v.room-v.taken)
-	v.taken += n
-	if err == nil && v.taken > v.room {
-		return nil, false, &errNoRoom{needs: v.taken}
-	}
-	return value, ok, err
-}
-
-func (v *readView) Bound() mvcc.Timestamp     { return v.bound }
-func (v *readView) Safepoint() mvcc.Timestamp { return v.safepoint }

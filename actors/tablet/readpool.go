@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/evaluate"
@@ -49,8 +50,23 @@ type job interface{ run() }
 
 // readJob is a part of a read batch, with what it is answered from.
 type readJob struct {
-	capture
-	calls []*Call
+	tablet  *Tablet // for what does not change, and servedTerm
+	term    uint64
+	epoch   uint64
+	capture memory.Capture
+	calls   []*Call
+	snap    *store.Snap // only in the broken build that opens it too early
+}
+
+// countJob counts a large column of the notification index.
+type countJob struct {
+	tablet *Tablet
+	count  *memory.Count
+}
+
+func (j *countJob) run() {
+	j.count.Run()
+	j.tablet.root.Send(j.tablet.self, j.count)
 }
 
 // NewReadPool starts n workers for reads and a few for what is in no hurry; Close joins them.
@@ -147,18 +163,18 @@ func (j *readJob) run() {
 		}
 		return
 	}
-	view := &readView{Snap: snap, capture: j.capture}
-	// Whatever the Txn lacks because it was collected, the safepoint was raised before.
-	if !broken.StaleBound {
-		view.bound = max(view.bound, mvcc.Timestamp(j.tablet.seenSafepoint.Load()))
+	safepoint := j.tablet.seenSafepoint.Load()
+	if broken.StaleBound {
+		safepoint = 0
 	}
+	view := j.capture.View(snap, mvcc.Timestamp(safepoint))
 	var blocked []waiter
 	now := time.Now()
 	for _, call := range j.calls {
 		if tooLate(call, now) {
 			continue
 		}
-		view.forCall(call.Req)
+		view.Begin(call.Req)
 		response, met, err := j.evaluate(view, call)
 		switch {
 		case err != nil:
@@ -182,9 +198,9 @@ func (j *readJob) lostLeadership() *pb.TabletResponse {
 
 // failed is the answer to a read that could not be evaluated.
 func (j *readJob) failed(req *pb.TabletRequest, err error) *pb.TabletResponse {
-	var noRoom *errNoRoom
+	var noRoom *memory.NoRoomError
 	if errors.As(err, &noRoom) {
-		return wire.NoRoom(req, noRoom.needs+j.beside(req))
+		return wire.NoRoom(req, noRoom.Needs+j.beside(req))
 	}
 	if r := evaluate.Refusal(err); r != nil {
 		return r
@@ -219,14 +235,14 @@ func (j *readJob) beside(req *pb.TabletRequest) int {
 }
 
 // evaluate answers one read. A panic costs that read only, not the process.
-func (j *readJob) evaluate(v *readView, call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
+func (j *readJob) evaluate(v *memory.ReadView, call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			j.tablet.cfg.Logger.Error("a read panicked", "tablet", j.tablet.id, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("%w: %v", ErrPanic, p)
 		}
 	}()
-	return evaluate.Read(v, call.Req, v.readAt(call))
+	return evaluate.Read(v, call.Req, j.readAt(call))
 }
 
 // check looks inside the Txn whether the range and the bound are still those of the

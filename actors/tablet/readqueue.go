@@ -1,8 +1,10 @@
 package tablet
 
 import (
+	"iter"
 	"sync/atomic"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -84,16 +86,26 @@ func (t *Tablet) submitJobs() {
 	if len(q.calls) == 0 {
 		return
 	}
-	c := capture{
-		tablet: t, term: t.group.Term(), epoch: t.descriptor.Epoch, descriptor: t.descriptor, catalogue: t.catalogue,
-		locks: t.locks.view(), bound: t.bound, safepoint: t.safepoint, notifies: t.counters.notifies,
-		notify: t.notifyViews(q.calls), snap: q.snap,
+	c, err := t.memory.Capture(t.descriptor, requestsOf(q.calls))
+	if err != nil {
+		t.fail(err)
+		return
 	}
 	for jobs := (len(q.calls) + maxReadCalls - 1) / maxReadCalls; jobs > 0 && q.room(); jobs-- {
 		n := (len(q.calls) + jobs - 1) / jobs // of equal size: the workers end together
-		job := &readJob{capture: c, calls: q.calls[:n:n]}
+		job := &readJob{tablet: t, term: t.group.Term(), epoch: t.descriptor.Epoch, capture: c, calls: q.calls[:n:n], snap: q.snap}
 		q.calls = q.calls[n:]
 		q.unfinished.Add(1)
 		q.submit(job)
+	}
+}
+
+func requestsOf(calls []*Call) iter.Seq[*pb.TabletRequest] {
+	return func(yield func(*pb.TabletRequest) bool) {
+		for _, call := range calls {
+			if !yield(call.Req) {
+				return
+			}
+		}
 	}
 }

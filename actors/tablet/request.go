@@ -81,19 +81,19 @@ func (t *Tablet) checkRequest(op *wire.Operation, req *pb.TabletRequest) *pb.Tab
 
 // dropped reports whether the request is about a dropped table.
 func (t *Tablet) dropped(s *wire.Subject) bool {
-	if len(t.catalogue.dropped) == 0 && len(t.catalogue.message.GetGone()) == 0 {
+	if !t.memory.Catalogue.AnyDropped() {
 		return false
 	}
 	return t.droppedCells(s.Cells) || t.droppedCells(s.Intents) || t.droppedWrites(s.Writes) ||
-		(s.Span != nil && t.catalogue.isDropped(mvcc.TableID(s.Span.GetTable())))
+		(s.Span != nil && t.memory.Catalogue.Dropped(mvcc.TableID(s.Span.GetTable())))
 }
 
 func (t *Tablet) droppedCells(cells []*pb.Cell) bool {
-	return slices.ContainsFunc(cells, func(c *pb.Cell) bool { return t.catalogue.isDropped(mvcc.TableID(c.GetTable())) })
+	return slices.ContainsFunc(cells, func(c *pb.Cell) bool { return t.memory.Catalogue.Dropped(mvcc.TableID(c.GetTable())) })
 }
 
 func (t *Tablet) droppedWrites(writes []*pb.CellWrite) bool {
-	return slices.ContainsFunc(writes, func(w *pb.CellWrite) bool { return t.catalogue.isDropped(mvcc.TableID(w.GetCell().GetTable())) })
+	return slices.ContainsFunc(writes, func(w *pb.CellWrite) bool { return t.memory.Catalogue.Dropped(mvcc.TableID(w.GetCell().GetTable())) })
 }
 
 // check collects the first reason to refuse a request.

@@ -81,7 +81,7 @@ func (t *Tablet) size(above uint64) uint64 {
 	if due && t.leading && t.failed == nil && s.run == nil {
 		s.again = false
 		s.run = &measuring{step: weighStep, began: s.grown, doubt: putBytes(t.inflight)}
-		t.background.submit(&weighJob{tablet: t, of: s.run, span: tableSpans(t.descriptor)[0], step: weighStep})
+		t.background.submit(&weighJob{tablet: t, of: s.run, span: wire.Spans(t.descriptor)[0], step: weighStep})
 	}
 	return t.bytes
 }
@@ -120,7 +120,7 @@ type weighOn struct{ of *measuring }
 // onWeighOn asks a read worker for the next piece.
 func (t *Tablet) onWeighOn(m *weighOn) {
 	if r := t.sizing.run; r == m.of && t.leading && t.failed == nil {
-		t.background.submit(&weighJob{tablet: t, of: r, span: tableSpans(t.descriptor)[0], place: r.place, step: r.step})
+		t.background.submit(&weighJob{tablet: t, of: r, span: wire.Spans(t.descriptor)[0], place: r.place, step: r.step})
 	}
 }
 

@@ -95,18 +95,9 @@ func (t *Tablet) childThere(b *store.Batch, right *pb.TabletDescriptor) (bool, e
 	return r.Descriptor.GetEpoch() > 0 || r.ReplicaID > t.replica, err
 }
 
-// splitVisible lets the new tablet start and takes its locks out of this one's memory.
+// splitVisible lets the new tablet start and takes its rows out of this one's memory.
 func (t *Tablet) splitVisible(s *wire.Split) {
-	var gone []mvcc.Cell
-	t.locks.tree.Ascend(lockEntry{cell: mvcc.Cell{Table: mvcc.TableID(s.Right.StartTable), Row: wire.String(s.Right.StartRow)}},
-		func(e lockEntry) bool {
-			gone = append(gone, e.cell)
-			return true
-		})
-	for _, c := range gone {
-		t.locks.drop(c)
-	}
-	t.notify = newNotifyIndex() // nothing is in flight
+	t.memory.Split(s.Left, wire.StartOf(s.Right))
 	t.history = newHistory(t.history.remind)
 	t.sizing, t.loads = sizing{}, loads{}
 	t.beginPass()
@@ -117,15 +108,4 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 	if x := t.exclusive; x != nil && x.split != nil {
 		t.endExclusive()
 	}
-}
-
-// tableSpans are the tablet's rows as one span a table. A tablet that reaches over
-// several tables gives whole spans for those in between.
-func tableSpans(d *pb.TabletDescriptor) []mvcc.Span {
-	start := wire.StartOf(d)
-	end, bounded := wire.EndOf(d)
-	if bounded && end.Table == start.Table {
-		return []mvcc.Span{{Table: start.Table, Start: start.Row, End: end.Row, HasEnd: true}}
-	}
-	return []mvcc.Span{{Table: start.Table, Start: start.Row}}
 }

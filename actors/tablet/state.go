@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -32,9 +33,7 @@ type state struct {
 	conf             *raftpb.ConfState // as of index
 	descriptor       *pb.TabletDescriptor
 	sibling          *pb.TabletDescriptor // the right side of the last split here: heals maps; not replicated
-	appliedCatalogue *catalogue
-	catalogue        *catalogue     // the newest that is proposed: what evaluation honours
-	bound, safepoint mvcc.Timestamp // the greatest that are proposed: what evaluation honours
+	appliedCatalogue *memory.Catalogue
 	appliedBound     mvcc.Timestamp
 	appliedSafepoint mvcc.Timestamp
 	mark             uint64 // the oracle's, in the meta tablet
@@ -49,7 +48,7 @@ type state struct {
 func (s *state) put(b *store.Batch, id uint64) {
 	m := &wire.TabletState{
 		Tablet: s.descriptor, Bound: uint64(s.appliedBound), Safepoint: uint64(s.appliedSafepoint),
-		Catalogue: s.appliedCatalogue.message, OracleMark: s.mark, ReplicaId: s.replica,
+		Catalogue: s.appliedCatalogue.Message, OracleMark: s.mark, ReplicaId: s.replica,
 	}
 	conf, err := proto.Marshal(s.conf)
 	if err != nil {
@@ -68,7 +67,7 @@ func (t *Tablet) putState(b *store.Batch) { t.state.put(b, t.id) }
 // Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names
 // the group's members; one that names none has this one as its only voter.
 func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
-	s := state{replica: replica, conf: group.ConfState(d), descriptor: d, appliedCatalogue: newCatalogue(&pb.Catalogue{})}
+	s := state{replica: replica, conf: group.ConfState(d), descriptor: d, appliedCatalogue: memory.NewCatalogue(&pb.Catalogue{})}
 	if len(d.GetReplicas()) == 0 {
 		s.conf.Voters = []uint64{replica}
 	}
@@ -120,11 +119,11 @@ func (t *Tablet) load() error {
 	if err != nil {
 		return err
 	}
-	catalogue := newCatalogue(m.Catalogue)
+	catalogue := memory.NewCatalogue(m.Catalogue)
+	t.memory.Catalogue, t.memory.Bound, t.memory.Safepoint = catalogue, mvcc.Timestamp(m.Bound), mvcc.Timestamp(m.Safepoint)
 	t.state = state{
 		replica: replica, conf: conf,
-		descriptor: m.Tablet, appliedCatalogue: catalogue, catalogue: catalogue,
-		bound: mvcc.Timestamp(m.Bound), safepoint: mvcc.Timestamp(m.Safepoint), mark: m.OracleMark,
+		descriptor: m.Tablet, appliedCatalogue: catalogue, mark: m.OracleMark,
 		appliedBound: mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
 		index: a.Index, entryTerm: a.Term, bytes: a.Bytes, rough: a.Rough,
 	}

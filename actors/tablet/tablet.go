@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -80,12 +81,9 @@ type Tablet struct {
 	// may be without what was below it finds it here.
 	seenSafepoint atomic.Uint64
 
-	batch   *actorkit.Batcher[*Call]
-	locks   *lockTable
-	overlay *overlay
-	notify  *notifyIndex
-	posted  posted
-	rollbacks
+	batch    *actorkit.Batcher[*Call]
+	memory   *memory.Memory // what a leader holds of its rows
+	posted   posted
 	history  history
 	sizing   sizing // what is known of the tablet's size
 	loads    loads
@@ -120,11 +118,15 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, reader
 	cfg = cfg.withDefaults()
 	t := &Tablet{
 		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id, root: system.Root,
-		batch: actorkit.NewBatcher[*Call](cfg.Batch), locks: newLockTable(), overlay: newOverlay(), notify: newNotifyIndex(),
+		batch: actorkit.NewBatcher[*Call](cfg.Batch),
 		reads: readQueue{readLane: readers.reads.lane()}, background: readers.background.lane(),
 		onePhase: map[mvcc.Timestamp]*onePhase{},
 	}
 	t.history = newHistory(func() { t.root.Send(t.self, &collectStep{}) })
+	t.memory = memory.New(memory.Config{
+		Store: st, Limits: cfg.Limits, Indexed: cfg.Indexed,
+		Count: func(c *memory.Count) { t.background.submit(&countJob{t, c}) },
+	})
 	return t
 }
 
@@ -201,8 +203,10 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.fail(m.err)
 	case *readersFree:
 		t.submitReads()
-	case *counted:
-		t.onCounted(m)
+	case *memory.Count:
+		if err := t.memory.Counted(m); err != nil {
+			t.fail(err)
+		}
 	case *stamped:
 		t.onStamped(m)
 	case *collectStep:

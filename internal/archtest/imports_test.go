@@ -53,7 +53,8 @@ var layers = []layer{
 	// It stops, replaces and starts tablets: beside the actor, not part of it.
 	{of: "actors/tablet/replicas", may: []string{pb, "actors/tablet", "internal/wire", "store"}},
 	{of: "actors/tablet/group", may: []string{pb, "internal/broken", "internal/wire"}},
-	{of: "actors/tablet", may: []string{pb, "actors/tablet/group", "internal/actorkit", "internal/broken", "internal/evaluate", "internal/mvcc", "internal/notify", "internal/wire", "store", "store/raftlog"}},
+	{of: "actors/tablet/memory", may: []string{pb, "internal/broken", "internal/evaluate", "internal/mvcc", "internal/wire", "store"}},
+	{of: "actors/tablet", may: []string{pb, "actors/tablet/group", "actors/tablet/memory", "internal/actorkit", "internal/broken", "internal/evaluate", "internal/mvcc", "internal/notify", "internal/wire", "store", "store/raftlog"}},
 	{of: "actors/...", may: []string{pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire", "store", "store/raftlog"}},
 	{of: "cluster/admin", may: []string{pb, "actors/placement", "cluster", "cluster/peer", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire"}},
 	{of: "cluster/...", may: []string{

@@ -55,3 +55,14 @@ func Clip(d *pb.TabletDescriptor, s mvcc.Span) (out mvcc.Span, ok bool) {
 	}
 	return out, !out.HasEnd || out.Start < out.End
 }
+
+// Spans are the tablet's rows as one span a table. A tablet that reaches over
+// several tables gives whole spans for those in between.
+func Spans(d *pb.TabletDescriptor) []mvcc.Span {
+	start := StartOf(d)
+	end, bounded := EndOf(d)
+	if bounded && end.Table == start.Table {
+		return []mvcc.Span{{Table: start.Table, Start: start.Row, End: end.Row, HasEnd: true}}
+	}
+	return []mvcc.Span{{Table: start.Table, Start: start.Row}}
+}

@@ -1,9 +1,10 @@
-package tablet
+package memory
 
 import (
 	"math"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
 )
 
 // tally counts one observed column's entries. Counts may be below zero while a worker
@@ -21,6 +22,22 @@ func (t *tally) countNotify(e *mvcc.Notify, n int) {
 	}
 	t.pending += n
 	t.ages.add(e.TS, n)
+}
+
+// count counts the column's entries in the span, up to most that are not parked, and up to
+// most intents.
+func (t *tally) count(snap *store.Snap, key columnKey, span mvcc.Span, most int) error {
+	err := eachNotify(snap, key, span, func(n mvcc.CellNotify) bool {
+		t.countNotify(&n.Notify, 1)
+		return t.pending < most
+	})
+	if err != nil {
+		return err
+	}
+	return eachIntent(snap, key, span, func(mvcc.CellIntent) bool {
+		t.intents++
+		return t.intents < most
+	})
 }
 
 func (t *tally) merge(o *tally) {

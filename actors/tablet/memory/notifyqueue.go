@@ -1,8 +1,7 @@
-package tablet
+package memory
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 
 	"github.com/tidwall/btree"
@@ -49,7 +48,7 @@ func queueOf(tree *btree.BTreeG[mvcc.CellNotify]) *notifyQueue {
 }
 
 // change takes in what has become of a cell's notification, with room for so many.
-func (q *notifyQueue) change(ch *notifyChange, most int) {
+func (q *notifyQueue) change(ch *Change, most int) {
 	row := ch.cell.Row
 	place, there := q.places[row]
 	switch {
@@ -92,22 +91,4 @@ func (q *notifyQueue) back(row string) {
 	q.places[row] = q.next
 	n.Place = q.next
 	q.tree.Set(n)
-}
-
-// leftOver has the notification that a run has left, because the cell has changed since,
-// wait for its turn anew.
-func (t *Tablet) leftOver(c mvcc.Cell) {
-	if col := t.notify.columns[keyOfCell(c)]; col != nil && col.queue != nil {
-		col.queue.back(c.Row)
-	}
-}
-
-// Queue iterates the column's notifications in the order in which they are to be handed
-// out, from the place after the given one on; ok is false if that order is not known.
-func (v *readView) Queue(t mvcc.TableID, column string, after uint64) (queue iter.Seq[evaluate.Queued], ok bool) {
-	tree := v.notify[columnKey{t, column}].queue
-	if tree == nil {
-		return nil, false
-	}
-	return func(yield func(evaluate.Queued) bool) { tree.Ascend(evaluate.Queued{Place: after + 1}, yield) }, true
 }

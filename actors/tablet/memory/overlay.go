@@ -1,11 +1,10 @@
-package tablet
+package memory
 
 import (
 	"iter"
 	"sort"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/store"
 )
 
 // overlay holds the effects of proposals in flight: evaluated, maybe not yet applied and
@@ -245,107 +244,3 @@ func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp, disk iter.Seq2[mv
 		}
 	}
 }
-
-// evalView is the view that mutations are evaluated on: the newest visible state, the
-// lock table, and the overlay on both.
-type evalView struct {
-	*store.Snap
-	tablet *Tablet
-
-	// A commit looks a cell's record up twice, for its check and for its effects: last is
-	// the cell whose record was read last from the Snap, in which it does not change.
-	known  bool // there is one
-	last   mvcc.Cell
-	newest mvcc.Write
-	there  bool // it has a record
-}
-
-var _ mvcc.CollectView = (*evalView)(nil)
-
-func (v *evalView) Lock(c mvcc.Cell) (mvcc.Lock, bool) {
-	if m, ok := v.tablet.overlay.get(mvcc.GroupLock, c, 0); ok {
-		if m.Delete {
-			return mvcc.Lock{}, false
-		}
-		return *m.Lock, true
-	}
-	return v.tablet.locks.get(c)
-}
-
-// Locks is not read by mutations; it gives the applied locks.
-func (v *evalView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
-	return v.tablet.locks.all(s, reverse)
-}
-
-func (v *evalView) Newest(c mvcc.Cell) (mvcc.Write, bool, error) {
-	if m, ok := v.tablet.overlay.get(mvcc.GroupWrite, c, 0); ok {
-		if m.Delete {
-			return mvcc.Write{}, false, nil
-		}
-		return *m.Write, true, nil
-	}
-	if !v.known || c != v.last {
-		w, ok, err := v.Snap.Newest(c)
-		if err != nil {
-			return w, ok, err
-		}
-		v.known, v.last, v.newest, v.there = true, c, w, ok
-	}
-	return v.newest, v.there, nil
-}
-
-func (v *evalView) Older(c mvcc.Cell, atOrBelow mvcc.Timestamp) iter.Seq2[mvcc.Write, error] {
-	return v.tablet.overlay.older(c, atOrBelow, v.Snap.Older(c, atOrBelow))
-}
-
-func (v *evalView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
-	if m, ok := v.tablet.overlay.get(mvcc.GroupData, c, start); ok {
-		return m.Value, !m.Delete, nil
-	}
-	return v.Snap.Data(c, start)
-}
-
-func (v *evalView) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
-	if m, ok := v.tablet.overlay.get(mvcc.GroupRollback, c, start); ok {
-		return !m.Delete, nil
-	}
-	if v.tablet.rollbacks.none(start) {
-		return false, nil
-	}
-	return v.Snap.RolledBack(c, start)
-}
-
-func (v *evalView) Raw(c mvcc.Cell) ([]byte, bool, error) {
-	if m, ok := v.tablet.overlay.get(mvcc.GroupRaw, c, 0); ok {
-		return m.Value, !m.Delete, nil
-	}
-	return v.Snap.Raw(c)
-}
-
-func (v *evalView) Observed(t mvcc.TableID, column string) mvcc.Observed {
-	return v.tablet.catalogue.observed(t, column)
-}
-
-// HistoryOf leaves out what is being deleted.
-func (v *evalView) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvcc.CellWrite, error] {
-	return func(yield func(mvcc.CellWrite, error) bool) {
-		for cw, err := range v.Snap.HistoryOf(cells, upTo) {
-			if m, ok := v.tablet.overlay.get(mvcc.GroupHistory, cw.Cell, cw.Write.CommitTS); ok && m.Delete && err == nil {
-				continue
-			}
-			if !yield(cw, err) {
-				return
-			}
-		}
-	}
-}
-
-// Acks implements mvcc.Observers, as do AckOf and Dropped.
-func (v *evalView) Acks(t mvcc.TableID, column string) []string { return v.observers().Acks(t, column) }
-func (v *evalView) AckOf(t mvcc.TableID, observer string) (string, bool) {
-	return v.observers().AckOf(t, observer)
-}
-func (v *evalView) Dropped(t mvcc.TableID) bool { return v.observers().Dropped(t) }
-func (v *evalView) observers() observers        { return observers{v.tablet.catalogue, v.tablet.safepoint} }
-func (v *evalView) Bound() mvcc.Timestamp       { return v.tablet.bound }
-func (v *evalView) Safepoint() mvcc.Timestamp   { return v.tablet.safepoint }

@@ -1,4 +1,4 @@
-package tablet
+package memory
 
 import (
 	"iter"
@@ -44,8 +44,6 @@ func newLockTable() *lockTable {
 // view is an immutable copy.
 func (t *lockTable) view() *lockTable { return &lockTable{tree: t.tree.Copy(), applied: t.applied} }
 
-func (t *lockTable) len() int { return t.tree.Len() }
-
 func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 	e, ok := t.tree.Get(lockEntry{cell: c})
 	if !ok {
@@ -73,6 +71,18 @@ func (t *lockTable) count(l *mvcc.Lock, n int) {
 func (t *lockTable) drop(c mvcc.Cell) {
 	if e, ok := t.tree.Delete(lockEntry{cell: c}); ok {
 		t.count(e.lock, -1)
+	}
+}
+
+// dropFrom takes the locks of a cell, and of all behind it, away.
+func (t *lockTable) dropFrom(from mvcc.Cell) {
+	var gone []mvcc.Cell
+	t.tree.Ascend(lockEntry{cell: from}, func(e lockEntry) bool {
+		gone = append(gone, e.cell)
+		return true
+	})
+	for _, c := range gone {
+		t.drop(c)
 	}
 }
 

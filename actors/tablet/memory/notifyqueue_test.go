@@ -1,4 +1,4 @@
-package tablet
+package memory
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func TestQueueOrder(t *testing.T) {
 	q := newNotifyQueue()
 	now := map[string]*mvcc.Notify{}
 	set := func(row string, n *mvcc.Notify) {
-		q.change(&notifyChange{cell: mvcc.Cell{Row: row}, before: now[row], after: n}, 4)
+		q.change(&Change{cell: mvcc.Cell{Row: row}, before: now[row], after: n}, 4)
 		now[row] = n
 	}
 	check := func(what, want string) {

@@ -1,0 +1,123 @@
+package memory
+
+import (
+	"iter"
+	"maps"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Catalogue is a tablet's version of the catalogue of observed columns (design section 7),
+// indexed for evaluation. It is immutable: a new version is a new Catalogue.
+type Catalogue struct {
+	Message *pb.Catalogue
+	columns map[columnKey]mvcc.Observed
+	dropped map[mvcc.TableID]bool
+	// For collection: when tables were dropped; who acks a column, retired observers
+	// included; and the inverse.
+	droppedTS map[mvcc.TableID]mvcc.Timestamp
+	acks      map[columnKey][]string
+	watched   map[columnKey]string // by table and observer
+}
+
+type columnKey = mvcc.ObservedColumn
+
+func keyOf(o *pb.ObserverInfo) columnKey {
+	return columnKey{Table: mvcc.TableID(o.GetTable()), Column: wire.String(o.GetColumn())}
+}
+
+// NewCatalogue indexes the message, which may not change any more.
+func NewCatalogue(message *pb.Catalogue) *Catalogue {
+	c := &Catalogue{
+		Message: message, columns: map[columnKey]mvcc.Observed{}, dropped: map[mvcc.TableID]bool{},
+		droppedTS: map[mvcc.TableID]mvcc.Timestamp{},
+		acks:      map[columnKey][]string{}, watched: map[columnKey]string{},
+	}
+	for _, o := range message.GetObservers() {
+		watched := keyOf(o)
+		c.acks[watched] = append(c.acks[watched], o.Name)
+		c.watched[columnKey{Table: watched.Table, Column: o.Name}] = watched.Column
+		if o.Retired {
+			continue
+		}
+		kind := mvcc.ObservedStrong
+		if o.Weak {
+			kind = mvcc.ObservedWeak
+		}
+		c.columns[watched] = kind
+	}
+	for i, id := range message.GetDroppedTables() {
+		c.dropped[mvcc.TableID(id)] = true
+		if i < len(message.DroppedTs) {
+			c.droppedTS[mvcc.TableID(id)] = mvcc.Timestamp(message.DroppedTs[i])
+		}
+	}
+	return c
+}
+
+// Dropped reports whether the table has been dropped, also if nothing is left of it.
+func (c *Catalogue) Dropped(id mvcc.TableID) bool {
+	return c.dropped[id] || slices.ContainsFunc(c.Message.GetGone(), func(r *pb.TableRange) bool {
+		return r.First <= uint32(id) && uint32(id) <= r.Last
+	})
+}
+
+// AnyDropped reports whether there is a dropped table.
+func (c *Catalogue) AnyDropped() bool { return len(c.dropped) > 0 || len(c.Message.GetGone()) > 0 }
+
+// DroppedAt reports whether the table was dropped at or below the timestamp. Without a
+// date a drop counts as later.
+func (c *Catalogue) DroppedAt(id mvcc.TableID, ts mvcc.Timestamp) bool {
+	at := c.droppedTS[id]
+	return at != 0 && at <= ts
+}
+
+// Version is the catalogue's version; 0 is that of a tablet which has not been told of any.
+func (c *Catalogue) Version() uint64 { return c.Message.GetVersion() }
+
+// Observed says how the column is observed.
+func (c *Catalogue) Observed(t mvcc.TableID, column string) mvcc.Observed {
+	return c.columns[columnKey{Table: t, Column: column}]
+}
+
+// Columns iterates the observed columns, without those of retired observers.
+func (c *Catalogue) Columns() iter.Seq2[mvcc.ObservedColumn, mvcc.Observed] {
+	return maps.All(c.columns)
+}
+
+// columnsOf lists the observed columns of a table.
+func (c *Catalogue) columnsOf(t mvcc.TableID) []string {
+	var out []string
+	for k := range c.columns {
+		if k.Table == t {
+			out = append(out, k.Column)
+		}
+	}
+	return out
+}
+
+// At is what collection up to a safepoint needs of the catalogue.
+func (c *Catalogue) At(safepoint mvcc.Timestamp) Observers { return Observers{c, safepoint} }
+
+// Observers is a Catalogue as of a safepoint.
+type Observers struct {
+	catalogue *Catalogue
+	safepoint mvcc.Timestamp
+}
+
+// Acks implements mvcc.Observers.
+func (o Observers) Acks(t mvcc.TableID, column string) []string {
+	return o.catalogue.acks[columnKey{Table: t, Column: column}]
+}
+
+// AckOf implements mvcc.Observers.
+func (o Observers) AckOf(t mvcc.TableID, observer string) (string, bool) {
+	column, ok := o.catalogue.watched[columnKey{Table: t, Column: observer}]
+	return column, ok
+}
+
+// Dropped implements mvcc.Observers.
+func (o Observers) Dropped(t mvcc.TableID) bool { return o.catalogue.DroppedAt(t, o.safepoint) }

@@ -1,0 +1,166 @@
+package memory
+
+import (
+	"iter"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+)
+
+// EvalView is the view that mutations are evaluated on: the newest visible state, the
+// lock table, and the overlay on both. It sees what changes in the memory meanwhile, and
+// belongs to the goroutine that the memory belongs to.
+type EvalView struct {
+	*store.Snap
+	memory *Memory
+
+	// A commit looks a cell's record up twice, for its check and for its effects: last is
+	// the cell whose record was read last from the Snap, in which it does not change.
+	known  bool // there is one
+	last   mvcc.Cell
+	newest mvcc.Write
+	there  bool // it has a record
+}
+
+var _ mvcc.CollectView = (*EvalView)(nil)
+
+// Lock implements mvcc.CollectView.
+func (v *EvalView) Lock(c mvcc.Cell) (mvcc.Lock, bool) {
+	if m, ok := v.memory.overlay.get(mvcc.GroupLock, c, 0); ok {
+		if m.Delete {
+			return mvcc.Lock{}, false
+		}
+		return *m.Lock, true
+	}
+	return v.memory.locks.get(c)
+}
+
+// Locks is not read by mutations; it gives the applied locks.
+func (v *EvalView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
+	return v.memory.locks.all(s, reverse)
+}
+
+// Newest implements mvcc.CollectView.
+func (v *EvalView) Newest(c mvcc.Cell) (mvcc.Write, bool, error) {
+	if m, ok := v.memory.overlay.get(mvcc.GroupWrite, c, 0); ok {
+		if m.Delete {
+			return mvcc.Write{}, false, nil
+		}
+		return *m.Write, true, nil
+	}
+	if !v.known || c != v.last {
+		w, ok, err := v.Snap.Newest(c)
+		if err != nil {
+			return w, ok, err
+		}
+		v.known, v.last, v.newest, v.there = true, c, w, ok
+	}
+	return v.newest, v.there, nil
+}
+
+// Older implements mvcc.CollectView.
+func (v *EvalView) Older(c mvcc.Cell, atOrBelow mvcc.Timestamp) iter.Seq2[mvcc.Write, error] {
+	return v.memory.overlay.older(c, atOrBelow, v.Snap.Older(c, atOrBelow))
+}
+
+// Data implements mvcc.CollectView.
+func (v *EvalView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
+	if m, ok := v.memory.overlay.get(mvcc.GroupData, c, start); ok {
+		return m.Value, !m.Delete, nil
+	}
+	return v.Snap.Data(c, start)
+}
+
+// RolledBack implements mvcc.CollectView.
+func (v *EvalView) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
+	if m, ok := v.memory.overlay.get(mvcc.GroupRollback, c, start); ok {
+		return !m.Delete, nil
+	}
+	if v.memory.rollbacks.none(start) {
+		return false, nil
+	}
+	return v.Snap.RolledBack(c, start)
+}
+
+// Raw implements mvcc.CollectView.
+func (v *EvalView) Raw(c mvcc.Cell) ([]byte, bool, error) {
+	if m, ok := v.memory.overlay.get(mvcc.GroupRaw, c, 0); ok {
+		return m.Value, !m.Delete, nil
+	}
+	return v.Snap.Raw(c)
+}
+
+// Observed implements mvcc.CollectView.
+func (v *EvalView) Observed(t mvcc.TableID, column string) mvcc.Observed {
+	return v.memory.Catalogue.Observed(t, column)
+}
+
+// HistoryOf leaves out what is being deleted.
+func (v *EvalView) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvcc.CellWrite, error] {
+	return func(yield func(mvcc.CellWrite, error) bool) {
+		for cw, err := range v.Snap.HistoryOf(cells, upTo) {
+			if m, ok := v.memory.overlay.get(mvcc.GroupHistory, cw.Cell, cw.Write.CommitTS); ok && m.Delete && err == nil {
+				continue
+			}
+			if !yield(cw, err) {
+				return
+			}
+		}
+	}
+}
+
+// Acks implements mvcc.CollectView.
+func (v *EvalView) Acks(t mvcc.TableID, column string) []string { return v.observers().Acks(t, column) }
+
+// AckOf implements mvcc.CollectView.
+func (v *EvalView) AckOf(t mvcc.TableID, observer string) (string, bool) {
+	return v.observers().AckOf(t, observer)
+}
+
+// Dropped implements mvcc.CollectView.
+func (v *EvalView) Dropped(t mvcc.TableID) bool { return v.observers().Dropped(t) }
+func (v *EvalView) observers() Observers        { return v.memory.Catalogue.At(v.memory.Safepoint) }
+
+// Bound implements mvcc.CollectView.
+func (v *EvalView) Bound() mvcc.Timestamp { return v.memory.Bound }
+
+// Safepoint implements mvcc.CollectView.
+func (v *EvalView) Safepoint() mvcc.Timestamp { return v.memory.Safepoint }
+
+// Notification is the cell's entry in N.
+func (v *EvalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
+	if m, ok := v.memory.overlay.get(mvcc.GroupNotify, c, 0); ok {
+		if m.Delete {
+			return mvcc.Notify{}, false, nil
+		}
+		return *m.Notify, true, nil
+	}
+	col, err := v.memory.observed(keyOfCell(c))
+	if err != nil {
+		return mvcc.Notify{}, false, err
+	}
+	if col != nil && col.notifies != nil {
+		n, ok := col.notifies.Get(mvcc.CellNotify{Cell: c})
+		return n.Notify, ok, nil
+	}
+	return v.Snap.Notification(c)
+}
+
+// Intent is the weak intent of transaction start on the cell.
+func (v *EvalView) Intent(c mvcc.Cell, start mvcc.Timestamp) (mvcc.Intent, bool, error) {
+	if m, ok := v.memory.overlay.get(mvcc.GroupIntent, c, start); ok {
+		if m.Delete {
+			return mvcc.Intent{}, false, nil
+		}
+		return *m.Intent, true, nil
+	}
+	col, err := v.memory.observed(keyOfCell(c))
+	if err != nil {
+		return mvcc.Intent{}, false, err
+	}
+	if col != nil && col.intents != nil {
+		i, ok := col.intents.Get(mvcc.CellIntent{Cell: c, StartTS: start})
+		return i.Intent, ok, nil
+	}
+	return v.Snap.Intent(c, start)
+}

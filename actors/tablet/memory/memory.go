@@ -1,0 +1,208 @@
+package memory
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Config says what a Memory works with.
+type Config struct {
+	Store   *store.Store
+	Limits  mvcc.Limits
+	Indexed int          // entries of each kind that the index keeps of a column at most
+	Count   func(*Count) // has it run on another goroutine, and then handed to Counted
+}
+
+// Memory is what a leader holds in memory. It belongs to the tablet's actor.
+type Memory struct {
+	cfg Config
+
+	// Catalogue, Bound and Safepoint are the newest that are proposed: what evaluation
+	// honours. The tablet sets them.
+	Catalogue        *Catalogue
+	Bound, Safepoint mvcc.Timestamp
+
+	tablet    *pb.TabletDescriptor // as of Lead or Split: the rows that are here
+	locks     *lockTable
+	overlay   *overlay
+	columns   map[columnKey]*notifyColumn // the notification index
+	changes   uint64                      // of what the index counts
+	notified  uint64                      // notifications that have become visible, under all leaderships
+	rollbacks rollbacks
+}
+
+// New returns the memory of a replica that does not lead.
+func New(cfg Config) *Memory {
+	m := &Memory{cfg: cfg}
+	m.Clear()
+	return m
+}
+
+// Clear forgets all that a leader knows: the leadership is over.
+func (m *Memory) Clear() {
+	m.locks, m.overlay = newLockTable(), newOverlay()
+	m.clearIndex()
+}
+
+func (m *Memory) clearIndex() {
+	m.columns = map[columnKey]*notifyColumn{}
+	m.changes++
+}
+
+// Lead begins a leadership of the tablet, with the locks that are on disk.
+func (m *Memory) Lead(d *pb.TabletDescriptor) error {
+	m.tablet, m.rollbacks = d, rollbacks{}
+	snap := m.cfg.Store.Snap()
+	defer snap.Close()
+	for _, span := range wire.Spans(d) {
+		for l, err := range snap.DiskLocks(span) {
+			if err != nil {
+				return err
+			}
+			m.locks.put(l.Cell, &l.Lock)
+		}
+	}
+	return nil
+}
+
+// Split hands the rows from a place on to another tablet; this one has the descriptor now.
+// Nothing is in flight.
+func (m *Memory) Split(left *pb.TabletDescriptor, right wire.Position) {
+	m.tablet = left
+	m.locks.dropFrom(mvcc.Cell{Table: right.Table, Row: right.Row})
+	m.clearIndex()
+}
+
+// holds reports whether the tablet has rows of the table.
+func (m *Memory) holds(table mvcc.TableID) bool {
+	_, ok := wire.Clip(m.tablet, mvcc.Span{Table: table})
+	return ok
+}
+
+// Reserve puts a one-phase commit's reservation on the cells that it writes, over the one
+// without a commit timestamp. The lock may not change any more.
+func (m *Memory) Reserve(writes []mvcc.CellWriteRequest, lock *mvcc.Lock) {
+	for i := range writes {
+		m.locks.put(writes[i].Cell, lock)
+	}
+}
+
+// Release takes the reservation with the token away.
+func (m *Memory) Release(writes []mvcc.CellWriteRequest, token uint64) {
+	for i := range writes {
+		m.locks.remove(writes[i].Cell, token)
+	}
+}
+
+// Took notes a timestamp that the tablet was given since it leads.
+func (m *Memory) Took(ts mvcc.Timestamp) { m.rollbacks.took(ts) }
+
+// View is the view of mutations over a Snap of the newest visible state.
+func (m *Memory) View(snap *store.Snap) *EvalView { return &EvalView{Snap: snap, memory: m} }
+
+// InFlight is the number of a proposal in flight that one-phase commits of the cell have
+// to wait for; 0 if there is none.
+func (m *Memory) InFlight(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
+	return m.overlay.touches(c, start)
+}
+
+// Evaluated takes in the effects of an operation, which are about to be proposed: what is
+// evaluated next sees them. It appends what they change to changes, for Visible.
+func (m *Memory) Evaluated(v *EvalView, proposal uint64, effects []mvcc.Mutation, changes []Change) ([]Change, error) {
+	for i := range effects { // one by one: the next one's change is counted from this one
+		if g := effects[i].Group; g == mvcc.GroupNotify || g == mvcc.GroupIntent {
+			ch, err := m.note(v, &effects[i])
+			if err != nil {
+				return changes, err
+			}
+			changes = append(changes, ch)
+		}
+		m.overlay.add(proposal, effects[i:i+1])
+		m.rollbacks.evaluated(&effects[i])
+	}
+	return changes, nil
+}
+
+// Lost forgets the effects of a proposal that will not become visible.
+func (m *Memory) Lost(proposal uint64, effects []mvcc.Mutation) { m.overlay.drop(proposal, effects) }
+
+// VisibleLocks brings the locks of effects that are visible into memory, and takes those
+// away that were removed. It returns the cells that have become dirty.
+func (m *Memory) VisibleLocks(effects []mvcc.Mutation) (dirty []mvcc.Cell) {
+	for i := range effects {
+		e := &effects[i]
+		switch {
+		case e.Group == mvcc.GroupLock && e.Delete:
+			// The delete was evaluated against this lock, and nothing else may have
+			// replaced it since but a reservation, which stays.
+			m.locks.remove(e.Cell, 0)
+		case e.Group == mvcc.GroupLock:
+			m.locks.put(e.Cell, e.Lock)
+		case e.Group == mvcc.GroupNotify && !e.Delete:
+			m.notified++
+			if e.Notify.ParkedTS == 0 && e.Notify.Attempts == 0 {
+				dirty = append(dirty, e.Cell)
+			}
+		}
+	}
+	return dirty
+}
+
+// Visible makes all else of a proposal's effects count that are visible, and ends its
+// flight.
+func (m *Memory) Visible(proposal uint64, effects []mvcc.Mutation, changes []Change) {
+	m.change(changes)
+	m.overlay.drop(proposal, effects)
+}
+
+// LeftOver has the cell's notification, which a run has left because the cell has changed
+// since, wait for its turn anew.
+func (m *Memory) LeftOver(c mvcc.Cell) {
+	if col := m.columns[keyOfCell(c)]; col != nil && col.queue != nil {
+		col.queue.back(c.Row)
+	}
+}
+
+// Unsettled reports whether what is in flight, or a lock, began below the timestamp, and
+// lists such locks, up to most. Reservations are not looked at.
+func (m *Memory) Unsettled(below mvcc.Timestamp, most int) (unsettled bool, locks []mvcc.LockInfo) {
+	m.locks.tree.Scan(func(e lockEntry) bool {
+		if e.lock.StartTS < below && e.lock.Token == 0 {
+			locks = append(locks, mvcc.LockInfo{Cell: e.cell, Lock: *e.lock})
+		}
+		return len(locks) < most
+	})
+	return len(locks) > 0 || m.overlay.unsettled(below), locks
+}
+
+// Locks is how many cells are locked or reserved.
+func (m *Memory) Locks() int { return m.locks.tree.Len() }
+
+// Locked reports whether there is a lock, other than reservations.
+func (m *Memory) Locked() bool { return m.locks.applied > 0 }
+
+// Changes changes whenever Waiting may.
+func (m *Memory) Changes() uint64 { return m.changes }
+
+// Columns is how many columns the notification index has.
+func (m *Memory) Columns() int { return len(m.columns) }
+
+// Waiting reports whether an observed column may have a notification that is not parked,
+// or a weak intent. It reads nothing: what is not in memory may be there.
+func (m *Memory) Waiting() (notified, intended bool) {
+	for _, c := range m.columns {
+		notified = notified || c.uncounted || c.pending != 0
+		intended = intended || c.uncounted || c.tally.intents != 0
+	}
+	for key := range m.Catalogue.acks {
+		if notified && intended {
+			return true, true
+		}
+		if _, loaded := m.columns[key]; !loaded && m.holds(key.Table) {
+			return true, true
+		}
+	}
+	return notified, intended
+}

@@ -1,0 +1,284 @@
+package memory
+
+import (
+	"math"
+
+	"github.com/tidwall/btree"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// The notification index is the leader's in-memory copy of the notify and intent groups,
+// by observed column. Scanners walk those groups all the time, and on disk every step
+// passes over the entries deleted lately; here they are gone. It holds what is applied, as
+// the lock table does, and it counts exactly.
+//
+// A column is loaded from disk when it is first changed, or asked for while an observer
+// is in the catalogue for it: anybody may ask for any column, and that must not make the
+// index grow. Nothing of it can be in flight then, for every change passes through note;
+// so what is on disk is what is applied.
+
+// notifyColumn is one observed column's part.
+type notifyColumn struct {
+	notifies *btree.BTreeG[mvcc.CellNotify] // by row; nil: there are too many
+	intents  *btree.BTreeG[mvcc.CellIntent] // by row and start timestamp; nil: too many
+	queue    *notifyQueue                   // of those that wait; nil: the order is not known
+	tally
+	uncounted bool // a read worker still counts what was on disk at the load; tally has only what has changed since
+}
+
+func newNotifyTree() *btree.BTreeG[mvcc.CellNotify] {
+	less := func(a, b mvcc.CellNotify) bool { return a.Cell.Row < b.Cell.Row }
+	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
+}
+
+func newIntentTree() *btree.BTreeG[mvcc.CellIntent] {
+	return btree.NewBTreeGOptions(lessIntent, btree.Options{NoLocks: true})
+}
+
+func lessIntent(a, b mvcc.CellIntent) bool {
+	if a.Cell.Row != b.Cell.Row {
+		return a.Cell.Row < b.Cell.Row
+	}
+	return a.StartTS < b.StartTS
+}
+
+func keyOfCell(c mvcc.Cell) columnKey { return columnKey{Table: c.Table, Column: c.Column} }
+
+// observed is the column's part of the index for who only asks: nil also if the column is
+// not in memory and nothing observes it.
+func (m *Memory) observed(key columnKey) (*notifyColumn, error) {
+	if c, ok := m.columns[key]; ok || len(m.Catalogue.acks[key]) == 0 {
+		return c, nil
+	}
+	return m.column(key)
+}
+
+// column is the column's part of the index, which is read from disk if it is not there: of
+// many entries only the first, and a worker counts the rest.
+func (m *Memory) column(key columnKey) (*notifyColumn, error) {
+	if c, ok := m.columns[key]; ok {
+		return c, nil
+	}
+	c := &notifyColumn{notifies: newNotifyTree(), intents: newIntentTree()}
+	if span, here := wire.Clip(m.tablet, mvcc.Span{Table: key.Table}); here {
+		if err := m.load(c, key, span); err != nil {
+			return nil, err
+		}
+	}
+	m.columns[key] = c
+	m.changes++
+	return c, nil
+}
+
+// load reads the column's entries in the span, or has a worker count them if there are too
+// many.
+func (m *Memory) load(c *notifyColumn, key columnKey, span mvcc.Span) error {
+	snap, all := m.cfg.Store.Snap(), true
+	err := eachNotify(snap, key, span, func(n mvcc.CellNotify) bool {
+		c.notifies.Set(n)
+		c.countNotify(&n.Notify, 1)
+		all = c.notifies.Len() <= m.cfg.Indexed
+		return all
+	})
+	if err == nil && all {
+		err = eachIntent(snap, key, span, func(i mvcc.CellIntent) bool {
+			c.intents.Set(i)
+			c.tally.intents++
+			all = c.intents.Len() <= m.cfg.Indexed
+			return all
+		})
+	}
+	if err != nil || all {
+		snap.Close()
+		c.queue = queueOf(c.notifies)
+		return err
+	}
+	*c = notifyColumn{uncounted: true}
+	m.cfg.Count(&Count{column: c, key: key, span: span, snap: snap})
+	return nil
+}
+
+// loadObserved brings all observed columns of the tablet into memory: who walks one of
+// them wants to know whether the next walk is worth anything. That a leader reads none of
+// them before it leads is on purpose: others wait for that.
+func (m *Memory) loadObserved() error {
+	for key := range m.Catalogue.acks {
+		if !m.holds(key.Table) {
+			continue
+		}
+		if _, err := m.column(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Count counts a large column as it was when the index was loaded.
+type Count struct {
+	column *notifyColumn
+	key    columnKey
+	span   mvcc.Span
+	snap   *store.Snap
+	tally  tally
+	err    error
+}
+
+// Run does the counting, on any goroutine; then Counted is to be called.
+func (c *Count) Run() {
+	defer c.snap.Close()
+	c.err = c.tally.count(c.snap, c.key, c.span, math.MaxInt)
+}
+
+// Counted completes a column's count, unless the index has been dropped meanwhile.
+func (m *Memory) Counted(c *Count) error {
+	if c.err != nil || m.columns[c.key] != c.column {
+		return c.err
+	}
+	c.column.merge(&c.tally)
+	c.column.uncounted = false
+	c.column.revive()
+	m.changes++
+	return nil
+}
+
+// revive goes back to keeping a group in memory when nothing of it is left on disk.
+func (c *notifyColumn) revive() {
+	if c.uncounted {
+		return
+	}
+	if c.notifies == nil && c.pending+c.parked == 0 {
+		c.notifies = newNotifyTree()
+	}
+	if c.pending == 0 && (c.queue == nil || c.queue.lost) {
+		c.queue = newNotifyQueue()
+	}
+	if c.intents == nil && c.tally.intents == 0 {
+		c.intents = newIntentTree()
+	}
+}
+
+// eachNotify visits the column's N entries in the span.
+func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span, visit func(mvcc.CellNotify) bool) error {
+	for n, err := range snap.Notifies(key.Table, key.Column, span.Start, false) {
+		if err != nil {
+			return err
+		}
+		if !span.Contains(n.Cell.Row) || !visit(n) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// eachIntent visits the column's I entries in the span.
+func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span, visit func(mvcc.CellIntent) bool) error {
+	for i, err := range snap.Intents(key.Table, key.Column, span.Start) {
+		if err != nil {
+			return err
+		}
+		if !span.Contains(i.Cell.Row) || !visit(i) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Change is what one effect does to the notification or the weak intent of a cell. Where
+// there was none, or is none afterwards, a field is nil.
+type Change struct {
+	cell                   mvcc.Cell
+	before, after          *mvcc.Notify
+	intent                 bool // it is an intent's
+	start                  mvcc.Timestamp
+	intentWas, intentStays *mvcc.Intent
+}
+
+// note is what an effect on the notify or intent group changes: what was there when it was
+// evaluated is what will be there when it is applied, for effects are applied in the order
+// of their evaluation, or lost with all that follows.
+func (m *Memory) note(v *EvalView, mu *mvcc.Mutation) (Change, error) {
+	if _, err := m.column(keyOfCell(mu.Cell)); err != nil { // loaded before anything of it is in flight
+		return Change{}, err
+	}
+	ch := Change{cell: mu.Cell, intent: mu.Group == mvcc.GroupIntent, start: mu.TS}
+	if ch.intent {
+		was, there, err := v.Intent(mu.Cell, mu.TS)
+		if there {
+			ch.intentWas = &was
+		}
+		if !mu.Delete {
+			ch.intentStays = mu.Intent
+		}
+		return ch, err
+	}
+	was, there, err := v.Notification(mu.Cell)
+	if there {
+		ch.before = &was
+	}
+	if !mu.Delete {
+		ch.after = mu.Notify
+	}
+	return ch, err
+}
+
+// change makes the changes of a visible proposal count.
+func (m *Memory) change(changes []Change) {
+	for i := range changes {
+		ch := &changes[i]
+		m.changes++
+		c := m.columns[keyOfCell(ch.cell)]
+		if c == nil {
+			continue // dropped since: the next load reads it from disk
+		}
+		if ch.intent {
+			c.changeIntent(ch, m.cfg.Indexed)
+		} else {
+			c.changeNotify(ch, m.cfg.Indexed)
+		}
+		c.revive()
+	}
+}
+
+func (c *notifyColumn) changeNotify(ch *Change, most int) {
+	if ch.before != nil {
+		c.countNotify(ch.before, -1)
+	}
+	if ch.after != nil {
+		c.countNotify(ch.after, 1)
+	}
+	if c.queue != nil {
+		c.queue.change(ch, most)
+	}
+	switch {
+	case c.notifies == nil:
+	case ch.after == nil:
+		c.notifies.Delete(mvcc.CellNotify{Cell: ch.cell})
+	default:
+		c.notifies.Set(mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after})
+		if c.notifies.Len() > most {
+			c.notifies = nil
+		}
+	}
+}
+
+func (c *notifyColumn) changeIntent(ch *Change, most int) {
+	if ch.intentWas != nil {
+		c.tally.intents--
+	}
+	if ch.intentStays != nil {
+		c.tally.intents++
+	}
+	switch {
+	case c.intents == nil:
+	case ch.intentStays == nil:
+		c.intents.Delete(mvcc.CellIntent{Cell: ch.cell, StartTS: ch.start})
+	default:
+		c.intents.Set(mvcc.CellIntent{Cell: ch.cell, StartTS: ch.start, Intent: *ch.intentStays})
+		if c.intents.Len() > most {
+			c.intents = nil
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package memory
+
+import (
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// TestAgesGetCoarser: the oldest stays within a bucket of the truth, in a bounded number
+// of buckets.
+func TestAgesGetCoarser(t *testing.T) {
+	var a, b ages
+	for i := range int64(20_000) {
+		a.add(mvcc.TimestampAt(5_000_000+i*1000), 1)
+	}
+	b.add(mvcc.TimestampAt(4_000_500), 1)
+	a.merge(&b)
+	if len(a.buckets) > maxAges || a.double == 0 {
+		t.Fatalf("%d buckets of %d ms", len(a.buckets), a.width())
+	}
+	if got := a.oldest().Millis(); got > 4_000_500 || got < 4_000_500-a.width() {
+		t.Fatalf("the oldest is said to be %d, and is 4000500", got)
+	}
+	var one ages
+	one.add(mvcc.TimestampAt(7_777), 1)
+	if got := one.oldest().Millis(); got != 7_777 {
+		t.Fatalf("the only one is of 7777, and is said to be of %d", got)
+	}
+	a.add(mvcc.TimestampAt(4_000_500), -1)
+	for i := range int64(20_000) {
+		a.add(mvcc.TimestampAt(5_000_000+i*1000), -1)
+	}
+	if a.oldest() != 0 || len(a.buckets) != 0 {
+		t.Fatalf("%d left, %d buckets", a.oldest(), len(a.buckets))
+	}
+}

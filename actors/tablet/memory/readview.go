@@ -1,0 +1,241 @@
+package memory
+
+import (
+	"fmt"
+	"iter"
+	"math"
+
+	"github.com/tidwall/btree"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/evaluate"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Capture is what reads are answered from beside the store, taken at one moment. All of it
+// is immutable.
+type Capture struct {
+	tablet           *pb.TabletDescriptor
+	limits           mvcc.Limits
+	catalogue        *Catalogue
+	locks            *lockTable
+	bound, safepoint mvcc.Timestamp
+	notified         uint64
+	columns          map[columnKey]notifyView // those that these reads look at
+}
+
+// notifyView is an immutable copy of one column of the notify index, for a read worker.
+type notifyView struct {
+	notifies                 *btree.BTreeG[mvcc.CellNotify] // nil: walk the disk
+	queue                    *btree.BTreeG[evaluate.Queued] // nil: the order is not known
+	intents                  *btree.BTreeG[mvcc.CellIntent] // nil: walk the disk
+	pending, parked, waiting int                            // entries of N that are not parked, that are; entries of I
+	oldest                   mvcc.Timestamp
+	uncounted                bool
+}
+
+// Capture copies what the requests' reads look at, at the cost of what they look at. The
+// tablet has the descriptor now.
+func (m *Memory) Capture(d *pb.TabletDescriptor, reqs iter.Seq[*pb.TabletRequest]) (Capture, error) {
+	c := Capture{
+		tablet: d, limits: m.cfg.Limits, catalogue: m.Catalogue, locks: m.locks.view(),
+		bound: m.Bound, safepoint: m.Safepoint, notified: m.notified,
+	}
+	for req := range reqs {
+		if w := req.GetWalk(); w != nil {
+			if err := m.loadObserved(); err != nil {
+				return c, err
+			}
+			if g := mvcc.Group(w.Group); g == mvcc.GroupNotify || g == mvcc.GroupIntent {
+				key := columnKey{Table: mvcc.TableID(w.Table), Column: wire.String(w.Column)}
+				if err := m.captureColumn(&c, key, true); err != nil {
+					return c, err
+				}
+			}
+		}
+		if req.GetPending() == nil {
+			continue
+		}
+		for _, o := range m.Catalogue.Message.GetObservers() {
+			key := keyOf(o)
+			if _, there := c.columns[key]; there {
+				continue
+			}
+			if err := m.captureColumn(&c, key, false); err != nil {
+				return c, err
+			}
+		}
+	}
+	return c, nil
+}
+
+// captureColumn copies a column of the index: its counts, and its entries if it is walked.
+func (m *Memory) captureColumn(to *Capture, key columnKey, walked bool) error {
+	c, err := m.observed(key)
+	if c == nil || err != nil {
+		return err
+	}
+	if to.columns == nil {
+		to.columns = map[columnKey]notifyView{}
+	}
+	v := to.columns[key]
+	v.pending, v.parked, v.waiting, v.oldest, v.uncounted = c.pending, c.parked, c.tally.intents, c.ages.oldest(), c.uncounted
+	if walked && c.notifies != nil {
+		v.notifies = c.notifies.Copy()
+	}
+	// An empty queue of a column that has more says nothing of the rest.
+	if q := c.queue; walked && q != nil && (!q.lost || q.tree.Len() > 0) {
+		v.queue = q.tree.Copy()
+	}
+	if walked && c.intents != nil {
+		v.intents = c.intents.Copy()
+	}
+	to.columns[key] = v
+	return nil
+}
+
+// ReadView is the view of reads: a Capture over a Snap that was opened after it. It
+// belongs to one goroutine, whichever.
+type ReadView struct {
+	*store.Snap
+	Capture
+	room, taken int // for values in the answer under way, and by those that are in it, in bytes
+}
+
+var _ evaluate.View = (*ReadView)(nil)
+
+// View is the view of the capture's reads. What the Snap lacks because it was collected is
+// below the safepoint, as is known by now.
+func (c *Capture) View(snap *store.Snap, safepoint mvcc.Timestamp) *ReadView {
+	v := &ReadView{Snap: snap, Capture: *c}
+	v.bound = max(v.bound, safepoint)
+	return v
+}
+
+// Lock implements evaluate.View.
+func (v *ReadView) Lock(c mvcc.Cell) (mvcc.Lock, bool) { return v.locks.get(c) }
+
+// Locks implements evaluate.View.
+func (v *ReadView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
+	return v.locks.all(s, reverse)
+}
+
+// Observed implements evaluate.View.
+func (v *ReadView) Observed(t mvcc.TableID, column string) mvcc.Observed {
+	return v.catalogue.Observed(t, column)
+}
+
+// Row implements evaluate.View.
+func (v *ReadView) Row(t mvcc.TableID, row string, limit int, only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
+	return v.Snap.Row(t, row, limit, v.catalogue.columnsOf(t), only...)
+}
+
+// Bound implements evaluate.View.
+func (v *ReadView) Bound() mvcc.Timestamp { return v.bound }
+
+// Safepoint implements evaluate.View.
+func (v *ReadView) Safepoint() mvcc.Timestamp { return v.safepoint }
+
+// Descriptor implements evaluate.View.
+func (v *ReadView) Descriptor() *pb.TabletDescriptor { return v.tablet }
+
+// Limits implements evaluate.View.
+func (v *ReadView) Limits() mvcc.Limits { return v.limits }
+
+// Observers implements evaluate.View.
+func (v *ReadView) Observers() []*pb.ObserverInfo { return v.catalogue.Message.GetObservers() }
+
+// Notified implements evaluate.View.
+func (v *ReadView) Notified() uint64 { return v.notified }
+
+// NoRoomError is the end of a read whose long values do not fit into what the request
+// allows for its answer.
+type NoRoomError struct{ Needs int } // bytes of values, so far
+
+// Error implements error.
+func (e *NoRoomError) Error() string {
+	return fmt.Sprintf("the answer has values of %d bytes", e.Needs)
+}
+
+// Begin begins the answer to a request.
+func (v *ReadView) Begin(req *pb.TabletRequest) {
+	v.room, v.taken = math.MaxInt, 0
+	if most := req.GetMaxAnswerBytes(); most > 0 {
+		v.room = int(most)
+	}
+}
+
+// Data is a long value. One that there is no room for is not read: a client that asks for
+// many at once must not take the workers' time and the node's memory for answers that are
+// thrown away.
+func (v *ReadView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
+	value, n, ok, err := v.DataWithin(c, start, v.room-v.taken)
+	v.taken += n
+	if err == nil && v.taken > v.room {
+		return nil, false, &NoRoomError{Needs: v.taken}
+	}
+	return value, ok, err
+}
+
+// Notifies iterates the column's notifications from fromRow on, or from the row after it,
+// out of memory if they are there.
+func (v *ReadView) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[mvcc.CellNotify, error] {
+	tree := v.columns[columnKey{Table: t, Column: column}].notifies
+	if tree == nil {
+		return v.Snap.Notifies(t, column, fromRow, after)
+	}
+	return func(yield func(mvcc.CellNotify, error) bool) {
+		tree.Ascend(mvcc.CellNotify{Cell: mvcc.Cell{Row: fromRow}}, func(n mvcc.CellNotify) bool {
+			return (after && n.Cell.Row == fromRow) || yield(n, nil)
+		})
+	}
+}
+
+// Intents iterates the column's intents from fromRow on, out of memory if they are there.
+func (v *ReadView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent, error] {
+	tree := v.columns[columnKey{Table: t, Column: column}].intents
+	if tree == nil {
+		return v.Snap.Intents(t, column, fromRow)
+	}
+	return func(yield func(mvcc.CellIntent, error) bool) {
+		tree.Ascend(mvcc.CellIntent{Cell: mvcc.Cell{Row: fromRow}}, func(i mvcc.CellIntent) bool { return yield(i, nil) })
+	}
+}
+
+// Queue iterates the column's notifications in the order in which they are to be handed
+// out, from the place after the given one on; ok is false if that order is not known.
+func (v *ReadView) Queue(t mvcc.TableID, column string, after uint64) (queue iter.Seq[evaluate.Queued], ok bool) {
+	tree := v.columns[columnKey{Table: t, Column: column}].queue
+	if tree == nil {
+		return nil, false
+	}
+	return func(yield func(evaluate.Queued) bool) { tree.Ascend(evaluate.Queued{Place: after + 1}, yield) }, true
+}
+
+// maxPending bounds how many entries are counted on disk while the index does not know
+// their number yet.
+const maxPending = 2048
+
+// Waiting counts the entries of one observed column.
+func (v *ReadView) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
+	key := keyOf(o)
+	n := v.columns[key]
+	if !n.uncounted {
+		return &pb.ObserverPending{
+			Name: o.Name, Notifications: uint64(n.pending), Parked: uint64(n.parked),
+			Intents: uint64(n.waiting), OldestTs: uint64(n.oldest),
+		}, nil
+	}
+	out := &pb.ObserverPending{Name: o.Name}
+	span, ok := wire.Clip(v.tablet, mvcc.Span{Table: key.Table})
+	if !ok {
+		return out, nil
+	}
+	var seen tally
+	err := seen.count(v.Snap, key, span, maxPending)
+	out.Notifications, out.Parked, out.Intents = uint64(seen.pending), uint64(seen.parked), uint64(seen.intents)
+	out.OldestTs = uint64(seen.ages.oldest())
+	return out, err
+}
