@@ -36,14 +36,9 @@ type Config struct {
 	// Incoming and IncomingBytes bound the requests that are handled for one node;
 	// defaults 16,384 and 128 MiB. Those beyond it are answered with CODE_OVERLOADED.
 	Incoming, IncomingBytes int
-	// AnswerBytes bounds the answers that wait; default 128 MiB. Those beyond it are
-	// replaced by one that says nothing.
+	// AnswerBytes bounds the answers that wait; default 128 MiB. Those beyond it, and those
+	// of more than 64 KiB beyond half of it, are replaced by one that says nothing.
 	AnswerBytes int
-	// ReadBytes bounds the answers to reads from when they are begun until they are on
-	// their way, of all other nodes together; one node may have half of it, and a quarter
-	// is for answers up to 64 KiB. Default 128 MiB, at least 64 MiB. Reads beyond it wait
-	// for a second, and are answered with CODE_OVERLOADED then.
-	ReadBytes int64
 	// Timeout is how long a request without a deadline waits, at both ends; default 30 s.
 	Timeout time.Duration
 	Logger  *slog.Logger
@@ -55,8 +50,8 @@ const (
 	maxBatchBytes    = 16 << 20
 	// maxTimeout bounds what another node may ask this one to keep a request for.
 	maxTimeout = 10 * time.Minute
-	// leastReadBytes lets a node have an answer of the largest size.
-	leastReadBytes = 64 << 20
+	// largeAnswer is what only reads answer.
+	largeAnswer = 64 << 10
 	// maxNodes bounds the outboxes.
 	maxNodes = 4096
 	// maxHanded is how many batches the link has at once: one on its way, one ready to follow.
@@ -79,10 +74,6 @@ func (c Config) withDefaults() Config {
 	positive(&c.Incoming, 16<<10)
 	positive(&c.IncomingBytes, 128<<20)
 	positive(&c.AnswerBytes, 128<<20)
-	if c.ReadBytes <= 0 {
-		c.ReadBytes = 128 << 20
-	}
-	c.ReadBytes = max(c.ReadBytes, leastReadBytes)
 	if c.Timeout <= 0 {
 		c.Timeout = 30 * time.Second
 	}

@@ -66,16 +66,6 @@ type handled struct {
 	done  atomic.Bool
 	mu    sync.Mutex  // so that the timer is set before it is stopped
 	timer *time.Timer // answers for a handler that does not
-
-	req      *wire.PeerRequest
-	deadline time.Time
-	read     bool // there is a room for its answer
-	again    bool // that may take more than was asked for
-
-	// Of a read, under the room's mutex.
-	part        int         // of the room
-	wants, held int64       // bytes
-	patience    *time.Timer // while it waits
 }
 
 // take has a request handled, or refuses it.
@@ -97,31 +87,18 @@ func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 	if ms := req.GetTimeoutMs(); ms > 0 {
 		timeout = min(time.Duration(ms)*time.Millisecond, maxTimeout)
 	}
-	h.req, h.deadline = req, time.Now().Add(timeout)
+	deadline := time.Now().Add(timeout)
 	// An actor whose handler panics loses the message, and nobody would give its room back.
 	h.mu.Lock()
 	h.timer = time.AfterFunc(timeout+grace, func() { h.reply(refusal(h.id, unknown, "no answer in time")) })
 	h.mu.Unlock()
-	if n := answerRoom(req.GetTablet()); n > 0 {
-		h.read, h.again = true, req.GetTablet().GetMaxAnswerBytes() == 0
-		if !p.room.begin(h, n) {
-			p.counts.readsWaited.Add(1)
-			return
-		}
-	}
-	h.begin()
-}
-
-// begin has the request handled.
-func (h *handled) begin() {
-	p := h.box.peers
 	defer func() {
 		if r := recover(); r != nil {
 			p.panicked("request", r)
 			h.reply(refusal(h.id, pb.Error_CODE_INTERNAL, "the handler panicked"))
 		}
 	}()
-	p.handler.Request(h.box.node, h.deadline, h.req, h.reply)
+	p.handler.Request(box.node, deadline, req, h.reply)
 }
 
 // refuse answers a request that was not taken.
@@ -129,27 +106,12 @@ func (p *Peers) refuse(h *handled, format string, args ...any) {
 	p.counts.refused.Add(1)
 	r := refusal(h.id, pb.Error_CODE_OVERLOADED, format, args...)
 	r.Error.RetryAfterMs = 10
-	h.box.reply(r, proto.Size(r), hold{})
+	h.box.reply(r)
 }
 
-// reply sends the answer, the first time that it is called, or has the read done again
-// when there is room for its answer.
+// reply sends the answer, the first time that it is called.
 func (h *handled) reply(r *wire.PeerResponse) {
-	if h.done.Load() {
-		return
-	}
-	out := &wire.PeerResponse{Id: h.id, Error: r.GetError(), Body: r.GetBody()}
-	size, room := proto.Size(out), h.box.peers.room
-	var held hold
-	if h.read {
-		again := h.again && r.GetError() == nil && r.GetTablet().GetError() == nil
-		var ok bool
-		if held, ok = room.settle(h, int64(size), again); !ok {
-			return
-		}
-	}
 	if !h.done.CompareAndSwap(false, true) {
-		room.give(h.box, held)
 		return
 	}
 	h.mu.Lock()
@@ -157,7 +119,7 @@ func (h *handled) reply(r *wire.PeerResponse) {
 	h.mu.Unlock()
 	h.box.incoming.Add(-1)
 	h.box.incomingBytes.Add(-h.bytes)
-	h.box.reply(out, size, held)
+	h.box.reply(&wire.PeerResponse{Id: h.id, Error: r.GetError(), Body: r.GetBody()})
 }
 
 func refusal(id uint64, code pb.Error_Code, format string, args ...any) *wire.PeerResponse {

@@ -26,8 +26,6 @@ type outbox struct {
 	answerBytes             atomic.Int64 // answers that wait
 	incoming, incomingBytes atomic.Int64 // requests that are handled for the node
 
-	reads [parts]reads // under the mutex of the room
-
 	mu          sync.Mutex
 	pending     map[uint64]*waiting // by number
 	bytes       int                 // of pending
@@ -42,7 +40,6 @@ type outgoing struct {
 	answer  *wire.PeerResponse
 	raft    *wire.RaftMessage
 	bytes   int
-	held    hold // by the answer
 }
 
 func newOutbox(p *Peers, node uint64) *outbox {
@@ -55,9 +52,7 @@ func newOutbox(p *Peers, node uint64) *outbox {
 func (b *outbox) post(o *outgoing) {
 	if !b.stopped.Load() {
 		b.peers.system.Root.Send(b.pid, o)
-		return
 	}
-	b.peers.room.give(b, o.held)
 }
 
 // admit takes a request in, or says why not.
@@ -110,18 +105,21 @@ func (b *outbox) admitRaft(m *wire.RaftMessage) bool {
 }
 
 // reply posts an answer. One that is too large, or for which there is no room, is
-// replaced: what was asked may have been done, so that nothing is known.
-func (b *outbox) reply(r *wire.PeerResponse, size int, held hold) {
-	total := b.answerBytes.Add(int64(size))
-	if size > MaxMessage || total > int64(b.peers.cfg.AnswerBytes) && total > int64(size) {
+// replaced: what was asked may have been done, so that nothing is known. Large answers,
+// those of reads, leave half of the room to the others.
+func (b *outbox) reply(r *wire.PeerResponse) {
+	size, room := proto.Size(r), int64(b.peers.cfg.AnswerBytes)
+	if size > largeAnswer {
+		room /= 2
+	}
+	if total := b.answerBytes.Add(int64(size)); size > MaxMessage || total > room && total > int64(size) {
 		b.answerBytes.Add(-int64(size))
 		b.peers.counts.answersDropped.Add(1)
-		b.peers.room.give(b, held)
-		r, held = refusal(r.GetId(), unknown, "the answer of %d bytes has no room", size), hold{}
+		r = refusal(r.GetId(), unknown, "the answer of %d bytes has no room", size)
 		size = proto.Size(r)
 		b.answerBytes.Add(int64(size))
 	}
-	b.post(&outgoing{answer: r, bytes: size, held: held})
+	b.post(&outgoing{answer: r, bytes: size})
 }
 
 // hear notes the incarnation of a batch from the node; false if it is older than one

@@ -37,8 +37,7 @@ type Peers struct {
 	handler Handler
 	cfg     Config
 	system  *actor.ActorSystem
-	own     bool  // the system is ours to shut down
-	room    *room // for answers to other nodes' reads
+	own     bool // the system is ours to shut down
 	ids     atomic.Uint64
 	counts  counts
 
@@ -51,7 +50,6 @@ type Peers struct {
 // handler must be ready: the first message may come before New returns.
 func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 	p := &Peers{link: link, self: self, handler: handler, cfg: cfg.withDefaults(), boxes: make(map[uint64]*outbox)}
-	p.room = newRoom(p.cfg.ReadBytes)
 	if p.system = p.cfg.System; p.system == nil {
 		p.system, p.own = actorkit.NewSystem(p.cfg.Logger), true
 	}

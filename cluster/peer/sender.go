@@ -62,21 +62,20 @@ func (s *sender) send() {
 	}
 	s.batch.GiveBack(items)
 	for s.handed < maxHanded && len(s.raft)+len(s.others) > 0 {
-		b, requests, held := s.next()
+		b, requests := s.next()
 		if len(b.Requests)+len(b.Responses)+len(b.Raft) > 0 {
-			s.hand(b, requests, held)
+			s.hand(b, requests)
 		}
 	}
 }
 
 // next takes the next batch off the queues.
-func (s *sender) next() (*wire.PeerBatch, []*waiting, hold) {
+func (s *sender) next() (*wire.PeerBatch, []*waiting) {
 	p := s.box.peers
 	b := &wire.PeerBatch{
 		ClusterId: p.self.ClusterID, FromNode: p.self.NodeID, FromIncarnation: p.self.Incarnation, ToNode: s.box.node,
 	}
 	var requests []*waiting
-	var held hold
 	now, bytes, count := time.Now(), 0, 0
 	take := func(queue []*outgoing) []*outgoing {
 		for len(queue) > 0 && count < p.cfg.BatchMessages {
@@ -88,7 +87,6 @@ func (s *sender) next() (*wire.PeerBatch, []*waiting, hold) {
 			if s.put(b, o, now) {
 				count++
 				bytes += o.bytes
-				held = held.plus(o.held)
 				if o.request != nil {
 					requests = append(requests, o.request)
 				}
@@ -101,7 +99,7 @@ func (s *sender) next() (*wire.PeerBatch, []*waiting, hold) {
 	}
 	s.raft = take(s.raft)
 	s.others = take(s.others)
-	return b, requests, held
+	return b, requests
 }
 
 // put adds a message to the batch; false if nobody waits for it any more.
@@ -123,9 +121,8 @@ func (s *sender) put(b *wire.PeerBatch, o *outgoing, now time.Time) bool {
 	return true
 }
 
-// hand gives a batch to the link. What its answers hold is given back when it is on its
-// way, or lost.
-func (s *sender) hand(b *wire.PeerBatch, requests []*waiting, held hold) {
+// hand gives a batch to the link.
+func (s *sender) hand(b *wire.PeerBatch, requests []*waiting) {
 	p := s.box.peers
 	p.counts.batches.Add(1)
 	p.counts.messages.Add(uint64(len(b.Requests) + len(b.Responses) + len(b.Raft)))
@@ -140,7 +137,6 @@ func (s *sender) hand(b *wire.PeerBatch, requests []*waiting, held hold) {
 		if err != nil {
 			p.counts.unsent.Add(1)
 		}
-		p.room.give(s.box, held)
 	}
 	if p.paced == nil {
 		outcome(p.link.Send(s.box.node, b))

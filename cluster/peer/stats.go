@@ -16,7 +16,6 @@ type Stats struct {
 	Batches, Messages, Unsent uint64
 	Handled                   uint64 // requests of others
 	Refused                   uint64 // requests of others that were not taken because too many were handled
-	ReadsWaited, ReadsRefused uint64 // reads of others that waited for room for their answers, and in vain
 	AnswersDropped            uint64 // answers replaced by "unknown" for want of room
 	Foreign                   uint64 // batches of another cluster, for another node, of an ended incarnation, or of too many messages
 	Panics                    uint64 // of the handler
@@ -26,7 +25,6 @@ type Stats struct {
 type counts struct {
 	requests, answers, late, overloaded, raft, raftDropped atomic.Uint64
 	batches, messages, unsent                              atomic.Uint64
-	readsWaited, readsRefused                              atomic.Uint64
 	handled, refused, answersDropped, foreign, panics      atomic.Uint64
 }
 
@@ -37,7 +35,6 @@ func (p *Peers) Stats() Stats {
 		Requests: c.requests.Load(), Answers: c.answers.Load(), Late: c.late.Load(), Overloaded: c.overloaded.Load(),
 		Raft: c.raft.Load(), RaftDropped: c.raftDropped.Load(),
 		Batches: c.batches.Load(), Messages: c.messages.Load(), Unsent: c.unsent.Load(),
-		ReadsWaited: c.readsWaited.Load(), ReadsRefused: c.readsRefused.Load(),
 		Handled: c.handled.Load(), Refused: c.refused.Load(), AnswersDropped: c.answersDropped.Load(),
 		Foreign: c.foreign.Load(), Panics: c.panics.Load(),
 	}

@@ -114,10 +114,6 @@ const (
 	// installation that a crash cut short begun anew (design section 5).
 	InstallWithoutMarker = false
 
-	// KeepAnswers: answers stay in memory beside what they are encoded to, until the client
-	// has taken that.
-	KeepAnswers = false
-
 	// KeepMemory: an oracle that leads again goes on from what it remembers of the term that
 	// it had lost (section 6).
 	KeepMemory = false
@@ -269,8 +265,12 @@ const (
 	// directory is no old copy (section 10).
 	UnconfirmedStart = false
 
-	// UncountedCalls: single calls are done whatever the answers take that clients have not
-	// read.
+	// UncountedAnswers: what an answer takes is given back when gRPC has it, not when its
+	// client has read it.
+	UncountedAnswers = false
+
+	// UncountedCalls: a connection may have any number of calls under way, each with a
+	// message that is not whole or an answer that is not read.
 	UncountedCalls = false
 
 	// Unguarded: what reaches the remoting is not looked at before the library gets it

@@ -33,8 +33,8 @@ const (
 	maxHeaders       = 16 << 10 // of one call
 	maxLocate        = 1024
 	// maxTimestamps is the most timestamps one request gets: a 64th of a millisecond's. A
-	// connection has at most callsEach requests under way, and so asks for at most those
-	// of two milliseconds.
+	// connection has at most MaxStreams requests under way, and so asks for at most those
+	// of a quarter of a millisecond.
 	maxTimestamps = 1 << 12
 )
 
@@ -115,9 +115,11 @@ type ServerConfig struct {
 	// node's role.
 	Register func(grpc.ServiceRegistrar)
 	// MaxInFlight is how many operations of one stream are under way at once; default
-	// 4096. A client that sends more waits: its stream is not read.
+	// 1024. A client that sends more waits: its stream is not read.
 	MaxInFlight int
-	// MaxStreams bounds concurrent calls and streams of one connection; default 256.
+	// MaxStreams bounds concurrent calls and streams of one connection; default 16. A
+	// client of gRPC waits with those beyond it. Each may hold a message that is not
+	// whole, or an answer that is not read: maxMessage at most.
 	MaxStreams uint32
 	// MaxConnections bounds connections at once; default 1024. Those beyond it wait to be
 	// accepted: were there no bound, whoever opens very many would leave the store
@@ -125,18 +127,13 @@ type ServerConfig struct {
 	MaxConnections int
 	// MaxIdle is how long a connection may be without a call or a stream; 0: for ever.
 	MaxIdle time.Duration
-	// AnswerMemory is how much memory the answers to all clients may take together, in
-	// bytes; default 160 MiB, at least 128 MiB. A stream may hold a fifth of it; clients
-	// that want more wait.
-	AnswerMemory int64
-	// RequestMemory is how much memory the operations of all clients' streams may take
-	// together until they are done, in bytes; default 160 MiB, at least 128 MiB. A stream
-	// may hold a fifth of it; streams that send more are not read meanwhile.
-	RequestMemory int64
-	// AnswerPatience is for how long a client may take nothing of its answers while
-	// others wait for the memory; default 3 s. Then its stream is ended, and its
-	// connection.
-	AnswerPatience time.Duration
+	// Memory is how much the operations of all clients and their answers take together, in
+	// bytes, about; default 256 MiB. A connection may hold an eighth of it; clients that
+	// want more wait: their streams are not read.
+	Memory int64
+	// WriteTimeout is how long a client may take to read one message of answers, of 4 MiB
+	// or of one answer; default 30 s. Then its connection is closed.
+	WriteTimeout time.Duration
 	// Latest tells whether the oracle has given out a timestamp: then its answer is at
 	// least that one, and at most what the oracle has given out by now. Requests with
 	// timestamps above the answer are refused. An error: it can't be told now. nil: they
@@ -147,44 +144,32 @@ type ServerConfig struct {
 	// keepalive is after how much silence a client is asked for a sign of life,
 	// keepaliveAnswer how long it may take; tests shorten them.
 	keepalive, keepaliveAnswer time.Duration
-	arrivalMemory              int64 // see arrivals
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {
 	if c.keepalive <= 0 {
 		c.keepalive, c.keepaliveAnswer = keepaliveTime, keepaliveTimeout
 	}
-	if c.arrivalMemory <= 0 {
-		c.arrivalMemory = arrivalMemory
-	}
 	if c.Admin == nil {
 		c.Admin = pb.UnimplementedAdminServer{}
 	}
 	if c.MaxInFlight <= 0 {
-		c.MaxInFlight = 4096
+		c.MaxInFlight = 1024
 	}
 	if c.MaxStreams == 0 {
-		c.MaxStreams = 256
+		c.MaxStreams = 16
 	}
 	if c.MaxConnections <= 0 {
 		c.MaxConnections = 1024
 	}
-	if c.AnswerMemory <= 0 {
-		c.AnswerMemory = 160 << 20
+	if c.Memory <= 0 {
+		c.Memory = 256 << 20
 	}
-	c.AnswerMemory = max(c.AnswerMemory, leastAnswerMemory)
-	if c.RequestMemory <= 0 {
-		c.RequestMemory = 160 << 20
-	}
-	c.RequestMemory = max(c.RequestMemory, leastAnswerMemory)
-	if c.AnswerPatience <= 0 {
-		c.AnswerPatience = 3 * time.Second
+	if c.WriteTimeout <= 0 {
+		c.WriteTimeout = 30 * time.Second
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
-
-// leastAnswerMemory lets a stream have an answer, or a request, of the largest size.
-const leastAnswerMemory = 128 << 20

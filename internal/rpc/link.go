@@ -199,12 +199,10 @@ func (l *link) flush(s *stream) {
 	l.mu.Unlock()
 	for len(queue) > 0 {
 		batch := &pb.OperationBatch{}
-		taken, size, weight := 0, 0, 0
+		taken, size := 0, 0
 		for taken < len(queue) && len(batch.Operations) < l.cfg.MaxMessages {
 			c := queue[taken]
-			n := proto.Size(c.req)
-			size, weight = size+n, weight+requestWeight(c.req, n)
-			if len(batch.Operations) > 0 && (size > l.cfg.MaxBytes || weight > heaviest) {
+			if size += proto.Size(c.req); len(batch.Operations) > 0 && size > l.cfg.MaxBytes {
 				break
 			}
 			taken++

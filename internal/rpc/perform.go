@@ -11,196 +11,72 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/txn"
-	"github.com/percolator-go/percolator/internal/wire"
 )
-
-// kind is what answers of about the same size have in common.
-type kind int
 
 const (
-	mutations = kind(wire.SmallAnswer) // and what is as small
-	cells     = kind(wire.CellsAnswer)
-	pages     = kind(wire.PageAnswer)
-	kinds     = pages + 1
+	// largeWithin limits the wait for memory for a large answer, as does the operation's
+	// deadline.
+	largeWithin = 30 * time.Second
+	// largeRetry is when a read that has waited in vain may be tried again, in milliseconds.
+	largeRetry = 50
 )
 
-func kindOf(req *pb.TabletRequest) kind { return kind(wire.OperationOf(req).Answer) }
-
-// firstAnswer is what an answer is expected to take before there was one, and at least.
-// It is about speed only: an answer that takes more is not made before there is room for
-// it.
-var firstAnswer = [kinds]int{mutations: 1 << 10, cells: 4 << 10, pages: 64 << 10}
-
-const (
-	answerFixed  = 256 // what an answer takes in the stream
-	answersDecay = 16  // a part of what is expected that each smaller answer takes away
-)
-
-// expects is what is taken from the budget before the operation is done.
-func (o *operations) expects(req *pb.TabletRequest) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.expect[kindOf(req)]
-}
-
-// firstWindow is how many reads are under way at once on a stream that is new, or has
-// just had one refused: what turns out to need more memory is done in vain first. Each
-// answer makes it one more, so that it doubles in the time that one takes. Reads that
-// wait for something of their own must not hold up the others for long: after overdue,
-// one more goes on.
-const (
-	firstWindow = 32
-	overdue     = 20 * time.Millisecond
-)
-
-// startWindow is the firstWindow of a stream now. Where much of the budget is held
-// already, nothing is done in vain but one: streams that come again and again, for what
-// there is no room for, would keep the node busy with that.
-func (b *budget) startWindow() int {
-	if b.gauge.Crowded() {
-		return 1
-	}
-	return firstWindow
-}
-
-// learn notes what an answer takes, and whether that was expected.
-func (o *operations) learn(k kind, bytes int, expected bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if k != mutations {
-		o.flying--
-		if o.window++; !expected {
-			o.window = o.s.budget.startWindow()
-		}
-		signal(o.calm)
-	}
-	e := o.expect[k]
-	o.expect[k] = min(max(bytes, e-e/answersDecay, firstAnswer[k]), o.share.largest())
-}
-
-// perform has an operation done with the memory that is held for its answer, and answers
-// it, unless it turns out to need more than there is: then it is for later, and holds
-// nothing.
+// perform has an operation done and queues its answer. A read whose answer is larger than
+// there is memory for is refused by its tablet, and done again with as much as it needs.
 func (o *operations) perform(t task) {
-	k := kindOf(t.Request)
-	// Another message each time: the one before may be on its way yet.
-	r := t.Request
-	resp := o.s.do(o.ctx, &pb.TabletRequest{
-		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs, MaxAnswerBytes: uint32(t.hold.total() - answerFixed), Op: r.Op,
-	})
-	if n := int(resp.GetError().GetNeedsBytes()) + answerFixed; n > answerFixed {
-		o.learn(k, n, false)
-		if n <= o.share.largest() {
-			o.share.give(t.hold)
-			o.postpone(task{Operation: t.Operation, needs: n, taken: t.taken, bytes: t.bytes})
-			return
+	room := answerMemory(t.Request)
+	resp, bytes := o.attempt(t, room)
+	for {
+		needs := int64(resp.GetError().GetNeedsBytes())
+		if needs <= room {
+			break
 		}
-		refusal := failed(pb.Error_CODE_TOO_LARGE, "the answer is too large: ask for less")
-		o.done(t, refusal, t.hold)
-		return
+		if refusal := o.enlarge(&t, room, needs); refusal != nil {
+			resp, bytes = refusal, proto.Size(refusal)
+			break
+		}
+		room = needs
+		resp, bytes = o.attempt(t, room)
 	}
-	n := wire.AnswerMemory(resp) + answerFixed
-	o.learn(k, n, true)
-	hold, ok := o.share.settle(t.hold, n)
-	if !ok {
-		resp = less(k, resp, n)
-	}
-	o.done(t, resp, hold)
+	o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, bytes, t.held})
 }
 
-// maxLater is how many postponed operations a stream may have and still be read: those
-// that are under way then may follow.
-const maxLater = 64
-
-// calmed waits until one more operation of the kind may be under way; false when no more
-// work is taken.
-func (o *operations) calmed(k kind) bool {
-	if k == mutations { // what they answer is small: none is done in vain
-		return o.taking.Err() == nil
-	}
-	var late *time.Timer // made when something is waited for
-	for patient := true; ; {
-		o.mu.Lock()
-		may := len(o.later) < maxLater && (o.flying < o.window || !patient)
-		if may {
-			o.flying++
-		}
-		o.mu.Unlock()
-		if may {
-			return true
-		}
-		if late == nil {
-			late = time.NewTimer(overdue) // not stopped: there is nothing to free
-		}
-		select {
-		case <-o.calm:
-		case <-late.C:
-			patient = false
-		case <-o.taking.Done():
-			return false
-		}
-	}
+// attempt has the operation done, with an answer of at most room bytes if it is a read.
+func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes int) {
+	r := t.Request // as it came: the message of the attempt before may be on its way yet
+	return fit(o.s.do(o.ctx, &pb.TabletRequest{
+		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs, MaxAnswerBytes: uint32(room), Op: r.Op,
+	}))
 }
 
-// postpone has the operation done when there is memory for it.
-func (o *operations) postpone(t task) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.later = append(o.later, t)
+// enlarge waits until the task holds needs bytes for its answer in place of room; if there
+// are none, it returns the answer that says so.
+func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
+	if needs > largestAnswer {
+		return failed(pb.Error_CODE_TOO_LARGE, "the answer is too large: ask for less")
+	}
+	// What is held for the answer is given back first: many reads that wait for more must
+	// not hold among them what each of them waits for.
+	room = min(room, t.held)
+	o.conn.memory.give(room)
+	t.held -= room
+	within := largeWithin
+	if t.Request.DeadlineMs > 0 {
+		within = min(within, time.Duration(t.Request.DeadlineMs)*time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(o.ctx, within)
+	defer cancel()
+	more := min(needs, o.conn.memory.most-t.held)
+	if o.conn.memory.take(ctx, more) != nil {
+		refusal := failed(pb.Error_CODE_OVERLOADED, fmt.Sprintf("there is no memory for an answer of %d bytes now: come again", needs))
+		refusal.Error.RetryAfterMs = largeRetry
+		return refusal
+	}
+	t.held += more
+	return nil
 }
 
-// serveLater sees to what is postponed, one worker of a stream at a time: the others need not wait.
-func (o *operations) serveLater() {
-	for first := true; ; first = false {
-		o.mu.Lock()
-		if first && o.serves || len(o.later) == 0 {
-			if !first {
-				o.serves = false
-			}
-			o.mu.Unlock()
-			return
-		}
-		o.serves = true
-		t := o.later[0]
-		o.later = o.later[1:]
-		if kindOf(t.Request) != mutations {
-			o.flying++
-		}
-		o.mu.Unlock()
-		signal(o.calm)
-		hold, ok := o.share.wait(o.taking, t.needs)
-		if !ok { // no more work is taken: surely not done
-			resp := failed(pb.Error_CODE_UNAVAILABLE, "the node takes no more operations on this stream")
-			o.done(t, resp, hold)
-			continue
-		}
-		t.hold = hold
-		select {
-		case o.work <- t: // another worker is idle
-		default:
-			o.perform(t)
-		}
-	}
-}
-
-// less is what goes out in place of an answer that there is no room for. Nodes make no
-// such answer to a read, and what mutations answer is small, unless they meet many locks:
-// those that are left out the client meets the next time.
-func less(k kind, resp *pb.TabletResponse, bytes int) *pb.TabletResponse {
-	if k != mutations {
-		return &pb.TabletResponse{Error: &pb.Error{
-			Code: pb.Error_CODE_OVERLOADED, RetryAfterMs: 10, Message: fmt.Sprintf("there is no room for an answer of %d bytes", bytes),
-		}}
-	}
-	if m := resp.GetMutation(); len(m.GetLocks()) > 1 {
-		return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{
-			Status: m.Status, CommitTs: m.CommitTs, Locks: m.Locks[:1], ConflictAt: m.ConflictAt,
-		}}}
-	}
-	return resp
-}
-
-// do has one operation done. It never panics and never returns more than fits into a message.
+// do has one operation done. It never panics.
 func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.TabletResponse) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -234,7 +110,7 @@ func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.Table
 	case err != nil:
 		return failed(pb.Error_CODE_UNKNOWN, err.Error())
 	}
-	return fit(resp)
+	return resp
 }
 
 // maxDeadline bounds a client's deadline, in milliseconds.
@@ -245,24 +121,33 @@ func failed(code pb.Error_Code, message string) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: message}}
 }
 
-// fit cuts an answer to a read of many cells off where it grows too large; the client
-// asks for the rest. Responses are immutable, so it is a new one.
-func fit(resp *pb.TabletResponse) *pb.TabletResponse {
-	if proto.Size(resp) <= maxGetBytes {
-		return resp
-	}
-	if results := resp.GetGet().GetResults(); len(results) > 1 {
-		n, size := 0, 0
-		for n < len(results) {
+// maxLocks is how many of the locks that a mutation has met are told at once; the client
+// meets the others the next time.
+const maxLocks = 256
+
+// fit cuts an answer off that is too large for a message, and returns its size in bytes:
+// of a read of many cells and of a mutation that met many locks, the client asks for the
+// rest. Responses are immutable, so it is a new one.
+func fit(resp *pb.TabletResponse) (*pb.TabletResponse, int) {
+	size := proto.Size(resp)
+	results, m := resp.GetGet().GetResults(), resp.GetMutation()
+	switch {
+	case len(m.GetLocks()) > maxLocks:
+		resp = &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{
+			Status: m.Status, CommitTs: m.CommitTs, Locks: m.Locks[:maxLocks], ConflictAt: m.ConflictAt,
+		}}}
+	case size > maxGetBytes && len(results) > 1:
+		n := 0
+		for size = 0; n < len(results); n++ {
 			if size += proto.Size(results[n]); size > maxGetBytes && n > 0 {
 				break
 			}
-			n++
 		}
-		return &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{Results: results[:n], At: resp.GetGet().GetAt()}}}
+		resp = &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{Results: results[:n], At: resp.GetGet().GetAt()}}}
+	case size > MaxOperation:
+		resp = failed(pb.Error_CODE_TOO_LARGE, "the answer is larger than a message: ask for less")
+	default:
+		return resp, size
 	}
-	if proto.Size(resp) > MaxOperation {
-		return failed(pb.Error_CODE_TOO_LARGE, "the answer is larger than a message: ask for less")
-	}
-	return resp
+	return resp, proto.Size(resp)
 }

@@ -34,16 +34,24 @@ type served struct {
 
 func serve(t *testing.T, cfg ServerConfig) *served {
 	t.Helper()
+	cluster := txntest.New()
+	cluster.AddTable("t", "g", "p")
+	process := cluster.Process(1, 1)
+	s := serveOver(t, process, cfg)
+	s.Cluster, s.process = cluster, process
+	t.Cleanup(func() { process.Inject(nil) }) // before the server stops
+	return s
+}
+
+// serveOver serves a transport of the test's own.
+func serveOver(t *testing.T, transport txn.Transport, cfg ServerConfig) *served {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	s := &served{Cluster: txntest.New(), lis: bufconn.Listen(1 << 20), ctx: ctx, t: t}
-	s.AddTable("t", "g", "p")
-	s.process = s.Process(1, 1)
-	s.server = NewServer(s.process, cfg)
+	s := &served{server: NewServer(transport, cfg), lis: bufconn.Listen(1 << 20), ctx: ctx, t: t}
 	done := make(chan error, 1)
 	go func() { done <- s.server.Serve(s.lis) }()
 	t.Cleanup(func() {
-		s.process.Inject(nil)
 		s.server.Stop()
 		if err := <-done; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)

@@ -5,19 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"runtime/debug"
 	"sync"
 
 	"golang.org/x/net/netutil"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -33,25 +35,18 @@ type Server struct {
 // NewServer returns a server over the transport, which stays the caller's.
 func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	cfg = cfg.withDefaults()
-	calls := newCalls(cfg.AnswerPatience)
 	// gRPC's defaults are for other uses: 4 MiB per message would refuse the largest
 	// values, and 64 KiB of window would let a batch wait for several round trips.
-	arrivals := newArrivals(cfg.arrivalMemory, cfg.AnswerPatience, cfg.Logger)
-	shake := insecure.NewCredentials()
-	if cfg.TLS != nil {
-		shake = credentials.NewTLS(cfg.TLS)
-	}
 	opts := append(Guards(cfg),
-		grpc.Creds(arrivalCredentials{shake, arrivals}),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
-		grpc.ForceServerCodecV2(newCodec()), grpc.MaxHeaderListSize(maxHeaders), grpc.ChainUnaryInterceptor(calls.unary, statusUnary),
+		grpc.ChainUnaryInterceptor(statusUnary),
 	)
 	s := &Server{
 		grpc: grpc.NewServer(opts...),
 		service: &service{
-			AdminServer: cfg.Admin, transport: transport, cfg: cfg, tables: newTableIDs(transport), draining: make(chan struct{}),
-			budget: newBudget(cfg.AnswerMemory, cfg.AnswerPatience), requests: newBudget(cfg.RequestMemory, cfg.AnswerPatience), calls: calls, arrivals: arrivals,
+			AdminServer: cfg.Admin, transport: transport, cfg: cfg, tables: newTableIDs(transport),
+			draining: make(chan struct{}), memory: semaphore.NewWeighted(cfg.Memory),
 		},
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
@@ -68,6 +63,9 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 // MaxStreams and Logger.
 func Guards(cfg ServerConfig) []grpc.ServerOption {
 	cfg = cfg.withDefaults()
+	if broken.UncountedCalls {
+		cfg.MaxStreams = math.MaxUint32
+	}
 	opts := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(cfg.MaxStreams), grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: cfg.keepalive, Timeout: cfg.keepaliveAnswer, MaxConnectionIdle: cfg.MaxIdle}),
@@ -85,7 +83,8 @@ func Guards(cfg ServerConfig) []grpc.ServerOption {
 // Serve answers on the listener until Stop or Shutdown; it then returns nil. It may be
 // called for several listeners.
 func (s *Server) Serve(lis net.Listener) error {
-	limited := conns{netutil.LimitListener(lis, s.service.cfg.MaxConnections), s.service.calls.gone}
+	cfg := s.service.cfg
+	limited := conns{netutil.LimitListener(lis, cfg.MaxConnections), s.service.memory, cfg.Memory}
 	if err := s.grpc.Serve(limited); !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}
@@ -146,11 +145,8 @@ type service struct {
 	transport txn.Transport
 	cfg       ServerConfig
 	tables    *tableIDs
-	budget    *budget // for answers
-	requests  *budget // for operations from when they are decoded until they are done
-	calls     *calls
-	arrivals  *arrivals
-	draining  chan struct{} // closed by Shutdown
+	memory    *semaphore.Weighted // of operations and their answers, of all connections
+	draining  chan struct{}       // closed by Shutdown
 }
 
 // Timestamps asks the oracle.

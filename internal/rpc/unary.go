@@ -16,7 +16,7 @@ import (
 )
 
 // This file holds how a Client makes its calls other than the operations on tablets: each is
-// bounded, repeated while the node has no room for its answer, and turns the client to
+// bounded, repeated while the node is overloaded, and turns the client to
 // another address when the node does not answer. It runs on the callers' goroutines.
 
 // unary is a Client as the connection of generated clients.
@@ -29,7 +29,7 @@ func (u unary) Invoke(ctx context.Context, method string, req, resp any, opts ..
 	l := u.c.link()
 	err := l.invoke(ctx, method, req, resp, opts...)
 	var refusal *txn.ServerError
-	for wait := time.Duration(0); errors.As(err, &refusal) && refusal.RetryAfter > 0; { // no room for the answer
+	for wait := time.Duration(0); errors.As(err, &refusal) && refusal.RetryAfter > 0; { // overloaded
 		wait = min(max(2*wait, refusal.RetryAfter), maxCallPause)
 		timer := time.NewTimer(wait/2 + rand.N(wait))
 		select {
@@ -51,8 +51,8 @@ func (unary) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOp
 	return nil, status.Error(codes.Unimplemented, "percolator: not a unary call")
 }
 
-// maxCallPause bounds the pause, before jitter, until a call is made again that there was
-// no room for.
+// maxCallPause bounds the pause, before jitter, until a call is made again that was
+// refused for overload.
 const maxCallPause = time.Second
 
 // bound is how long a call of the method may take, with the attempts that follow it.

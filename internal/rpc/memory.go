@@ -1,0 +1,63 @@
+package rpc
+
+import (
+	"context"
+
+	"golang.org/x/sync/semaphore"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// memory bounds what the operations of one connection take, and those of all connections
+// together, from when an operation is handed to a worker until its answer is written.
+//
+// A stream's reader waits for what an operation takes at least, holding nothing. A worker
+// whose answer turns out to be large waits for that too, holding its operation; only that
+// wait has a limit (largeWithin), so that no circle of waiting lasts.
+type memory struct {
+	all, own *semaphore.Weighted // of the server, of the connection
+	most     int64               // the size of own
+}
+
+// shares is how many connections it takes to fill the server's memory.
+const shares = 8
+
+func newMemory(all *semaphore.Weighted, size int64) *memory {
+	return &memory{all: all, own: semaphore.NewWeighted(size / shares), most: size / shares}
+}
+
+// take waits for n bytes until ctx ends. n is at most m.most.
+func (m *memory) take(ctx context.Context, n int64) error {
+	if err := m.own.Acquire(ctx, n); err != nil {
+		return err
+	}
+	if err := m.all.Acquire(ctx, n); err != nil {
+		m.own.Release(n)
+		return err
+	}
+	return nil
+}
+
+// give returns n bytes that were taken.
+func (m *memory) give(n int64) {
+	m.all.Release(n)
+	m.own.Release(n)
+}
+
+// What an operation takes, in bytes.
+const (
+	// operationMemory is the part of every operation beside its request: a goroutine and
+	// the messages around it.
+	operationMemory = 8 << 10
+	// largestAnswer is more than a tablet puts into one answer.
+	largestAnswer = 24 << 20
+)
+
+// firstAnswer is how large an answer of each kind may become at first. A larger one is
+// refused by the tablet, which says how large it is, and made again when there is memory
+// for that.
+var firstAnswer = [...]int64{wire.SmallAnswer: 4 << 10, wire.CellsAnswer: 16 << 10, wire.PageAnswer: 64 << 10}
+
+// answerMemory is how large the first answer to the request may become, in bytes.
+func answerMemory(req *pb.TabletRequest) int64 { return firstAnswer[wire.OperationOf(req).Answer] }
