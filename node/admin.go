@@ -13,12 +13,13 @@ import (
 // newAdmin returns the service Admin over this node.
 func (n *Node) newAdmin() *admin.Service {
 	return admin.New(admin.Config{
-		Self: n.identity.NodeID, Meta: n.meta, Router: n.router, Carrier: n.carrier, Members: n.members, Peers: n.peers,
+		Self: n.identity.NodeID, Meta: n.meta, Router: n.router, Carrier: n.carrier, Members: n.others.members, Peers: n.others.peers,
 		Node: adminNode{n},
 	})
 }
 
-// adminNode implements admin.Node.
+// adminNode is the node as the service Admin sees it. It owns nothing; requests of
+// operators call it, on goroutines that may wait.
 type adminNode struct{ *Node }
 
 func (n adminNode) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
@@ -46,9 +47,9 @@ func (n adminNode) Leaders(ctx context.Context, age time.Duration) ([]*pb.Status
 }
 
 func (n adminNode) PlacementStatus(ctx context.Context) *pb.PlacementStatus {
-	status, leader := n.placementStatus(), n.router.Leader(cluster.MetaTablet)
+	status, leader := n.changes.jobs.placementStatus(), n.router.Leader(cluster.MetaTablet)
 	if status == nil && leader != 0 && leader != n.identity.NodeID {
-		if s, err := n.statusOf(ctx, leader, true); err == nil {
+		if s, err := n.status.of(ctx, leader, true); err == nil {
 			return s.GetPlacement()
 		}
 	}

@@ -6,13 +6,15 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
 )
 
 // census is what the tablets' leaders say of themselves, on all nodes. The jobs of meta's
 // leader look at it in turn: one question to each node, however many tablets there are,
 // serves those that come soon after. Safe for concurrent use.
 type census struct {
-	n *Node
+	members cluster.Members
+	status  *statuses
 
 	mu    sync.Mutex
 	taken time.Time // when asking began; zero: never
@@ -67,14 +69,14 @@ func (o *census) ask(ctx context.Context, leading bool, saw seenNode) []*pb.Stat
 		out  []*pb.StatusResponse
 		runs sync.WaitGroup
 	)
-	for _, m := range o.n.members.Alive() {
+	for _, m := range o.members.Alive() {
 		runs.Go(func() {
-			began := o.n.now()
-			s, err := o.n.statusOf(ctx, m.NodeID, leading)
+			began := o.status.now()
+			s, err := o.status.of(ctx, m.NodeID, leading)
 			if err != nil {
 				return // its tablets are left as they are, or have other leaders
 			}
-			saw(m.NodeID, s, began, o.n.now())
+			saw(m.NodeID, s, began, o.status.now())
 			mu.Lock()
 			defer mu.Unlock()
 			out = append(out, s.GetTablets()...)

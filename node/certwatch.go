@@ -11,33 +11,38 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// A node whose certificate has ended goes on with the connections that it has, and fails whoever
-// connects anew. This file says so before it happens, wherever somebody may look; the log is
+// certificates are those that this node uses. One whose certificate has ended goes on with
+// the connections that it has, and fails whoever connects anew: this says so before it
+// happens, wherever somebody may look, on any goroutine. It owns nothing; the log is
 // certs.Files.Watch's business, which a worker of changes runs.
+type certificates struct {
+	files *certs.Files // nil: plain text
+	now   func() time.Time
+}
 
 // errExpired: nobody can connect to the node any more, nor it to others.
 var errExpired = errors.New("node: a certificate has expired")
 
 // expiries are when the certificates in use end; none in plain text.
-func (n *Node) expiries() []certs.Expiry {
-	if n.files == nil {
+func (c certificates) expiries() []certs.Expiry {
+	if c.files == nil {
 		return nil
 	}
-	return n.files.Expiries()
+	return c.files.Expiries()
 }
 
-// certificateStatus is what a status says of them.
-func (n *Node) certificateStatus() (out []*pb.CertificateStatus) {
-	for _, e := range n.expiries() {
-		out = append(out, &pb.CertificateStatus{File: e.File, ExpiresUnixMs: e.NotAfter.UnixMilli(), Problem: e.Problem(n.now())})
+// status is what a status says of them.
+func (c certificates) status() (out []*pb.CertificateStatus) {
+	for _, e := range c.expiries() {
+		out = append(out, &pb.CertificateStatus{File: e.File, ExpiresUnixMs: e.NotAfter.UnixMilli(), Problem: e.Problem(c.now())})
 	}
 	return out
 }
 
-// certificatesExpired is why the node is not ready if a certificate has ended.
-func (n *Node) certificatesExpired() error {
-	for _, e := range n.expiries() {
-		if now := n.now(); e.Expired(now) {
+// expired is why the node is not ready if a certificate has ended.
+func (c certificates) expired() error {
+	for _, e := range c.expiries() {
+		if now := c.now(); e.Expired(now) {
 			return fmt.Errorf("%w: %s", errExpired, e.Problem(now))
 		}
 	}
@@ -45,10 +50,10 @@ func (n *Node) certificatesExpired() error {
 }
 
 // notes are what a probe is told beside whether the node is ready.
-func (n *Node) notes() (out []string) {
-	for _, c := range n.certificateStatus() {
-		if c.Problem != "" {
-			out = append(out, c.Problem)
+func (c certificates) notes() (out []string) {
+	for _, s := range c.status() {
+		if s.Problem != "" {
+			out = append(out, s.Problem)
 		}
 	}
 	return out

@@ -13,6 +13,10 @@ import (
 // changes is what the node does when something around it has changed: who leads meta, who
 // is alive. Goroutines of its own do it, for it waits for meta: one for changes, one for
 // other nodes' questions that take a while, and three that look at meta.
+//
+// It owns who was alive and whether this node led meta when it last looked, and the
+// questions that wait. Tablets and gossip wake it, on any goroutine and without waiting.
+// One look may be under way, and one more is owed however often it is woken meanwhile.
 type changes struct {
 	n      *Node
 	again  chan struct{} // capacity 1: something may have changed
@@ -21,11 +25,11 @@ type changes struct {
 	cancel context.CancelFunc
 	runs   sync.WaitGroup
 
-	jobs    *leaderJobs
-	sight   *metaSight
-	told    publisher
-	members map[uint64]cluster.Member // as of the last look; the worker's own
-	term    uint64                    // in which this node led meta, as of the last look, or 0; likewise
+	jobs      *leaderJobs
+	sight     *metaSight
+	publisher publisher
+	members   map[uint64]cluster.Member // as of the last look; the worker's own
+	term      uint64                    // in which this node led meta, as of the last look, or 0; likewise
 }
 
 // peerAsk is another node's question.
@@ -60,18 +64,20 @@ func newChanges(n *Node) *changes {
 
 // start begins the work, once the node has a client.
 func (c *changes) start() {
-	c.told = publisher{members: c.n.members, tablets: c.n.tablets}
+	c.publisher = publisher{members: c.n.others.members, tablets: c.n.tablets}
 	if !c.n.cfg.Store.InMemory {
-		c.told.store = c.n.store
+		c.publisher.store = c.n.store
 	}
 	c.runs.Go(c.run)
 	c.runs.Go(c.answer)
 	c.runs.Go(func() { c.sight.watch(c.ctx) })
 	c.runs.Go(func() { c.n.observers.watchTables(c.ctx) })
-	if c.n.files != nil {
-		c.runs.Go(func() { c.n.files.Watch(c.ctx) })
+	if files := c.n.certs.files; files != nil {
+		c.runs.Go(func() { files.Watch(c.ctx) })
 	}
-	c.runs.Go(func() { rereadMap(c.ctx, c.n.holdsSome, c.n.router.Refresh) })
+	router := c.n.router // it hears of no tablet that it has no replica of
+	holdsSome := func() bool { return len(router.Held()) < len(router.All()) }
+	c.runs.Go(func() { rereadMap(c.ctx, holdsSome, router.Refresh) })
 }
 
 // wake has the worker look at once. It never blocks.
@@ -93,7 +99,7 @@ func (c *changes) run() {
 			c.n.observers.registration.wake() // what another node has left half told
 		}
 		c.term = term
-		c.told.publish(c.ctx, term)
+		c.publisher.publish(c.ctx, term)
 		c.look()
 		select {
 		case <-c.again:
@@ -125,7 +131,7 @@ func (c *changes) stop(ctx context.Context) error {
 // catalogue again: it may be this one that was cut off.
 func (c *changes) look() {
 	now := map[uint64]cluster.Member{}
-	for _, m := range c.n.members.Alive() {
+	for _, m := range c.n.others.members.Alive() {
 		now[m.NodeID] = m
 	}
 	came := false
@@ -148,7 +154,7 @@ func (c *changes) look() {
 	c.members = now
 	if came {
 		c.rememberNodes()
-		c.n.entrance.door.LookAgain()
+		c.n.joining.door.LookAgain()
 	}
 	if came && !first {
 		ctx, cancel := context.WithTimeout(c.ctx, honourTimeout)
@@ -161,7 +167,7 @@ func (c *changes) look() {
 
 // rememberNodes has the node table at hand for when meta does not answer: it changes as nodes come.
 func (c *changes) rememberNodes() {
-	if c.n.peers == nil || !c.n.serving.Load() {
+	if c.n.others.peers == nil || !c.n.serving.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, honourTimeout)
@@ -174,7 +180,7 @@ func (c *changes) rememberNodes() {
 // gone gives back what an incarnation of a node held. What it may have died of is run with care.
 func (c *changes) gone(m cluster.Member) {
 	c.n.observers.suspect()
-	if l := c.n.lockService.Load(); l != nil {
+	if l := c.n.lockd.Load(); l != nil {
 		first := ownerOf(m.NodeID, m.Incarnation)
 		l.Forget(first, first+ownersOfOne-1)
 	}
@@ -209,7 +215,7 @@ func (c *changes) respond(a peerAsk) *wire.PeerResponse {
 		if body.Status.GetObservers() {
 			return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: c.n.observers.status()}}
 		}
-		status, _ := c.n.statusWith(ctx, body.Status.GetLeading()) // what could be gathered in time
+		status, _ := c.n.status.get(ctx, body.Status.GetLeading()) // what could be gathered in time
 		return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: status}}
 	case *wire.PeerRequest_Honour:
 		if err := c.n.observers.honour(ctx); err != nil {

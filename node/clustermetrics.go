@@ -49,13 +49,11 @@ func sendAll(out chan<- prometheus.Metric, all ...counted) {
 // collectCluster exports what goes between this node and others; a node that is alone
 // exports the snapshots only.
 func (m metrics) collectCluster(out chan<- prometheus.Metric) {
-	if t := m.n.tablets; t != nil {
-		s := t.snapshot.Stats()
-		r := t.replicas.Stats()
-		sendAll(out, counted{snapshotSent, s.Sent}, counted{snapshotFailed, s.Failed}, counted{snapshotBytes, s.Bytes},
-			counted{snapshotInstalled, r.Installed}, counted{snapshotRefused, r.Refused}, counted{replicasClosed, uint64(r.Closed)})
-	}
-	if p := m.n.peers; p != nil {
+	snapshots, r := m.tablets.snapshot.Stats(), m.tablets.replicas.Stats()
+	sendAll(out, counted{snapshotSent, snapshots.Sent}, counted{snapshotFailed, snapshots.Failed},
+		counted{snapshotBytes, snapshots.Bytes}, counted{snapshotInstalled, r.Installed}, counted{snapshotRefused, r.Refused},
+		counted{replicasClosed, uint64(r.Closed)})
+	if p := m.others.peers; p != nil {
 		s := p.Stats()
 		sendAll(out, counted{peerRequests, s.Requests}, counted{peerAnswers, s.Answers}, counted{peerLate, s.Late},
 			counted{peerOverloaded, s.Overloaded}, counted{peerHandled, s.Handled}, counted{peerRefused, s.Refused},
@@ -63,7 +61,7 @@ func (m metrics) collectCluster(out chan<- prometheus.Metric) {
 			counted{peerMessages, s.Messages}, counted{peerUnsent, s.Unsent}, counted{peerDropped, s.AnswersDropped},
 			counted{peerForeign, s.Foreign}, counted{peerPanics, s.Panics})
 	}
-	if l := m.n.remote; l != nil {
+	if l := m.others.remote; l != nil {
 		s := l.Stats()
 		sendAll(out, counted{remoteSent, s.Sent}, counted{remoteReceived, s.Received}, counted{remoteConnected, s.Connected},
 			counted{remoteLost, s.Lost}, counted{remoteFailed, s.Failed}, counted{remoteRefused, s.Refused},

@@ -21,7 +21,7 @@ func (n *Node) Metrics() (map[string]float64, error) {
 
 // LeadingStatus is what placement asks a node most of the time.
 func (n *Node) LeadingStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
-	return n.statusWith(ctx, true)
+	return n.status.get(ctx, true)
 }
 
 // Scans are what the node's scanners have done.

@@ -8,6 +8,9 @@ import (
 
 // handover is one bound address that servers take over from each other without letting it
 // go: whoever connects in between waits. It ends with Close.
+//
+// It owns the address, and one connection at most that no server has taken yet; its own
+// goroutine accepts. Servers take connections through views, one server at a time.
 type handover struct {
 	net.Listener
 	conns chan net.Conn

@@ -12,6 +12,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// This file gives the collector what it needs of the node. It owns nothing: what was
+// dropped is in meta's catalogue, and how far collection has come in the tablets. The
+// job's goroutine calls it; of two nodes that do, for a moment, both may.
+
 // startCollector starts the job that bounds history (invariant 11 of design section 4).
 func (l *leaderJobs) startCollector() error {
 	n := l.n
@@ -63,47 +67,4 @@ func (d drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting 
 		return gone
 	})
 	return waiting, err
-}
-
-// historyStatus is how far collection has come: the collector's view and the tablets' own figures.
-func (n *Node) historyStatus(tablets []*pb.StatusResponse) *pb.HistoryStatus {
-	out := &pb.HistoryStatus{BlockedBy: "collection is off"}
-	if c := n.changes.jobs.collection(); c != nil {
-		out = c
-	} else if !n.policy.now().GetNoCollection() {
-		out.BlockedBy = "the node that leads meta knows" // and tells: this one does not
-	}
-	first := true
-	for _, t := range tablets {
-		if end, bounded := wire.EndOf(t.GetTablet()); bounded && !(wire.Position{Table: mvcc.FirstUserTable}).Less(end) {
-			continue // meta has no history
-		}
-		if first || t.Bound < out.Bound {
-			out.Bound = t.Bound
-		}
-		if first || t.Safepoint < out.Safepoint {
-			out.Safepoint = t.Safepoint
-		}
-		first = false
-		out.Collected += t.Collected
-	}
-	return out
-}
-
-// diskStatus says how much room there is.
-func (n *Node) diskStatus(out *pb.NodeStatusResponse) {
-	if n.cfg.Store.InMemory {
-		return
-	}
-	if free, err := n.store.FreeBytes(); err == nil {
-		out.DiskFree = free
-	}
-	st := n.store.Stats()
-	out.DiskUsed = st.DiskBytes
-	out.Log = &pb.LogStatus{
-		Dir: n.cfg.LogDir, DiskFree: st.LogFreeBytes,
-		Segments: uint64(st.Log.Segments), Bytes: uint64(st.Log.Bytes), LiveBytes: uint64(st.Log.LiveBytes),
-		Written: st.Log.Written, Syncs: st.Log.Syncs,
-		Unchecked: st.Unchecked, CheckpointAgeMs: st.CheckpointAge.Milliseconds(),
-	}
 }

@@ -39,7 +39,7 @@ func (m metrics) collectHistory(out chan<- prometheus.Metric, status *pb.NodeSta
 		send(historyGarbage, float64(t.Garbage), id)
 		send(historyCollected, float64(t.Collected), id)
 	}
-	if !m.n.cfg.Store.InMemory {
+	if !m.status.cfg.Store.InMemory {
 		send(diskFree, float64(status.DiskFree))
 		send(diskUsed, float64(status.DiskUsed))
 		send(diskBlocked, oneIf(status.WriteBlocked != ""))

@@ -21,7 +21,9 @@ type job interface {
 	Stop(ctx context.Context) error
 }
 
-// leaderJobs are the jobs, which run while this node leads meta.
+// leaderJobs are the jobs, which run while this node leads meta. It owns which of them run,
+// and by which policy. The worker of changes starts and ends them, and so waits for them;
+// anybody may wake one, or ask how it is.
 type leaderJobs struct {
 	n *Node
 

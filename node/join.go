@@ -26,10 +26,14 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// entrance is what a node has before it belongs to a cluster: its listeners, its own
-// record, and the door by which it comes in and lets others in. In order: openEntrance,
+// joining is what a node has before it belongs to a cluster: its listeners, its own
+// record, and the door by which it comes in and lets others in. In order: openJoining,
 // enter, openGossip, open, and close.
-type entrance struct {
+//
+// It owns the addresses, and which server answers at the client's. The goroutines of Open
+// and Close call it. In flight may be one goroutine that looks for other nodes, or keeps
+// the node's entry in meta, which quit ends, and the server that answers early.
+type joining struct {
 	cfg   Config
 	files *certs.Files // nil: plain text
 	self  *cluster.Self
@@ -48,8 +52,8 @@ type entrance struct {
 	end    context.CancelFunc // of it
 }
 
-// entranceParts are the parts of it that a test replaces.
-type entranceParts struct {
+// joiningParts are the parts of it that a test replaces.
+type joiningParts struct {
 	// contact reaches other nodes' doors, and makes this one reachable at the address; nil: gRPC.
 	contact func(listen string, door pb.MembershipServer) cluster.Contact
 	// alone: somebody else tells who the members are, so that nothing is bound for gossip.
@@ -62,10 +66,10 @@ type entranceParts struct {
 	waiting func(why string)
 }
 
-// openEntrance binds the node's addresses and reads who it is; from then on the node
+// openJoining binds the node's addresses and reads who it is; from then on the node
 // tells others that, but lets nobody in.
-func openEntrance(cfg Config, files *certs.Files, st *store.Store, bootstrap func(*store.Batch, uint64), parts entranceParts) (*entrance, error) {
-	e := &entrance{cfg: cfg, files: files, at: &pb.NodeAddresses{}, end: func() {}}
+func openJoining(cfg Config, files *certs.Files, st *store.Store, bootstrap func(*store.Batch, uint64), parts joiningParts) (*joining, error) {
+	e := &joining{cfg: cfg, files: files, at: &pb.NodeAddresses{}, end: func() {}}
 	var err error
 	if e.self, err = cluster.OpenSelf(st); err != nil {
 		return nil, err
@@ -112,21 +116,21 @@ func votersWith(st *store.Store) (nodes []uint64, err error) {
 	return slices.Compact(nodes), nil
 }
 
-// openCerts loads the node's certificates, if it has any; before anything is made or bound.
-func (n *Node) openCerts() (err error) {
-	if n.cfg.Certs == "" {
-		return nil
+// openCerts loads the node's certificates, before anything is made or bound; nil: it has none.
+func openCerts(cfg Config) (*certs.Files, error) {
+	if cfg.Certs == "" {
+		return nil, nil
 	}
-	if n.files, err = certs.Open(certs.NodeSource(n.cfg.Certs), n.cfg.Logger); err != nil {
-		return fmt.Errorf("node: %w", err)
+	files, err := certs.Open(certs.NodeSource(cfg.Certs), cfg.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("node: %w", err)
 	}
-	if n.cfg.GossipAddr() == "" {
-		return nil
+	if cfg.GossipAddr() != "" {
+		if err := gossip.CheckKeys(cfg.Certs); err != nil { // else found when the cluster has taken the node in
+			return nil, fmt.Errorf("node: %w", err)
+		}
 	}
-	if err := gossip.CheckKeys(n.cfg.Certs); err != nil { // else found when the cluster has taken the node in
-		return fmt.Errorf("node: %w", err)
-	}
-	return nil
+	return files, nil
 }
 
 // join opens the node's listeners and its record, and returns when it belongs to a cluster.
@@ -141,31 +145,24 @@ func (n *Node) join(ctx context.Context) error {
 		return err
 	}
 	var err error
-	n.entrance, err = openEntrance(n.cfg, n.files, n.store, bootstrap, entranceParts{
+	n.joining, err = openJoining(n.cfg, n.certs.files, n.store, bootstrap, joiningParts{
 		contact: n.parts.Contact, alone: n.parts.Members != nil, http: n.HTTPAddr(), clock: n.parts.Clock,
 		waiting: func(why string) { n.waiting.Store(&why) },
 	})
 	if err != nil {
 		return err
 	}
-	if err := n.policy.checkFounder(n.entrance.self.Identity(), n.cfg); err != nil {
+	if err := n.policy.checkFounder(n.joining.self.Identity(), n.cfg); err != nil {
 		return err
 	}
-	n.identity, err = n.entrance.enter(ctx)
+	n.identity, err = n.joining.enter(ctx)
 	return err
-}
-
-// openGossip is who the members are if no part says so.
-func (n *Node) openGossip(self cluster.Member) (cluster.Members, error) {
-	return n.entrance.openGossip(self, func(by cluster.Member) {
-		n.fail(fmt.Errorf("%w: incarnation %d runs at %s", cluster.ErrStaleIncarnation, by.Incarnation, by.Listen))
-	})
 }
 
 // registry is by what the door lets others in.
 func (n *Node) registry() cluster.Registry {
 	return &cluster.MetaRegistry{
-		Meta: n.meta, Members: n.members, Tablet: func() *pb.TabletDescriptor { return n.router.Descriptor(cluster.MetaTablet) },
+		Meta: n.meta, Members: n.others.members, Tablet: func() *pb.TabletDescriptor { return n.router.Descriptor(cluster.MetaTablet) },
 		Now: func(ctx context.Context) (mvcc.Timestamp, error) {
 			ts, _, err := n.transport().Timestamps(ctx, 1)
 			return ts, err
@@ -186,17 +183,12 @@ func (n *Node) fail(err error) {
 // with its identity.
 func (n *Node) Failed() <-chan error { return n.failed }
 
-// earlyStatus is what can be told of a node that does not serve yet.
-func (n *Node) earlyStatus() *pb.NodeStatusResponse {
-	return &pb.NodeStatusResponse{Version: Version(), StartedUnixMs: n.started.UnixMilli()}
-}
-
 // lateContact is a contact that is made after the door that uses it.
 type lateContact struct{ cluster.Contact }
 
 // bind takes all addresses but HTTP's. What is free is known only then, and whoever asks
 // to join says where it is.
-func (e *entrance) bind(parts entranceParts) error {
+func (e *joining) bind(parts joiningParts) error {
 	var err error
 	if parts.http != "" {
 		if e.at.Http, err = e.cfg.AdvertisedAddr(parts.http, false); err != nil {
@@ -248,10 +240,10 @@ func freePort(addr string) (string, error) {
 }
 
 // peerAddr is the address to bind for traffic between nodes; empty if the node is alone.
-func (e *entrance) peerAddr() string { return e.cfg.PeerAddr() }
+func (e *joining) peerAddr() string { return e.cfg.PeerAddr() }
 
 // credentials are those with which this node asks others.
-func (e *entrance) credentials() credentials.TransportCredentials {
+func (e *joining) credentials() credentials.TransportCredentials {
 	if e.files == nil {
 		return insecure.NewCredentials()
 	}
@@ -261,7 +253,7 @@ func (e *entrance) credentials() credentials.TransportCredentials {
 // serveEarly answers Membership until the node serves clients as well. These are told
 // that it does not yet, so that they ask again, or another node: that it knows no such
 // service would read as if it never will.
-func (e *entrance) serveEarly() {
+func (e *joining) serveEarly() {
 	if e.listen == nil {
 		return
 	}
@@ -286,7 +278,7 @@ const (
 
 // takeOver ends the early server; the listener is that of the server that follows, which
 // must register the door. nil: there is no address.
-func (e *entrance) takeOver() (net.Listener, error) {
+func (e *joining) takeOver() (net.Listener, error) {
 	if e.listen == nil {
 		return nil, nil
 	}
@@ -303,10 +295,10 @@ func (e *entrance) takeOver() (net.Listener, error) {
 }
 
 // register serves the door beside what else a server serves.
-func (e *entrance) register(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, e.door) }
+func (e *joining) register(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, e.door) }
 
 // enter returns when the node belongs to a cluster.
-func (e *entrance) enter(ctx context.Context) (cluster.Identity, error) {
+func (e *joining) enter(ctx context.Context) (cluster.Identity, error) {
 	err := e.door.Enter(ctx)
 	return e.self.Identity(), err
 }
@@ -314,7 +306,7 @@ func (e *entrance) enter(ctx context.Context) (cluster.Identity, error) {
 // openGossip begins to gossip, if there is an address for that; else the node is alone.
 // replaced is called when a later incarnation of this node shows up: this process must
 // end.
-func (e *entrance) openGossip(self cluster.Member, replaced func(by cluster.Member)) (cluster.Members, error) {
+func (e *joining) openGossip(self cluster.Member, replaced func(by cluster.Member)) (cluster.Members, error) {
 	if e.ports == nil {
 		return cluster.NewAlone(self), nil
 	}
@@ -339,7 +331,7 @@ func (e *entrance) openGossip(self cluster.Member, replaced func(by cluster.Memb
 }
 
 // known are the gossip addresses of all nodes that this one has been told of.
-func (e *entrance) known() []string {
+func (e *joining) known() []string {
 	var out []string
 	for _, n := range e.self.Contacts().Nodes {
 		out = append(out, n.Gossip)
@@ -348,7 +340,7 @@ func (e *entrance) known() []string {
 }
 
 // metaDescriptor is where meta was when the node last heard of it; nil if it has not.
-func (e *entrance) metaDescriptor() *pb.TabletDescriptor { return e.self.Contacts().Meta }
+func (e *joining) metaDescriptor() *pb.TabletDescriptor { return e.self.Contacts().Meta }
 
 // firstRegister bounds how long the first attempt to register holds up the start.
 const firstRegister = 2 * time.Second
@@ -356,7 +348,7 @@ const firstRegister = 2 * time.Second
 // open lets others in from now on, and registers this incarnation in meta: at once, or
 // later as soon as that is possible. refused is called if meta does not take it: this
 // process must end.
-func (e *entrance) open(r cluster.Registry, refused func(error)) {
+func (e *joining) open(r cluster.Registry, refused func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.quit() // looking for others: meta tells from now on
 	e.end = cancel
@@ -374,14 +366,14 @@ func (e *entrance) open(r cluster.Registry, refused func(error)) {
 }
 
 // quit ends the upkeep: before what it asks is stopped.
-func (e *entrance) quit() {
+func (e *joining) quit() {
 	e.end()
 	e.upkeep.Wait()
 }
 
 // close ends all of it; the node's own server has ended. The others learn by gossip that
 // this incarnation is over.
-func (e *entrance) close() error {
+func (e *joining) close() error {
 	e.quit()
 	var errs []error
 	if e.early != nil {

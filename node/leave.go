@@ -12,6 +12,10 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
+// A node that ends hands over what it leads. This file owns nothing: who leads is in the
+// router. The goroutine that closes the node waits here; up to leaveAtOnce transfers are
+// in flight, each of which its group may refuse or leave unanswered.
+
 // Bounds of handing leaderships over: all of it, one of them, how many at once, and how
 // often what is left is tried again.
 const (
@@ -26,7 +30,7 @@ func (n *Node) handOver(ctx context.Context) {
 	if n.tablets == nil || n.others.peers == nil || ctx.Err() != nil {
 		return
 	}
-	publish(n.members, func(m *cluster.Member) { m.Draining = true })
+	publish(n.others.members, func(m *cluster.Member) { m.Draining = true })
 	n.tablets.handOver(ctx)
 }
 

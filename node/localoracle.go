@@ -30,7 +30,7 @@ type localOracle struct {
 	alone   tablet.Alone // where the meta tablet tells that it leads as its group's only voter
 }
 
-// start starts the oracle. life ends the judgement of the clock.
+// start starts the oracle. It answers where meta is led; elsewhere it says who leads. life ends the judgement of the clock.
 func (l *localOracle) start(life context.Context, system *actor.ActorSystem, turns *actorkit.Dispatcher, cfg Config, clock func() time.Time) error {
 	l.judge = oracle.NewJudge(life, oracle.JudgeConfig{
 		Self: l.self, Now: l.clock, Limit: cfg.MaxClockAhead, Peers: l.others.alive, Voters: l.otherVoters,
@@ -77,7 +77,8 @@ func (l *localOracle) now(count int) (mvcc.Timestamp, bool) {
 // Confirmed implements oracle.Meta.
 func (l *localOracle) Confirmed() (term, mark uint64, ok bool) { return l.alone.Confirmed() }
 
-// Mark implements oracle.Meta.
+// Mark implements oracle.Meta: the meta tablet raises its mark, if it leads, and confirms
+// that it does. then is called once, on the tablet's goroutine or at once.
 func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err error)) {
 	port := l.router.Port(cluster.MetaTablet)
 	if port == nil {
@@ -117,7 +118,8 @@ func (l *localOracle) otherVoters() (out []uint64) {
 	return out
 }
 
-// giveMeta has the node lead meta instead of this one.
+// giveMeta has the node lead meta instead of this one. It waits for the new leader, and
+// returns who that is; 0: it is not known, or meta was not led from here.
 func (l *localOracle) giveMeta(ctx context.Context, node uint64) (leader uint64, err error) {
 	port := l.router.Port(cluster.MetaTablet)
 	if port == nil {

@@ -14,6 +14,9 @@ import (
 // locker asks the lock service of the node that leads a row's tablet, so that all who
 // find the row ask the same one. The common case is local. Where the leader is not known
 // or does not answer, locks are granted: losing them may double work, never break it.
+//
+// It owns nothing; scanners call it, on goroutines that wait for the answer. Locks that are
+// given back are on their way afterwards, and may be lost: their leases end them.
 type locker struct {
 	self   uint64
 	router *cluster.Router

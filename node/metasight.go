@@ -167,7 +167,3 @@ func rereadMap(ctx context.Context, needed func() bool, read func(context.Contex
 		cancel()
 	}
 }
-
-// holdsSome reports whether there are tablets that this node has no replica of, and so
-// does not hear of.
-func (n *Node) holdsSome() bool { return len(n.router.Held()) < len(n.router.All()) }

@@ -1,19 +1,32 @@
 package node
 
 import (
+	"context"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 // metrics is what the node exports: read from the actors' own counters when it is asked
 // for, so that counting costs the hot paths nothing more. Names are
 // percolator_<subsystem>_<thing>_<unit>.
-type metrics struct{ n *Node }
+//
+// It owns nothing. What it reads is there once the node serves: nobody collects before.
+// Collect runs on a goroutine of whoever scrapes, several at once, and may wait a second
+// for tablets, and another for meta. Each family is in a file of its own, beside the
+// function that sends it: what the family is of is said there.
+type metrics struct {
+	status    *statuses
+	observers *observers
+	tablets   *tablets
+	others    *others
+	oracles   *cluster.Oracles
+}
 
 type family struct {
 	desc *prometheus.Desc
@@ -48,7 +61,7 @@ func (m metrics) age(ts uint64) time.Duration {
 	if ts == 0 {
 		return 0
 	}
-	now := max(m.n.oracles.Seen().Millis(), time.Now().UnixMilli())
+	now := max(m.oracles.Seen().Millis(), time.Now().UnixMilli())
 	return max(0, time.Duration(now-mvcc.Timestamp(ts).Millis())*time.Millisecond)
 }
 
@@ -60,7 +73,7 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	send := func(f family, value uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(f.desc, f.kind, float64(value), labels...)
 	}
-	status := m.n.Status()
+	status, _ := m.status.get(context.Background(), false) // what could be gathered in time
 	send(oracleServed, status.OracleServed)
 	send(oracleBatches, status.OracleBatches)
 	send(logCommits, status.LogBatches)
@@ -85,6 +98,6 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 
 func (n *Node) gatherer() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
-	r.MustRegister(metrics{n}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(metrics{n.status, n.observers, n.tablets, n.others, n.oracles}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }

@@ -15,12 +15,10 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/scanner"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
-	"github.com/percolator-go/percolator/cluster/peer"
-	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/internal/actorkit"
-	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -41,6 +39,12 @@ type BatchConfig = actorkit.BatchConfig
 func DefaultConfig() Config { return config.DefaultConfig() }
 
 // Node is a running node. Its methods may be used concurrently.
+//
+// It opens the parts below in the order of open, wires them, and closes them in the
+// opposite order; it owns nothing else that changes but whether it serves, or has ended.
+// open sets all other fields, on the goroutine of Open, before anything that reads them
+// runs. While open is at work other nodes' messages already come in: those that ask for a
+// part that is yet to be opened are refused (peerHandler). Close may find any part missing.
 type Node struct {
 	cfg     Config
 	parts   Parts
@@ -49,30 +53,26 @@ type Node struct {
 	end     context.CancelFunc
 
 	store    *store.Store
-	entrance *entrance
+	joining  *joining
 	identity cluster.Identity
 	system   *actor.ActorSystem
 	turns    *actorkit.Dispatcher
 	router   *cluster.Router
 	others   *others
-	members  cluster.Members
-	unwatch  func()         // ends the watch of members; nil: there is none
-	peers    *peer.Peers    // nil: there are no other nodes
-	remote   *remoting.Link // what peers use; nil: a part's
 	carrier  *cluster.Carrier
 	oracles  *cluster.Oracles
 	meta     *cluster.Meta
 	admin    *admin.Service
-	files    *certs.Files // nil: plain text
+	certs    certificates
 	tablets  *tablets
 	oracle   *localOracle
 	survey   *scanner.ClusterSurvey
-	lockd    *lockd.Lockd
+	lockd    atomic.Pointer[lockd.Lockd] // nil: it does not run; other nodes may ask before
 	client   *txn.Client
 	changes  *changes
 	census   *census
 	policy   *clusterPolicy
-	known    known
+	status   *statuses
 
 	observers *observers
 
@@ -82,8 +82,7 @@ type Node struct {
 	failed  chan error             // has room for one: why this process must end
 
 	// What other nodes may ask before everything runs.
-	peersOpen   chan struct{} // closed when the node's carrier is there
-	lockService atomic.Pointer[lockd.Lockd]
+	peersOpen chan struct{} // closed when the node's carrier is there
 
 	mu     sync.Mutex
 	closed bool
@@ -111,7 +110,7 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: cluster.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.peersOpen, n.failed = make(chan struct{}), make(chan error, 1)
-	n.changes, n.census = newChanges(n), &census{n: n}
+	n.changes = newChanges(n)
 	n.policy = newClusterPolicy(cfg, registry.Observers())
 	if err := n.open(ctx, registry); err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -124,10 +123,12 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 const closeTimeout = 10 * time.Second
 
 func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
-	if err := n.openCerts(); err != nil {
+	files, err := openCerts(n.cfg)
+	if err != nil {
 		return err
 	}
-	if err := n.openStore(); err != nil {
+	n.certs = certificates{files, n.now}
+	if n.store, err = n.parts.store(n.cfg); err != nil {
 		return err
 	}
 	if err := n.join(ctx); err != nil {
@@ -146,16 +147,15 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.oracle.start(n.life, n.system, n.turns, n.cfg, n.parts.Clock); err != nil {
 		return err
 	}
-	var err error
-	n.lockd, err = lockd.Spawn(n.system, lockd.Config{Batch: n.cfg.Batch.Lockd, Logger: n.cfg.Logger})
+	locks, err := lockd.Spawn(n.system, lockd.Config{Batch: n.cfg.Batch.Lockd, Logger: n.cfg.Logger})
 	if err != nil {
 		return err
 	}
-	n.lockService.Store(n.lockd)
+	n.lockd.Store(locks)
 	n.admin = n.newAdmin()
 	n.client = txn.NewClient(n.parts.wrap(n.transport()), txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
 	n.openObservers()
-	if err := n.findMeta(ctx); err != nil {
+	if err := findMeta(ctx, n.router, n.cfg.Logger); err != nil {
 		return err
 	}
 	if err := n.policy.open(ctx, n.tablets.leadsMeta); err != nil {
@@ -166,16 +166,16 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	n.changes.runs.Go(func() { n.observers.registration.run(n.changes.ctx) })
-	n.entrance.open(n.registry(), n.fail)
+	n.joining.open(n.registry(), n.fail)
 	return n.serve(ctx)
 }
 
 // findMeta waits until meta answers, and reads the tablet map. Without meta there are no
 // timestamps, and nothing is served; of the tablets themselves nothing is waited for.
-func (n *Node) findMeta(ctx context.Context) error {
+func findMeta(ctx context.Context, router *cluster.Router, logger *slog.Logger) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, metaPatience)
-		err := n.router.Refresh(attempt)
+		err := router.Refresh(attempt)
 		cancel()
 		switch {
 		case err == nil:
@@ -183,7 +183,7 @@ func (n *Node) findMeta(ctx context.Context) error {
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
 			return fmt.Errorf("node: read the tablet map: %w", err)
 		}
-		n.cfg.Logger.Warn("meta does not answer: the node waits for it, and serves nothing until then", "error", err)
+		logger.Warn("meta does not answer: the node waits for it, and serves nothing until then", "error", err)
 	}
 }
 
@@ -197,7 +197,7 @@ func (n *Node) openTablets() {
 	n.oracle = &localOracle{self: self, router: n.router, others: n.others, clock: n.now}
 	n.tablets = &tablets{
 		cfg: n.cfg, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router, others: n.others,
-		oracle: n.oracle, policy: n.policy, ask: n.parts.Oracle, metaMoved: n.changes.wake, life: n.life,
+		oracle: n.oracle, policy: n.policy, ask: n.parts.Oracle, moved: n.changes.wake, life: n.life,
 	}
 	n.survey = scanner.NewClusterSurvey(scanner.SurveyConfig{
 		Node: self, Incarnation: n.identity.Incarnation, Board: &n.tablets.board, Leaders: n.router,
@@ -206,16 +206,30 @@ func (n *Node) openTablets() {
 	n.tablets.open(n.parts.Stopped)
 }
 
-// openObservers makes what runs this program's observers. None runs before start.
+// openObservers makes what runs this program's observers, none of which runs before start,
+// and what tells how the node is.
 func (n *Node) openObservers() {
 	obs := &observers{
-		cfg: n.cfg, self: n.identity, worker: n.worker(), life: n.life, system: n.system, client: n.client, meta: n.meta,
+		cfg: n.cfg, self: n.identity, worker: workerOf(n.identity), life: n.life, system: n.system, client: n.client, meta: n.meta,
 		router: n.router, others: n.others, tablets: n.tablets, survey: n.survey, policy: n.policy,
-		locks:   &locker{self: n.identity.NodeID, router: n.router, others: n.others, local: n.lockd},
+		locks:   &locker{self: n.identity.NodeID, router: n.router, others: n.others, local: n.lockd.Load()},
 		wakeJob: n.changes.jobs.wakeBackfills, honouring: make(chan struct{}, 1),
 	}
 	obs.registration = &registration{meta: n.meta, logger: n.cfg.Logger, honour: obs.honour, again: make(chan struct{}, 1)}
 	n.observers = obs
+	n.status = &statuses{
+		cfg: n.cfg, self: n.identity, started: n.started, now: n.now, store: n.store, router: n.router, others: n.others,
+		oracle: n.oracle, tablets: n.tablets, observers: obs, policy: n.policy, jobs: n.changes.jobs, sight: n.changes.sight,
+		certs: n.certs, addr: n.Addr, httpAddr: n.HTTPAddr,
+	}
+	n.census = &census{members: n.others.members, status: n.status}
+}
+
+// Status describes the node: who it is, its tablets, its oracle, its observers. A tablet
+// that does not answer within a second is left out.
+func (n *Node) Status() *pb.NodeStatusResponse {
+	status, _ := n.status.get(context.Background(), false) // what could be gathered in time
+	return status
 }
 
 // now is the time by the oracle's clock.
@@ -226,19 +240,13 @@ func (n *Node) now() time.Time {
 	return time.Now()
 }
 
-func (n *Node) openStore() error {
-	var err error
-	n.store, err = n.parts.store(n.cfg)
-	return err
-}
-
 func (n *Node) transport() txn.Transport {
-	return &transport{cluster.NewTransport(n.carrier, n.oracles, n.meta, n.worker()), n}
+	return &transport{cluster.NewTransport(n.carrier, n.oracles, n.meta, workerOf(n.identity)), n}
 }
 
-// worker is who this process is in locks.
-func (n *Node) worker() mvcc.Worker {
-	return mvcc.Worker{Node: n.identity.NodeID, Incarnation: n.identity.Incarnation}
+// workerOf is who a process is in locks.
+func workerOf(id cluster.Identity) mvcc.Worker {
+	return mvcc.Worker{Node: id.NodeID, Incarnation: id.Incarnation}
 }
 
 // DB is a handle on the database in this process: one of its own for each caller, which
@@ -264,8 +272,8 @@ func (n *Node) Close(ctx context.Context) error {
 // secondaries are committed.
 func (n *Node) Drain(ctx context.Context) error {
 	var errs []error
-	if n.entrance != nil {
-		n.entrance.quit()
+	if n.joining != nil {
+		n.joining.quit()
 	}
 	n.handOver(ctx) // first: clients go on meanwhile
 	if n.servers != nil {
@@ -279,8 +287,8 @@ func (n *Node) Drain(ctx context.Context) error {
 		n.client.Flush()
 	}
 	n.handOver(ctx) // what has come back meanwhile
-	if n.unwatch != nil {
-		n.unwatch()
+	if n.others != nil && n.others.unwatch != nil {
+		n.others.unwatch()
 	}
 	return errors.Join(errs...)
 }
@@ -295,11 +303,11 @@ func (n *Node) stop() error {
 	if n.client != nil {
 		add(n.client.Close())
 	}
-	if n.peers != nil {
-		add(n.peers.Close()) // what others ask from here on nobody answers
+	if n.others != nil && n.others.peers != nil {
+		add(n.others.peers.Close()) // what others ask from here on nobody answers
 	}
-	if n.lockd != nil {
-		add(n.lockd.Stop(context.Background()))
+	if l := n.lockd.Load(); l != nil {
+		add(l.Stop(context.Background()))
 	}
 	if n.oracle != nil {
 		add(n.oracle.stop())
@@ -307,8 +315,8 @@ func (n *Node) stop() error {
 	if n.tablets != nil {
 		add(n.tablets.close())
 	}
-	if n.entrance != nil {
-		add(n.entrance.close()) // from here on the others take this incarnation for dead
+	if n.joining != nil {
+		add(n.joining.close()) // from here on the others take this incarnation for dead
 	}
 	if n.store != nil && n.parts.Store == nil {
 		add(n.store.Close())

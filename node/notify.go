@@ -18,7 +18,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// notifications are the parts that find dirty cells and run observers (§2.4).
+// notifications are the parts that find dirty cells and run observers (§2.4): the
+// dispatcher, which lives as long as the node, and the scanners, which are started anew
+// when a table that is observed was made anew. A cell in hand is with one of them; what is
+// not acknowledged is found again, here or on another node.
 type notifications struct {
 	dispatcher *observer.Dispatcher
 	scanners   atomic.Pointer[scanner.Scanners]

@@ -56,7 +56,7 @@ func (m metrics) collectObservers(out chan<- prometheus.Metric, here []*pb.Obser
 		send(observerContended, float64(o.Contended), o.Name)
 		send(observerLimit, float64(o.Limit), o.Name)
 	}
-	states, age, ok := m.n.observers.states()
+	states, age, ok := m.observers.states()
 	if ok {
 		out <- prometheus.MustNewConstMetric(observerAge.desc, observerAge.kind, age.Seconds())
 	}

@@ -9,6 +9,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -19,7 +20,9 @@ import (
 type others struct {
 	self    uint64
 	members cluster.Members
-	peers   *peer.Peers // nil: the node is alone
+	unwatch func()         // ends the watch of members; nil: there is none
+	peers   *peer.Peers    // nil: the node is alone
+	remote  *remoting.Link // what peers use; nil: a part's
 }
 
 var errAlone = errors.New("node: there are no other nodes")

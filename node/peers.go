@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -11,74 +10,44 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/internal/actorkit"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// openPeers makes the node one among others: it learns who they are, and can ask them. On
-// a node that is alone both are missing, and everything is asked of itself.
+// openPeers makes the node one among others: it learns who they are, can ask them, and
+// carries operations to tablets and to the oracle. On a node that is alone everything is
+// asked of itself.
 func (n *Node) openPeers() error {
 	open := n.parts.Members
 	if open == nil {
-		open = n.openGossip
+		open = func(self cluster.Member) (cluster.Members, error) {
+			return n.joining.openGossip(self, func(by cluster.Member) {
+				n.fail(fmt.Errorf("%w: incarnation %d runs at %s", cluster.ErrStaleIncarnation, by.Incarnation, by.Listen))
+			})
+		}
 	}
-	members, err := open(n.member())
+	members, err := open(n.joining.member(n.identity))
 	if err != nil {
 		return fmt.Errorf("node: members: %w", err)
 	}
-	n.members, n.others.members = members, members
-	if d := n.entrance.metaDescriptor(); d != nil {
+	o := n.others
+	o.members = members
+	if d := n.joining.metaDescriptor(); d != nil {
 		n.router.Update(d) // as it was when this node last heard of it
 	}
 	link := n.parts.Link
-	if link == nil && n.entrance.peerAddr() != "" {
-		link = n.openRemoting
+	if link == nil && n.joining.peerAddr() != "" {
+		link = func(peer.Self) (peer.Link, error) { return o.openRemoting(n.joining) }
 	}
-	if link == nil {
-		n.carry(nil)
-		return nil
-	}
-	self := peer.Self{ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation}
-	way, err := link(self)
-	if err != nil {
-		return fmt.Errorf("node: the way to other nodes: %w", err)
-	}
-	n.peers = peer.New(way, self, &peerHandler{n: n, opened: n.peersOpen}, peer.Config{System: n.system, Logger: n.cfg.Logger})
-	n.others.peers = n.peers
-	n.carry(n.peers)
-	close(n.peersOpen)
-	n.unwatch = n.members.Watch(n.onMember)
-	return nil
-}
-
-// openRemoting is the way to other nodes if no part says so. Where they are, gossip knows.
-func (n *Node) openRemoting(peer.Self) (peer.Link, error) {
-	l, err := remoting.Open(remoting.Config{
-		Listen: n.entrance.peerAddr(), Files: n.entrance.files, Logger: n.cfg.Logger,
-		Resolve: func(node uint64) (string, bool) {
-			m, alive := n.members.Member(node)
-			return m.Peer, alive && m.Peer != ""
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	n.remote = l
-	return l, nil
-}
-
-// member is this node as others are to see it.
-func (n *Node) member() cluster.Member {
-	return cluster.Member{
-		NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation, Zone: n.cfg.Labels["zone"],
-		Listen: n.entrance.at.Listen, Peer: n.entrance.at.Peer, Gossip: n.entrance.at.Gossip, HTTP: n.entrance.at.Http,
-	}
-}
-
-// carry makes what carries operations to tablets and to the oracle.
-func (n *Node) carry(peers cluster.Caller) {
-	members := n.members
-	if peers == nil {
+	var peers cluster.Caller
+	if link != nil {
+		self := peer.Self{ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation}
+		way, err := link(self)
+		if err != nil {
+			return fmt.Errorf("node: the way to other nodes: %w", err)
+		}
+		o.peers = peer.New(way, self, &peerHandler{n: n, opened: n.peersOpen}, peer.Config{System: n.system, Logger: n.cfg.Logger})
+		peers = o.peers
+	} else {
 		members = nil
 	}
 	n.carrier = cluster.NewCarrier(n.router, n.identity.NodeID, peers, members)
@@ -86,31 +55,61 @@ func (n *Node) carry(peers cluster.Caller) {
 	n.meta = cluster.NewMeta(n.carrier.Sender(), n.router)
 	n.router.ReadFrom(n.meta.Tablets)
 	n.policy.follow(n.meta, n.changes.wake)
+	if o.peers != nil {
+		close(n.peersOpen)
+		o.unwatch = o.members.Watch(n.tablets.onMember)
+	}
+	return nil
+}
+
+// openRemoting is the way to other nodes if no part says so. Where they are, gossip knows.
+func (o *others) openRemoting(e *joining) (peer.Link, error) {
+	l, err := remoting.Open(remoting.Config{
+		Listen: e.peerAddr(), Files: e.files, Logger: e.cfg.Logger,
+		Resolve: func(node uint64) (string, bool) {
+			m, alive := o.members.Member(node)
+			return m.Peer, alive && m.Peer != ""
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.remote = l
+	return l, nil
+}
+
+// member is this node as others are to see it.
+func (e *joining) member(self cluster.Identity) cluster.Member {
+	return cluster.Member{
+		NodeID: self.NodeID, Incarnation: self.Incarnation, Zone: e.cfg.Labels["zone"],
+		Listen: e.at.Listen, Peer: e.at.Peer, Gossip: e.at.Gossip, HTTP: e.at.Http,
+	}
 }
 
 // onMember is told by gossip of every node that comes, changes or goes. It must not block.
-func (n *Node) onMember(e cluster.MemberEvent) {
+func (t *tablets) onMember(e cluster.MemberEvent) {
 	id, incarnation := e.Member.NodeID, e.Member.Incarnation
-	if id == n.identity.NodeID {
+	if id == t.node {
 		return
 	}
 	if e.Alive {
-		n.peers.Down(id, incarnation-1) // earlier incarnations have ended
-		n.tablets.ticker.Alive(id)
-		if e.Member.LeadsMeta != 0 && n.router.Leader(cluster.MetaTablet) == 0 {
-			n.router.Led(cluster.MetaTablet, id)
+		t.others.peers.Down(id, incarnation-1) // earlier incarnations have ended
+		t.ticker.Alive(id)
+		if e.Member.LeadsMeta != 0 && t.router.Leader(cluster.MetaTablet) == 0 {
+			t.router.Led(cluster.MetaTablet, id)
 		}
 	} else {
-		n.peers.Down(id, incarnation)
-		n.router.Lost(id)
-		n.tablets.ticker.Suspect(id)
+		t.others.peers.Down(id, incarnation)
+		t.router.Lost(id)
+		t.ticker.Suspect(id)
 	}
-	n.changes.wake()
+	t.moved()
 }
 
-// peerHandler answers other nodes. Nothing here blocks: questions go on to actors, which
-// answer on their own goroutines, and the few that take a goroutine's time go to the
-// node's changes worker.
+// peerHandler answers other nodes. It owns nothing. The goroutines that read from other
+// nodes call it, and nothing here blocks: questions go on to actors, which answer on their
+// own goroutines, and the few that take a goroutine's time go to the node's changes worker.
+// What has no room in a queue is answered at once: overloaded.
 type peerHandler struct {
 	n      *Node
 	opened <-chan struct{} // closed when the node's carrier is there
@@ -132,7 +131,10 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 	switch body := req.Body.(type) {
 	case *wire.PeerRequest_Status:
 		if body.Status.GetBrief() {
-			reply(h.n.briefStatus())
+			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: &pb.NodeStatusResponse{
+				ClusterId: h.n.identity.ClusterID, NodeId: h.n.identity.NodeID, Incarnation: h.n.identity.Incarnation,
+				UnixMs: h.n.now().UnixMilli(),
+			}}})
 			return
 		}
 		h.n.changes.ask(deadline, req, reply)
@@ -153,13 +155,6 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 	default:
 		reply(refused(pb.Error_CODE_INVALID, "unknown question"))
 	}
-}
-
-// briefStatus is who this node is, and what time it is here.
-func (n *Node) briefStatus() *wire.PeerResponse {
-	return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: &pb.NodeStatusResponse{
-		ClusterId: n.identity.ClusterID, NodeId: n.identity.NodeID, Incarnation: n.identity.Incarnation, UnixMs: n.now().UnixMilli(),
-	}}}
 }
 
 func refused(code pb.Error_Code, format string, args ...any) *wire.PeerResponse {
@@ -220,7 +215,7 @@ func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest, 
 
 // lockd asks this node's lock service.
 func (h *peerHandler) lockd(deadline time.Time, req *wire.LockdRequest, reply func(*wire.PeerResponse)) {
-	l := h.n.lockService.Load()
+	l := h.n.lockd.Load()
 	if l == nil {
 		reply(refused(pb.Error_CODE_UNAVAILABLE, "the lock service is not running"))
 		return
@@ -236,15 +231,4 @@ func (h *peerHandler) lockd(deadline time.Time, req *wire.LockdRequest, reply fu
 	if err != nil {
 		reply(refused(pb.Error_CODE_OVERLOADED, "lockd: %v", err))
 	}
-}
-
-// latest is at least every timestamp that the oracle has given out up to ts, if it has
-// given out ts; else it is below ts. What this node has not seen itself it asks the
-// oracle about.
-func (n *Node) latest(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error) {
-	last, _, _ := n.oracle.stats()
-	if seen := max(last, n.oracles.Seen()); ts <= seen {
-		return seen, nil
-	}
-	return n.client.Timestamp(ctx)
 }

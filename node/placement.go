@@ -41,8 +41,7 @@ func (l *leaderJobs) place() {
 }
 
 // placementStatus is how placement stands; nil if it does not run here.
-func (n *Node) placementStatus() *pb.PlacementStatus {
-	l := n.changes.jobs
+func (l *leaderJobs) placementStatus() *pb.PlacementStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.placement == nil {
@@ -51,7 +50,8 @@ func (n *Node) placementStatus() *pb.PlacementStatus {
 	return l.placement.Status()
 }
 
-// placed is the cluster as placement sees and changes it.
+// placed is the cluster as placement sees and changes it. The job's own goroutine calls
+// it, one call at a time; Statuses asks all nodes at once and waits for them.
 type placed struct {
 	n    *Node
 	send cluster.Sender
@@ -73,7 +73,7 @@ const wholePoll = 12
 // Alive implements placement.Cluster.
 func (p placed) Alive() []uint64 {
 	var out []uint64
-	for _, m := range p.n.members.Alive() {
+	for _, m := range p.n.others.members.Alive() {
 		out = append(out, m.NodeID)
 	}
 	return out
@@ -104,9 +104,6 @@ func (p placed) DamagedStores() []uint64 {
 	return damaged
 }
 
-// statusTimeout bounds how long one node is asked what its tablets say.
-const statusTimeout = 2 * time.Second
-
 // Statuses implements placement.Cluster: one question a node, all at once.
 func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
 	p.clocks.Forget()
@@ -117,14 +114,4 @@ func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
 		p.clocks.Saw(node, s.GetUnixMs(), began, ended, p.n.cfg.MaxClockAhead)
 		p.disks.saw(node, s)
 	})
-}
-
-// statusOf is a node's own status, whichever node that is; leading: see NodeStatusRequest.
-func (n *Node) statusOf(ctx context.Context, id uint64, leading bool) (*pb.NodeStatusResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	if id == n.identity.NodeID {
-		return n.statusWith(ctx, leading)
-	}
-	return n.others.status(ctx, id, &pb.NodeStatusRequest{Leading: leading})
 }

@@ -22,13 +22,13 @@ var (
 )
 
 func (m metrics) collectPlacement(out chan<- prometheus.Metric, s *pb.PlacementStatus) {
-	n := m.n
-	if leader := n.router.Leader(cluster.MetaTablet); s != nil {
-		n.known.placement.Set(s)
-	} else if leader != 0 && leader != n.identity.NodeID {
-		n.known.placement.Forget()
+	last := &m.status.placement
+	if leader := m.status.router.Leader(cluster.MetaTablet); s != nil {
+		last.Set(s)
+	} else if leader != 0 && leader != m.status.self.NodeID {
+		last.Forget()
 	}
-	s, age, ok := n.known.placement.Get()
+	s, age, ok := last.Get()
 	if !ok {
 		return
 	}

@@ -25,7 +25,7 @@ func (m metrics) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeStat
 	if s := status.GetMeta(); s != nil {
 		answers, age = s.Error == "", time.Duration(s.AnsweredAgoMs)*time.Millisecond
 		if s.AnsweredAgoMs < 0 {
-			age = time.Since(m.n.started)
+			age = time.Since(m.status.started)
 		}
 	}
 	send(metaAnswers, oneIf(answers))

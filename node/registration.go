@@ -23,7 +23,7 @@ import (
 // where another node has changed the catalogue and has ended before every tablet knew:
 // when this node starts, and while it leads meta.
 //
-// The observers' fields are start's until the worker runs, and the worker's from then on.
+// The field left is begin's until the worker runs, and the worker's from then on.
 type registration struct {
 	meta   *cluster.Meta
 	logger *slog.Logger
@@ -161,8 +161,8 @@ func (r *registration) wake() {
 	}
 }
 
-// goOn has the worker go on with what could not be told in time.
-func (r *registration) goOn(err error) {
+// retry has the worker go on with what could not be told in time.
+func (r *registration) retry(err error) {
 	r.note(err)
 	r.wake()
 }

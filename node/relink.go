@@ -82,7 +82,7 @@ func (obs *observers) relink(ctx context.Context, x *notifications, c *pb.Catalo
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
 	if err = obs.meta.Sync(ctx); err != nil {
-		obs.registration.goOn(err)
+		obs.registration.retry(err)
 	}
 	return newest, err
 }

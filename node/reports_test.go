@@ -59,7 +59,7 @@ func TestEarlyServerRecovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &entrance{listen: newHandover(l), door: &cluster.Door{}, end: func() {}} // a door with nothing behind it
+	e := &joining{listen: newHandover(l), door: &cluster.Door{}, end: func() {}} // a door with nothing behind it
 	e.serveEarly()
 	defer func() {
 		if err := e.close(); err != nil {

@@ -13,11 +13,15 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/httpd"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/version"
 )
 
-// servers are the node's listeners.
+// servers are the node's listeners for clients and for HTTP. The goroutines of Open and
+// Close open and close them. Requests come on goroutines of the servers: HTTP's from
+// before the node belongs to a cluster, when it says little, and clients' as soon as
+// everything runs. drain waits a moment for clients' streams, close ends them.
 type servers struct {
 	grpc   *rpc.Server
 	served chan error // the gRPC server's end
@@ -38,21 +42,20 @@ func (n *Node) openHTTP() (err error) {
 		n.cfg.Logger.Warn("profiles are served to everybody who reaches the HTTP listener, which is "+
 			"not this machine's alone", "http", addr)
 	}
-	metrics := n.gatherer()
 	n.servers.http, err = httpd.Open(httpd.Options{
-		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.notes, Cluster: n.overview,
-		Hosts: n.httpHosts, Profiles: n.cfg.Pprof,
+		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.overview,
+		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			if !n.serving.Load() {
 				return nil, nil
 			}
-			return metrics.Gather()
+			return n.gatherer().Gather()
 		}),
 		Status: func(ctx context.Context) *pb.NodeStatusResponse {
 			if !n.serving.Load() {
-				return n.earlyStatus()
+				return earlyStatus(n.started)
 			}
-			status, _ := n.status(ctx) // what could be gathered in time
+			status, _ := n.status.get(ctx, false) // what could be gathered in time
 			return status
 		},
 	})
@@ -63,17 +66,17 @@ func (n *Node) openHTTP() (err error) {
 }
 
 // httpHosts are the names under which HTTP answers.
-func (n *Node) httpHosts() []string {
-	own := []string{n.cfg.Listen, n.cfg.Advertise, n.cfg.HTTPAddr()}
-	if n.files != nil {
-		own = append(own, n.files.Names()...)
+func httpHosts(cfg Config, files *certs.Files) []string {
+	own := []string{cfg.Listen, cfg.Advertise, cfg.HTTPAddr()}
+	if files != nil {
+		own = append(own, files.Names()...)
 	}
-	return append(own, n.cfg.HTTPHosts...)
+	return append(own, cfg.HTTPHosts...)
 }
 
 // serve begins to serve clients.
 func (n *Node) serve(ctx context.Context) error {
-	l, err := n.entrance.takeOver()
+	l, err := n.joining.takeOver()
 	if err != nil {
 		return err
 	}
@@ -84,10 +87,10 @@ func (n *Node) serve(ctx context.Context) error {
 			return fmt.Errorf("node: the oracle gives no timestamp: %w", err)
 		}
 		s, cfg := n.servers, rpc.ServerConfig{
-			Logger: n.cfg.Logger, Latest: n.latest, Admin: n.admin, Register: n.entrance.register,
+			Logger: n.cfg.Logger, Latest: n.latest, Admin: n.admin, Register: n.joining.register,
 		}
-		if n.entrance.files != nil {
-			cfg.TLS = n.entrance.files.Server(certs.Node, certs.Client)
+		if n.joining.files != nil {
+			cfg.TLS = n.joining.files.Server(certs.Node, certs.Client)
 		}
 		s.grpc, s.served = rpc.NewServer(n.transport(), cfg), make(chan error, 1)
 		go func() { s.served <- s.grpc.Serve(l) }() // joined by close
@@ -136,7 +139,18 @@ func (n *Node) ready(ctx context.Context) error {
 	if err := serves(); err != nil {
 		return err
 	}
-	return errors.Join(n.store.Damaged(), n.tablets.failures.first(), n.tablets.replicas.Stats().Why, n.store.WriteBlocked(), n.certificatesExpired(), meta)
+	return errors.Join(n.store.Damaged(), n.tablets.failures.first(), n.tablets.replicas.Stats().Why, n.store.WriteBlocked(), n.certs.expired(), meta)
+}
+
+// latest is at least every timestamp that the oracle has given out up to ts, if it has
+// given out ts; else it is below ts. What this node has not seen itself it asks the
+// oracle about.
+func (n *Node) latest(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error) {
+	last, _, _ := n.oracle.stats()
+	if seen := max(last, n.oracles.Seen()); ts <= seen {
+		return seen, nil
+	}
+	return n.client.Timestamp(ctx)
 }
 
 // Addr is the address that serves remote clients; empty if there is none.
@@ -144,7 +158,7 @@ func (n *Node) Addr() string {
 	if !n.serving.Load() || n.servers.grpc == nil {
 		return ""
 	}
-	return n.entrance.at.Listen
+	return n.joining.at.Listen
 }
 
 // HTTPAddr is the address of the HTTP listener; empty if there is none.

@@ -3,55 +3,169 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
 )
 
-// Status describes the node: who it is, its tablets, its oracle, its observers. A tablet
-// that does not answer within a second is left out.
-func (n *Node) Status() *pb.NodeStatusResponse {
-	status, _ := n.status(context.Background()) // what could be gathered in time
-	return status
+// statuses puts together what this node says of itself, from what its parts say. What
+// operators ask for is partly kept in meta, and meta may be without a quorum just when they
+// ask: then the node answers with what it was told last, and how long ago that was. Those
+// last answers it owns, but for the node table, which package admin has. HTTP, operators,
+// other nodes and the metrics call it, on any goroutine.
+type statuses struct {
+	cfg       Config
+	self      cluster.Identity
+	started   time.Time
+	now       func() time.Time // by the oracle's clock
+	store     *store.Store
+	router    *cluster.Router
+	others    *others
+	oracle    *localOracle
+	tablets   *tablets
+	observers *observers
+	policy    *clusterPolicy
+	jobs      *leaderJobs
+	sight     *metaSight
+	certs     certificates
+	addr      func() string // that serves clients; empty: none
+	httpAddr  func() string
+
+	linked    admin.LastAnswer[[]string]            // observers, sorted
+	placement admin.LastAnswer[*pb.PlacementStatus] // for the metrics
 }
 
-func (n *Node) status(ctx context.Context) (*pb.NodeStatusResponse, error) {
-	return n.statusWith(ctx, false)
+// earlyStatus is what can be told of a node that does not serve yet.
+func earlyStatus(started time.Time) *pb.NodeStatusResponse {
+	return &pb.NodeStatusResponse{Version: Version(), StartedUnixMs: started.UnixMilli()}
 }
 
-// statusWith is Status for who waits until asker ends; leading: see NodeStatusRequest.
-// What others would have to tell may be missing, or old. It fails only if nobody waits
+// get is the node's status for who waits until asker ends; leading: see
+// NodeStatusRequest. What others would have to tell may be missing, or old. It fails only if nobody waits
 // any more, or, leading, if not all replicas have answered.
-func (n *Node) statusWith(asker context.Context, leading bool) (*pb.NodeStatusResponse, error) {
+func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(asker, time.Second)
 	defer cancel()
-	commits, requests := n.tablets.logs.Stats()
+	commits, requests := s.tablets.logs.Stats()
 	out := &pb.NodeStatusResponse{
-		ClusterId: n.identity.ClusterID, NodeId: n.identity.NodeID, Incarnation: n.identity.Incarnation,
-		Version: Version(), Listen: n.Addr(), Http: n.HTTPAddr(), StartedUnixMs: n.started.UnixMilli(),
-		LogBatches: commits, LogRequests: requests, Observers: n.observers.runs.Load().status(), Registering: n.observers.registration.why(),
+		ClusterId: s.self.ClusterID, NodeId: s.self.NodeID, Incarnation: s.self.Incarnation,
+		Version: Version(), Listen: s.addr(), Http: s.httpAddr(), StartedUnixMs: s.started.UnixMilli(),
+		LogBatches: commits, LogRequests: requests, Observers: s.observers.runs.Load().status(), Registering: s.observers.registration.why(),
 	}
-	last, served, batches := n.oracle.stats()
+	last, served, batches := s.oracle.stats()
 	out.OracleLast, out.OracleServed, out.OracleBatches = uint64(last), served, batches
-	out.Tablets = n.tablets.statuses(ctx, leading)
-	out.UnixMs = n.now().UnixMilli()
-	out.Placement = n.placementStatus()
-	if err := n.store.WriteBlocked(); err != nil {
+	out.Tablets = s.tablets.statuses(ctx, leading)
+	out.UnixMs = s.now().UnixMilli()
+	out.Placement = s.jobs.placementStatus()
+	if err := s.store.WriteBlocked(); err != nil {
 		out.WriteBlocked = err.Error()
 	}
-	if err := n.store.Damaged(); err != nil {
+	if err := s.store.Damaged(); err != nil {
 		out.Damaged = err.Error()
 	}
 	if leading {
 		return out, ctx.Err()
 	}
-	n.metaStatus(asker, out)
-	out.Certificates = n.certificateStatus()
-	if err := errors.Join(n.store.Damaged(), n.tablets.failures.first()); err != nil {
+	s.metaSight(asker, out)
+	out.Certificates = s.certs.status()
+	if err := errors.Join(s.store.Damaged(), s.tablets.failures.first()); err != nil {
 		out.Failed = err.Error()
 	}
-	out.History = n.historyStatus(out.Tablets)
-	n.diskStatus(out)
-	out.PolicyDiffers = n.policy.overruled()
+	out.History = s.history(out.Tablets)
+	s.disk(out)
+	out.PolicyDiffers = s.policy.overruled()
 	return out, asker.Err()
+}
+
+// statusTimeout bounds how long one node is asked what its tablets say.
+const statusTimeout = 2 * time.Second
+
+// of is a node's status, whichever node that is; leading: see NodeStatusRequest.
+func (s *statuses) of(ctx context.Context, id uint64, leading bool) (*pb.NodeStatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	if id == s.self.NodeID {
+		return s.get(ctx, leading)
+	}
+	return s.others.status(ctx, id, &pb.NodeStatusRequest{Leading: leading})
+}
+
+// linkedPatience bounds the question to meta that a status is made with.
+const linkedPatience = 300 * time.Millisecond
+
+// metaSight fills in which observers are linked, and whether meta, which knows that, answers.
+func (s *statuses) metaSight(ctx context.Context, out *pb.NodeStatusResponse) {
+	asking, cancel := context.WithTimeout(ctx, linkedPatience)
+	defer cancel()
+	began := time.Now()
+	linked, err := s.observers.linked(asking)
+	if err == nil {
+		names := make([]string, 0, len(linked))
+		for name := range linked {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		s.linked.Set(names)
+	}
+	out.Linked, out.LinkedAgeMs = s.linked.GetMs()
+	if err == nil {
+		out.LinkedAgeMs = 0
+	}
+	if s.others.peers == nil {
+		return // meta was not asked: it is here
+	}
+	if ctx.Err() == nil {
+		s.sight.record(began, err)
+	}
+	out.Meta = s.sight.status()
+	out.Meta.LeaderNode = s.router.Leader(cluster.MetaTablet)
+}
+
+// history is how far collection has come: the collector's view and the tablets' own figures.
+func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
+	out := &pb.HistoryStatus{BlockedBy: "collection is off"}
+	if c := s.jobs.collection(); c != nil {
+		out = c
+	} else if !s.policy.now().GetNoCollection() {
+		out.BlockedBy = "the node that leads meta knows" // and tells: this one does not
+	}
+	first := true
+	for _, t := range tablets {
+		if end, bounded := wire.EndOf(t.GetTablet()); bounded && !(wire.Position{Table: mvcc.FirstUserTable}).Less(end) {
+			continue // meta has no history
+		}
+		if first || t.Bound < out.Bound {
+			out.Bound = t.Bound
+		}
+		if first || t.Safepoint < out.Safepoint {
+			out.Safepoint = t.Safepoint
+		}
+		first = false
+		out.Collected += t.Collected
+	}
+	return out
+}
+
+// disk says how much room there is.
+func (s *statuses) disk(out *pb.NodeStatusResponse) {
+	if s.cfg.Store.InMemory {
+		return
+	}
+	if free, err := s.store.FreeBytes(); err == nil {
+		out.DiskFree = free
+	}
+	st := s.store.Stats()
+	out.DiskUsed = st.DiskBytes
+	out.Log = &pb.LogStatus{
+		Dir: s.cfg.LogDir, DiskFree: st.LogFreeBytes,
+		Segments: uint64(st.Log.Segments), Bytes: uint64(st.Log.Bytes), LiveBytes: uint64(st.Log.LiveBytes),
+		Written: st.Log.Written, Syncs: st.Log.Syncs,
+		Unchecked: st.Unchecked, CheckpointAgeMs: st.CheckpointAge.Milliseconds(),
+	}
 }

@@ -39,9 +39,9 @@ type tablets struct {
 	oracle *localOracle
 	policy *clusterPolicy
 	// ask gets each request of a tablet to the oracle, see Parts.Oracle; nil: at once.
-	ask       func(ask func(), fail func(error))
-	metaMoved func() // told that somebody else leads meta, or this node does
-	life      context.Context
+	ask   func(ask func(), fail func(error))
+	moved func() // told that meta has another leader, or the cluster other members
+	life  context.Context
 
 	// What start is given: where tablets get timestamps, and report to.
 	oracles *cluster.Oracles
@@ -168,7 +168,8 @@ func (t *tablets) Timestamps(n int, then func(mvcc.Timestamp, error)) {
 	t.ask(ask, func(err error) { then(0, err) })
 }
 
-// TimestampsNow implements tablet.Host.
+// TimestampsNow implements tablet.Host. Only this node's oracle can give them so, and not
+// where a part stands between.
 func (t *tablets) TimestampsNow(n int) (mvcc.Timestamp, bool) {
 	if t.ask != nil {
 		return 0, false
@@ -176,7 +177,8 @@ func (t *tablets) TimestampsNow(n int) (mvcc.Timestamp, bool) {
 	return t.oracle.now(n)
 }
 
-// SplitApplied implements tablet.Host.
+// SplitApplied implements tablet.Host. Both sides are routed before the new one is opened:
+// who comes too early is told to ask again.
 func (t *tablets) SplitApplied(left, right *pb.TabletDescriptor) {
 	t.router.Update(left)
 	t.router.Update(right)
@@ -184,12 +186,13 @@ func (t *tablets) SplitApplied(left, right *pb.TabletDescriptor) {
 	t.reports.add(left)
 }
 
-// Leading implements tablet.Host.
+// Leading implements tablet.Host. Whoever looks for the tablet finds it here from now on,
+// and meta is told soon.
 func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	t.router.Update(d)
 	t.router.Leads(d.TabletId, t.node)
 	if d.TabletId == cluster.MetaTablet {
-		t.metaMoved()
+		t.moved()
 	}
 	t.reports.add(d)
 	t.failures.forget(d.TabletId)
@@ -207,7 +210,7 @@ func (t *tablets) Leading(d *pb.TabletDescriptor) {
 func (t *tablets) Following(id, node uint64) {
 	t.router.Follows(id, node)
 	if id == cluster.MetaTablet {
-		t.metaMoved()
+		t.moved()
 	}
 	if node != 0 {
 		t.failures.forget(id) // a replica that hears its leader works again
@@ -255,7 +258,8 @@ func (t *tablets) setHint(hint func([]mvcc.Cell)) {
 	t.hint = hint
 }
 
-// OpenReplica implements replicas.Owner.
+// OpenReplica implements replicas.Owner. The actor may report before this returns; nobody
+// else finds it before it is attached.
 func (t *tablets) OpenReplica(id uint64) error {
 	cfg := tablet.Config{
 		Batch: t.cfg.Batch.Tablet, Limits: t.cfg.Limits, Logger: t.cfg.Logger, Dispatcher: t.turns,
@@ -272,7 +276,8 @@ func (t *tablets) OpenReplica(id uint64) error {
 	return nil
 }
 
-// StopReplica implements replicas.Owner.
+// StopReplica implements replicas.Owner. It waits for the actor, and detaches it only then:
+// if that takes too long it may still write, and its port must not be given away.
 func (t *tablets) StopReplica(id uint64) error {
 	if t.router.Port(id) == nil {
 		return nil
@@ -294,7 +299,7 @@ func (t *tablets) Deliver(id uint64, m *wire.RaftMessage) {
 	}
 }
 
-// Reread implements replicas.Owner.
+// Reread implements replicas.Owner: the router has the tablet map as meta has it.
 func (t *tablets) Reread(ctx context.Context) (func(uint64) *pb.TabletDescriptor, error) {
 	if err := t.router.Refresh(ctx); err != nil {
 		return nil, err

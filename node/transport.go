@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// transport is the cluster's, with what it takes the node for.
+// transport is the cluster's, with what it takes the node for. It owns nothing; the
+// node's own client and remote clients' servers call it, on goroutines that may wait.
 type transport struct {
 	*cluster.Transport
 	n *Node
@@ -21,7 +22,7 @@ var _ txn.Transport = (*transport)(nil)
 
 // NodeStatus implements txn.Transport.
 func (t *transport) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
-	return t.n.status(ctx)
+	return t.n.status.get(ctx, false)
 }
 
 // Observers implements txn.Transport.
