@@ -52,12 +52,12 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		err = t.applyConfChange(a, e)
 	case len(e.Data) > 0:
 		err = t.applyCommand(batch, a, e)
-	case a.term == t.group.Term() && t.matched < len(t.inflight) && t.inflight[t.matched].command.Replicas != nil:
+	case a.term == t.group.Term() && t.pipeline.next() != nil && t.pipeline.next().command.Replicas != nil:
 		// Raft has put this in the place of a change that it refused. It puts nothing in
 		// the place of other proposals: the entry with which a leadership begins is no
 		// answer to the first of them.
-		a.proposal, a.dropped = t.inflight[t.matched], true
-		t.matched++
+		a.proposal, a.dropped = t.pipeline.next(), true
+		t.pipeline.matched++
 	}
 	if err != nil {
 		return err
@@ -145,12 +145,12 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 // match is the command of an entry that this leadership has proposed: entries of a term
 // come in the order in which its leader has proposed them. nil: it is another's.
 func (t *Tablet) match(a *applied) *wire.Command {
-	if t.matched >= len(t.inflight) || a.term != t.group.Term() {
-		return nil
+	if p := t.pipeline.next(); p != nil && a.term == t.group.Term() {
+		t.pipeline.matched++
+		a.proposal = p
+		return p.command
 	}
-	a.proposal = t.inflight[t.matched]
-	t.matched++
-	return a.proposal.command
+	return nil
 }
 
 // onApplied makes effects count: locks enter and leave memory, answers go out, and what
@@ -167,14 +167,12 @@ func (t *Tablet) onApplied(m *applied) {
 		t.splitVisible(m.split)
 	}
 	var dirty []mvcc.Cell
-	if p := m.proposal; p != nil && len(t.inflight) > 0 && t.inflight[0] == p {
+	if p := m.proposal; t.pipeline.visible(p) {
 		if m.dropped {
 			t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed meanwhile; try again", t.id))
 		} else {
 			dirty = t.finish(p)
 		}
-		t.inflight = t.inflight[1:]
-		t.matched--
 		if m.dropped {
 			t.restore()
 			t.loseExclusive(p)

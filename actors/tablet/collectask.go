@@ -71,7 +71,7 @@ func (t *Tablet) applyRaise(c *wire.Command) {
 // restore goes back to what is applied or still in flight, after a proposal was lost.
 func (t *Tablet) restore() {
 	t.memory.Bound, t.memory.Safepoint, t.memory.Catalogue = t.appliedBound, t.appliedSafepoint, t.appliedCatalogue
-	for _, p := range t.inflight {
+	for _, p := range t.pipeline.inflight {
 		t.memory.Bound = max(t.memory.Bound, mvcc.Timestamp(p.command.Bound))
 		t.memory.Safepoint = max(t.memory.Safepoint, mvcc.Timestamp(p.command.Safepoint))
 		if p.command.Catalogue.GetVersion() > t.memory.Catalogue.Version() {

@@ -196,7 +196,7 @@ func TestAsManyGoEarly(t *testing.T) {
 		await(t, a)
 	}
 	r.do(2, getOf(r.take(1), "a")) // reads are not counted
-	if inside.taken != 3 || raw(t, r.store, "a") != "3" || raw(t, r.store, "b") != "5" {
-		t.Errorf("%d in the last batch; %q, %q", inside.taken, raw(t, r.store, "a"), raw(t, r.store, "b"))
+	if inside.pipeline.taken != 3 || raw(t, r.store, "a") != "3" || raw(t, r.store, "b") != "5" {
+		t.Errorf("%d in the last batch; %q, %q", inside.pipeline.taken, raw(t, r.store, "a"), raw(t, r.store, "b"))
 	}
 }

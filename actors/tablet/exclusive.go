@@ -27,7 +27,7 @@ func (t *Tablet) exclude(x *exclusive) {
 // tryExclusive begins what waits once the drain is over: no proposal and no reservation is left.
 func (t *Tablet) tryExclusive() {
 	x := t.exclusive
-	if x == nil || x.proposed || !t.leading || len(t.inflight) > 0 || len(t.onePhase) > 0 {
+	if x == nil || x.proposed || !t.leading || len(t.pipeline.inflight) > 0 || len(t.onePhase) > 0 {
 		return
 	}
 	switch {

@@ -2,6 +2,7 @@ package tablet
 
 import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -40,6 +41,12 @@ func (j *readJob) takeLate() uint64 {
 	return <-taken
 }
 
+// firstReads are the first reads that need a timestamp.
+type firstReads struct {
+	calls []*Call
+	asked bool // one request for timestamps, of others, is under way
+}
+
 // stamped is the oracle's answer for the first reads that asked together.
 type stamped struct {
 	calls []*Call
@@ -58,18 +65,18 @@ func (m *stamped) Dead() {
 // returns those that have theirs at once, because the oracle is on this node and need not
 // ask anybody; the others come back as stamped.
 func (t *Tablet) stamp() []*Call {
-	if t.stamping || len(t.firstReads) == 0 {
+	if t.firstReads.asked || len(t.firstReads.calls) == 0 {
 		return nil
 	}
-	calls := t.firstReads
-	t.firstReads = nil
+	calls := t.firstReads.calls
+	t.firstReads.calls = nil
 	// Each gets one of its own: a start timestamp is a transaction's name in its locks.
 	if first, ok := t.host.TimestampsNow(len(calls)); ok {
 		noteTimestamps(calls, first)
 		return calls
 	}
 	m := &stamped{calls: calls}
-	t.stamping = true
+	t.firstReads.asked = true
 	t.counters.batches++
 	self, root := t.self, t.root
 	t.host.Timestamps(len(m.calls), func(first mvcc.Timestamp, err error) {
@@ -82,9 +89,9 @@ func (t *Tablet) stamp() []*Call {
 // gather leaves the batch that the call may open to others too. What does not wait for
 // the oracle any more would be alone in it: a crowd's first read, or its first commit,
 // for whose entry all others then wait.
-func (t *Tablet) gather(call *Call) {
+func gather(batch *actorkit.Batcher[*Call], call *Call) {
 	if _, ok := call.Req.Op.(*pb.TabletRequest_OnePhase); ok || needsTimestamp(call) {
-		t.batch.Gather()
+		batch.Gather()
 	}
 }
 
@@ -97,7 +104,7 @@ func noteTimestamps(calls []*Call, first mvcc.Timestamp) {
 
 // onStamped lets first reads go on as if they had brought their timestamps.
 func (t *Tablet) onStamped(m *stamped) {
-	t.stamping = false
+	t.firstReads.asked = false
 	t.inHand = append(t.inHand, m.calls...)
 	if m.err != nil {
 		for _, call := range m.calls {

@@ -52,7 +52,7 @@ func TestEmptyEntryIsNoProposal(t *testing.T) {
 	}
 	first, change, last := leader.newProposal(), leader.newProposal(), leader.newProposal()
 	change.command.Replicas = &pb.TabletDescriptor{}
-	leader.inflight = []*proposal{first, change, last}
+	leader.pipeline.inflight = []*proposal{first, change, last}
 	if a := apply(nil); a.proposal != nil || a.dropped {
 		t.Errorf("the first entry of a leadership passes for proposal %d, dropped", a.proposal.number)
 	}

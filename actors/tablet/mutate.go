@@ -1,7 +1,6 @@
 package tablet
 
 import (
-	"slices"
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
@@ -151,34 +150,31 @@ type sweep struct{}
 const sweepInterval = 200 * time.Millisecond
 
 func (t *Tablet) armSweep() {
-	if t.sweeping {
+	if t.parked.sweeping {
 		return
 	}
-	t.sweeping = true
+	t.parked.sweeping = true
 	self, root := t.self, t.root
 	time.AfterFunc(sweepInterval, func() { root.Send(self, &sweep{}) })
 }
 
 func (t *Tablet) onSweep() {
-	t.sweeping = false
+	t.parked.sweeping = false
 	now := time.Now()
-	tooLong := failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: waited too long for a commit in progress; try again", t.id)
-	expired := func(w waiter) bool {
-		if now.After(w.call.Deadline) {
-			w.call.Reply(tooLong)
-			return true
-		}
-		return false
-	}
-	t.parked = slices.DeleteFunc(t.parked, expired)
-	t.parkedReads = slices.DeleteFunc(t.parkedReads, expired)
+	t.parked.expire(now, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: waited too long for a commit in progress; try again", t.id))
 	t.settle() // a reservation that was released with nothing to apply has woken nobody
 	// Last: what it lets go on may wait again.
-	if t.giveUpReads(now) {
+	expired, asking := t.asked.expired(now)
+	for _, b := range expired {
+		for _, call := range b.calls {
+			call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d: its replicas did not confirm its leadership within %v", t.id, t.cfg.MaxWait))
+		}
+	}
+	if asking {
 		t.group.Wake() // what a resting leader has asked the others was lost, or they do not answer
 		t.armSweep()
 	}
-	if t.giveUpGrants(now) || len(t.parked)+len(t.parkedReads) > 0 {
+	if t.giveUpGrants(now) || t.parked.len() > 0 {
 		t.armSweep()
 	}
 }

@@ -58,8 +58,9 @@ func (p *proposal) roomFor(operations int) *proposal {
 }
 
 func (t *Tablet) newProposal() *proposal {
-	t.proposed++
-	return &proposal{number: t.proposed, command: &wire.Command{Proposal: t.proposed, Epoch: t.descriptor.Epoch}}
+	t.pipeline.number++
+	n := t.pipeline.number
+	return &proposal{number: n, command: &wire.Command{Proposal: n, Epoch: t.descriptor.Epoch}}
 }
 
 // effects are an operation's effects as they go into an entry.
@@ -137,8 +138,8 @@ func (p *proposal) empty() bool {
 // flight, which they may have read.
 func (t *Tablet) propose(p *proposal) bool {
 	if p.empty() {
-		if n := len(t.inflight); n > 0 {
-			last := t.inflight[n-1]
+		if n := len(t.pipeline.inflight); n > 0 {
+			last := t.pipeline.inflight[n-1]
 			last.replies, last.holds = append(last.replies, p.replies...), append(last.holds, p.holds...)
 			return true
 		}
@@ -165,7 +166,7 @@ func (t *Tablet) propose(p *proposal) bool {
 	}
 	t.group.Wake()
 	t.counters.proposals++
-	t.inflight = append(t.inflight, p)
+	t.pipeline.inflight = append(t.pipeline.inflight, p)
 	return true
 }
 
@@ -177,32 +178,9 @@ func (t *Tablet) hand(p *proposal, data []byte) error {
 	return t.group.Propose(data)
 }
 
-// pipelineFree reports whether another batch of mutations may be evaluated. A proposal
-// that is being applied leaves its place in the pipeline to the next, which is evaluated
-// and written to the log meanwhile; but no more than twice as many again may be under
-// way. A step of collection alone holds nobody up.
-func (t *Tablet) pipelineFree() bool {
-	n := 0
-	for i, p := range t.inflight {
-		if !p.collects && i >= t.matched {
-			n++
-		}
-	}
-	return n < t.cfg.Pipeline && len(t.inflight) < 3*t.cfg.Pipeline
-}
-
-// early reports whether what has gathered may be evaluated while the entry before it is
-// being written: once it is as many as went into that, for then the log actor would only
-// wait for it. What is fewer gathers on, so that batches do not get smaller and syncs
-// more.
-func (t *Tablet) early() bool {
-	n := len(t.inflight)
-	return t.group.Single() && n == t.cfg.Pipeline && t.matched < n && len(t.held) >= t.taken
-}
-
 // takeHeld takes on what has gathered, if there is room for it by now.
 func (t *Tablet) takeHeld() {
-	if len(t.held) > 0 && (t.pipelineFree() || t.early()) {
+	if len(t.pipeline.held) > 0 && t.pipeline.due(t.group.Single()) {
 		t.counters.batches++
 		t.mutateHeld()
 	}
@@ -241,18 +219,18 @@ func (t *Tablet) stepDown(cause error) {
 		t.dropTransfer()
 	}
 	unknown := failure(pb.Error_CODE_UNKNOWN, "tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)
-	for _, p := range t.inflight {
+	lost, held := t.pipeline.clear()
+	for _, p := range lost {
 		t.lose(p, unknown)
 	}
-	t.inflight = nil
 	refused := t.notLeader("tablet %d is not led from here: %v", t.id, cause)
 	for _, o := range t.onePhase {
 		for _, call := range o.calls {
 			call.Reply(refused)
 		}
 	}
-	waiting := [][]*Call{t.batch.Take(), t.held, callsOf(t.parked), callsOf(t.parkedReads), t.firstReads, t.reads.calls}
-	for _, b := range t.pendingReads {
+	waiting := [][]*Call{t.batch.Take(), held, callsOf(t.parked.mutations), callsOf(t.parked.reads), t.firstReads.calls, t.reads.calls}
+	for _, b := range t.asked.batches {
 		waiting = append(waiting, b.calls)
 	}
 	if x := t.exclusive; x != nil {
@@ -270,8 +248,8 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	t.held, t.firstReads, t.reads.calls = nil, nil, nil
-	t.parked, t.parkedReads, t.pendingReads, t.exclusive, t.matched = nil, nil, nil, nil, 0
+	t.firstReads.calls, t.reads.calls, t.asked.batches = nil, nil, nil
+	t.parked.mutations, t.parked.reads, t.exclusive = nil, nil, nil
 	t.onePhase = map[mvcc.Timestamp]*onePhase{}
 	t.memory.Clear()
 	t.restore()

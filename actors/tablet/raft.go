@@ -85,8 +85,8 @@ func (t *Tablet) onTick() {
 // of: the group must not rest.
 func (t *Tablet) busy() bool {
 	return !t.leading || t.failed != nil || t.exclusive != nil ||
-		len(t.inflight)+len(t.pendingReads)+len(t.reads.calls)+len(t.held)+
-			len(t.parked)+len(t.parkedReads)+len(t.onePhase)+t.batch.Len() > 0
+		len(t.pipeline.inflight)+len(t.pipeline.held)+len(t.asked.batches)+len(t.reads.calls)+
+			t.parked.len()+len(t.onePhase)+t.batch.Len() > 0
 }
 
 // onIncoming gives the group another replica's message.
@@ -122,7 +122,10 @@ func (t *Tablet) ready() {
 		}
 		t.tryLead()
 		for _, r := range rd.Reads {
-			t.onRead(r)
+			t.asked.answered(r)
+		}
+		if len(rd.Reads) > 0 {
+			t.dispatchReads()
 		}
 		for _, m := range rd.Messages {
 			t.host.SendRaft(m)
@@ -167,7 +170,7 @@ func (t *Tablet) onAppended(m *appended) {
 		return
 	}
 	if broken.EarlyAck {
-		for _, p := range t.inflight {
+		for _, p := range t.pipeline.inflight {
 			p.deliver()
 		}
 	}

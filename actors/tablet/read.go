@@ -26,12 +26,11 @@ func (t *Tablet) read(calls []*Call) {
 		return
 	}
 	t.counters.reads += uint64(len(calls))
-	t.readCounter++
-	b := &readBatch{id: t.readCounter, epoch: t.descriptor.Epoch, calls: calls}
+	b := &readBatch{epoch: t.descriptor.Epoch, calls: calls}
 	if broken.EarlyTxn {
 		b.snap = t.store.Snap()
 	}
-	t.pendingReads = append(t.pendingReads, b)
+	t.asked.add(b)
 	if broken.NoReadIndex {
 		b.index = 1
 		t.dispatchReads()
@@ -44,43 +43,59 @@ func (t *Tablet) read(calls []*Call) {
 	}
 }
 
-// giveUpReads ends the waits for a ReadIndex that have run out, and reports whether others wait.
-func (t *Tablet) giveUpReads(now time.Time) (waiting bool) {
-	t.pendingReads = slices.DeleteFunc(t.pendingReads, func(b *readBatch) bool {
-		if b.until.IsZero() || now.Before(b.until) {
-			waiting = waiting || !b.until.IsZero()
-			return false
-		}
-		for _, call := range b.calls {
-			call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d: its replicas did not confirm its leadership within %v", t.id, t.cfg.MaxWait))
-		}
-		return true
-	})
-	return waiting
+// dispatchReads hands on the batches whose index is visible.
+func (t *Tablet) dispatchReads() {
+	for _, b := range t.asked.due(t.group.CaughtUp) {
+		t.dispatch(b)
+	}
 }
 
-// onRead notes the index of a ReadIndex that has returned.
-func (t *Tablet) onRead(r group.Read) {
-	for _, b := range t.pendingReads {
+// readIndexes are the batches that wait for their ReadIndex, in order. They belong to the
+// tablet's turns.
+type readIndexes struct {
+	batches []*readBatch
+	last    uint64 // id that was given to one
+}
+
+// add gives the batch its id.
+func (q *readIndexes) add(b *readBatch) {
+	q.last++
+	b.id = q.last
+	q.batches = append(q.batches, b)
+}
+
+// answered notes the index of a ReadIndex that has returned.
+func (q *readIndexes) answered(r group.Read) {
+	for _, b := range q.batches {
 		if b.id == r.ID {
 			b.index = max(r.Index, 1)
 		}
 	}
-	t.dispatchReads()
 }
 
-// dispatchReads hands on the batches whose index is visible.
-func (t *Tablet) dispatchReads() {
-	kept := t.pendingReads[:0]
-	for _, b := range t.pendingReads {
-		if b.index == 0 || !t.group.CaughtUp(b.index) {
-			kept = append(kept, b)
-			continue
+// due takes out the batches whose index is known and visible.
+func (q *readIndexes) due(visible func(index uint64) bool) (due []*readBatch) {
+	q.batches = slices.DeleteFunc(q.batches, func(b *readBatch) bool {
+		if b.index == 0 || !visible(b.index) {
+			return false
 		}
-		t.dispatch(b)
-	}
-	clear(t.pendingReads[len(kept):])
-	t.pendingReads = kept
+		due = append(due, b)
+		return true
+	})
+	return due
+}
+
+// expired takes out the batches whose wait has run out, and reports whether others wait.
+func (q *readIndexes) expired(now time.Time) (expired []*readBatch, waiting bool) {
+	q.batches = slices.DeleteFunc(q.batches, func(b *readBatch) bool {
+		if b.until.IsZero() || now.Before(b.until) {
+			waiting = waiting || !b.until.IsZero()
+			return false
+		}
+		expired = append(expired, b)
+		return true
+	})
+	return expired, waiting
 }
 
 // dispatch lets the reads of a batch go to the read workers.

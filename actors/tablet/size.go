@@ -77,10 +77,10 @@ const valueShare = 16
 func (t *Tablet) size(above uint64) uint64 {
 	s := &t.sizing
 	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) || above != 0 && t.bytes >= above && !s.halved ||
-		s.again && len(t.inflight) == 0
+		s.again && len(t.pipeline.inflight) == 0
 	if due && t.leading && t.failed == nil && s.run == nil {
 		s.again = false
-		s.run = &measuring{step: weighStep, began: s.grown, doubt: putBytes(t.inflight)}
+		s.run = &measuring{step: weighStep, began: s.grown, doubt: putBytes(t.pipeline.inflight)}
 		t.background.submit(&weighJob{tablet: t, of: s.run, span: wire.Spans(t.descriptor)[0], step: weighStep})
 	}
 	return t.bytes
@@ -150,13 +150,13 @@ func (t *Tablet) onWeighed(m *weighed) {
 		return
 	}
 	p := t.newProposal()
-	p.command.Sized = &wire.Sized{Bytes: uint64(max(int64(total)+s.grown-r.began, 0)) + putBytes(t.inflight[t.matched:])}
+	p.command.Sized = &wire.Sized{Bytes: uint64(max(int64(total)+s.grown-r.began, 0)) + putBytes(t.pipeline.inflight[t.pipeline.matched:])}
 	t.propose(p)
 	t.ready()
 }
 
 // putBytes is what proposals put. Those whose entries are not in the log yet,
-// t.inflight[t.matched:], come before what is proposed now, and are not counted yet.
+// inflight[matched:], come before what is proposed now, and are not counted yet.
 func putBytes(proposals []*proposal) (n uint64) {
 	for _, p := range proposals {
 		for _, f := range p.command.Effects {

@@ -41,7 +41,6 @@ type state struct {
 	bytes            uint64 // about what the rows take, as of index: from the effects, and from what leaders have measured
 	rough            bool   // bytes is a guess
 	stateChanged     bool   // the next apply writes the state as a whole
-	matched          int    // proposals in flight that are handed on to be applied
 	tokens           uint64
 }
 

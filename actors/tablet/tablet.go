@@ -87,22 +87,15 @@ type Tablet struct {
 	history  history
 	sizing   sizing // what is known of the tablet's size
 	loads    loads
-	inflight []*proposal // proposed, not yet visible, in order
-	proposed uint64      // number of the last proposal
+	pipeline pipeline
 
-	onePhase     map[mvcc.Timestamp]*onePhase // reservations held, by start timestamp
-	held         []*Call                      // mutations that wait for room in the pipeline
-	taken        int                          // how many were taken on last
-	parked       []waiter                     // mutations that wait for reservations or for effects in flight
-	parkedReads  []waiter                     // reads that met a reservation
-	firstReads   []*Call                      // reads that need a timestamp
-	stamping     bool                         // one request for such timestamps is under way
-	pendingReads []*readBatch                 // waiting for their ReadIndex to be visible
-	reads        readQueue                    // those whose index is visible
-	background   *readLane                    // surveys, measurements, confirmations and counts
-	readCounter  uint64
-	sweeping     bool
-	inHand       []*Call // taken up in this turn: a panic must not leave them without an answer
+	onePhase   map[mvcc.Timestamp]*onePhase // reservations held, by start timestamp
+	parked     parked                       // operations that wait for reservations or for effects in flight
+	firstReads firstReads
+	asked      readIndexes // reads whose index is not visible yet ...
+	reads      readQueue   // ... and those whose is
+	background *readLane   // surveys, measurements, confirmations and counts
+	inHand     []*Call     // taken up in this turn: a panic must not leave them without an answer
 
 	counters counters
 	failed   error // storage fault, or errRemoved: the replica has stopped serving
@@ -120,7 +113,7 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, reader
 		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id, root: system.Root,
 		batch: actorkit.NewBatcher[*Call](cfg.Batch),
 		reads: readQueue{readLane: readers.reads.lane()}, background: readers.background.lane(),
-		onePhase: map[mvcc.Timestamp]*onePhase{},
+		onePhase: map[mvcc.Timestamp]*onePhase{}, pipeline: pipeline{limit: cfg.Pipeline},
 	}
 	t.history = newHistory(func() { t.root.Send(t.self, &collectStep{}) })
 	t.memory = memory.New(memory.Config{
@@ -255,17 +248,18 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		t.onMark(call)
 		return
 	}
-	if t.stamping && needsTimestamp(call) {
-		t.firstReads = append(t.firstReads, call) // the answer that is under way closes their batch, and looks at them
+	if t.firstReads.asked && needsTimestamp(call) {
+		t.firstReads.calls = append(t.firstReads.calls, call) // the answer that is under way closes their batch
 		return
 	}
-	if t.batch.Len() == 0 && !t.pipelineFree() && !op.Reads() {
-		if t.held = append(t.held, call); t.early() { // else what is in flight closes their batch
+	if t.batch.Len() == 0 && !t.pipeline.free() && !op.Reads() {
+		// What is in flight closes their batch, unless it may go early.
+		if t.pipeline.held = append(t.pipeline.held, call); t.pipeline.due(t.group.Single()) {
 			t.overlap()
 		}
 		return
 	}
-	t.gather(call)
+	gather(t.batch, call)
 	if t.batch.Add(c, call, requestSize(call.Req)) {
 		t.flush()
 	}
@@ -306,7 +300,7 @@ func (t *Tablet) flush() {
 		case refusal != nil:
 			call.Reply(refusal)
 		case needsTimestamp(call):
-			t.firstReads = append(t.firstReads, call)
+			t.firstReads.calls = append(t.firstReads.calls, call)
 		case op.Reads():
 			reads = append(reads, call)
 		default:
@@ -315,7 +309,7 @@ func (t *Tablet) flush() {
 	}
 	t.batch.GiveBack(calls)
 	t.read(append(reads, t.stamp()...))
-	if t.held = append(t.held, mutations...); t.pipelineFree() || t.early() {
+	if t.pipeline.held = append(t.pipeline.held, mutations...); t.pipeline.due(t.group.Single()) {
 		t.mutateHeld()
 	}
 	t.ready()
@@ -325,11 +319,10 @@ func (t *Tablet) flush() {
 // entry. Under load the batches grow with what one trip to the disk takes; an idle tablet
 // holds nothing back.
 func (t *Tablet) mutateHeld() {
-	calls := t.held
-	if len(calls) == 0 {
+	if len(t.pipeline.held) == 0 {
 		return
 	}
-	t.held, t.taken = nil, len(calls)
+	calls := t.pipeline.take()
 	t.inHand = append(t.inHand, calls...)
 	t.mutate(t.stillOurs(calls))
 }

@@ -2,7 +2,9 @@ package tablet
 
 import (
 	"slices"
+	"time"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -33,7 +35,7 @@ func (t *Tablet) stands(on obstacle) bool {
 		o := t.onePhase[on.start]
 		return o != nil && o.token == on.token && (!on.read || o.commitTS == on.commitTS)
 	}
-	return on.proposal != 0 && slices.ContainsFunc(t.inflight, func(p *proposal) bool { return p.number == on.proposal })
+	return t.pipeline.has(on.proposal)
 }
 
 // reserved is the first reservation among the locks; without a token if there is none.
@@ -51,38 +53,57 @@ func metBy(l *mvcc.Lock) obstacle {
 	return obstacle{start: l.StartTS, token: l.Token, read: true, commitTS: l.CommitTS}
 }
 
+// parked are the operations that wait, and the sweep that bounds their waits. They belong
+// to the tablet's turns.
+type parked struct {
+	mutations, reads []waiter
+	sweeping         bool // a sweep is on its way
+}
+
+func (p *parked) len() int { return len(p.mutations) + len(p.reads) }
+
+// expire answers those whose deadline has passed.
+func (p *parked) expire(now time.Time, answer *pb.TabletResponse) {
+	expired := func(w waiter) bool {
+		if now.After(w.call.Deadline) {
+			w.call.Reply(answer)
+			return true
+		}
+		return false
+	}
+	p.mutations = slices.DeleteFunc(p.mutations, expired)
+	p.reads = slices.DeleteFunc(p.reads, expired)
+}
+
+// freed takes those out of the list whose obstacle is gone.
+func freed(waiting *[]waiter, stands func(obstacle) bool) (calls []*Call) {
+	*waiting = slices.DeleteFunc(*waiting, func(w waiter) bool {
+		if stands(w.on) {
+			return false
+		}
+		calls = append(calls, w.call)
+		return true
+	})
+	return calls
+}
+
 // park lets the call wait until the obstacle is gone, within its bound.
 func (t *Tablet) park(call *Call, on obstacle) {
 	t.boundWait(call)
-	t.parked = append(t.parked, waiter{call, on})
+	t.parked.mutations = append(t.parked.mutations, waiter{call, on})
 	t.armSweep()
 }
 
 // unpark evaluates again what waited for something that has been released or become visible.
 func (t *Tablet) unpark() {
-	if calls := t.freed(&t.parked); len(calls) > 0 {
+	if calls := freed(&t.parked.mutations, t.stands); len(calls) > 0 {
+		t.inHand = append(t.inHand, calls...)
 		t.mutate(t.stillOurs(calls))
 	}
-	if calls := t.freed(&t.parkedReads); len(calls) > 0 {
+	if calls := freed(&t.parked.reads, t.stands); len(calls) > 0 {
+		t.inHand = append(t.inHand, calls...)
 		t.read(t.stillOurs(calls))
 	}
-}
-
-// freed takes those out of the list whose obstacle is gone, and in hand.
-func (t *Tablet) freed(waiting *[]waiter) []*Call {
-	var calls []*Call
-	kept := (*waiting)[:0]
-	for _, w := range *waiting {
-		if t.stands(w.on) {
-			kept = append(kept, w)
-		} else {
-			calls = append(calls, w.call)
-		}
-	}
-	clear((*waiting)[len(kept):])
-	*waiting = kept
-	t.inHand = append(t.inHand, calls...)
-	return calls
 }
 
 // blockedReads come back from a read worker: they met reservations that were held when
@@ -107,7 +128,7 @@ func (t *Tablet) onBlockedReads(m *blockedReads) {
 			continue
 		}
 		t.boundWait(w.call)
-		t.parkedReads = append(t.parkedReads, w)
+		t.parked.reads = append(t.parked.reads, w)
 		t.armSweep()
 	}
 	t.read(t.stillOurs(again))
