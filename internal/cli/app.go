@@ -25,14 +25,14 @@ const (
 	ExitUnavailable = 3
 )
 
-// App is what a command line needs from outside. Start is a must; Env fills in the rest.
+// App is what a command line needs from outside. Start is required.
 type App struct {
-	// Name is what the program is called in its own texts.
+	// Name is the program's name in help and messages.
 	Name    string
 	Version string
-	// Observers registers what this program links; nil: none.
+	// Observers registers the observers that this program links; it may be nil.
 	Observers func(*percolator.Registry)
-	// Start opens a node. It returns when the node serves.
+	// Start opens a node and returns once it serves.
 	Start func(ctx context.Context, cfg config.Config) (RunningNode, error)
 	// Connect reaches a running node.
 	Connect func(ctx context.Context, addrs []string, cfg rpc.ClientConfig) (txn.Transport, error)
@@ -43,8 +43,8 @@ type App struct {
 	Stderr  io.Writer
 	// terminal decides whether a stream is a terminal; nil: those that are character devices.
 	terminal func(stream any) bool
-	// Signals delivers SIGINT and SIGTERM: the first drains a node, a later one forces.
-	// nil: none come.
+	// Signals delivers SIGINT and SIGTERM: the first drains a node, the second stops it at
+	// once. It may be nil.
 	Signals <-chan os.Signal
 }
 
@@ -163,8 +163,8 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 	return root
 }
 
-// refuseTopics has help refuse commands that do not exist. Cobra shows the help of the
-// last one on the way that does.
+// refuseTopics makes help fail for commands that do not exist. Cobra would show the help
+// of the closest parent.
 func (c *commandLine) refuseTopics(root *cobra.Command) {
 	show := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -190,7 +190,7 @@ func (c *commandLine) refuseTopics(root *cobra.Command) {
 	}
 }
 
-// enter runs before every command: it fills in flags that the command line left out.
+// enter runs before every command and fills in the flags that the command line left out.
 func (c *commandLine) enter(cmd *cobra.Command, _ []string) error {
 	if isCompletion(cmd) {
 		c.entered = true
@@ -206,25 +206,25 @@ func (c *commandLine) enter(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// isCompletion: what a shell runs behind the user's back takes no settings of ours, and
-// must not fail over them.
+// isCompletion reports whether a shell runs the command to complete a line. That reads no
+// settings, and must not fail because of them.
 func isCompletion(cmd *cobra.Command) bool {
 	return cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd
 }
 
-// needsSubcommand is what a command does that only groups others.
+// needsSubcommand is the action of commands that only group others.
 func needsSubcommand(cmd *cobra.Command, _ []string) error {
 	return &usageError{cmd: cmd, err: errors.New("a subcommand is needed"), help: true}
 }
 
-// group is a command that only holds others.
+// group returns a command that only holds others.
 func group(use, short, example string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Example: example, Args: noArgs, RunE: needsSubcommand}
 	cmd.AddCommand(subs...)
 	return cmd
 }
 
-// example lays command lines out for help, under the name that this program was called by.
+// example formats command lines for help, with the program's name in front.
 func (d *deps) example(lines ...string) string {
 	for i, line := range lines {
 		lines[i] = "  " + d.app.Name + " " + line

@@ -123,7 +123,7 @@ func unquote(arg string) (string, error) {
 	return string(text), nil
 }
 
-// limitFlag is a flag for the most that a listing shows.
+// limitFlag is a flag that limits the entries of a listing.
 type limitFlag struct {
 	value *int
 	least int
@@ -131,8 +131,8 @@ type limitFlag struct {
 
 var _ pflag.Value = limitFlag{}
 
-// addLimit adds --limit: 1000 unless it says otherwise, for a table of millions of rows
-// would scroll by for minutes.
+// addLimit adds --limit, which is 1000 by default: a table of millions of rows would scroll
+// by for minutes.
 func addLimit(cmd *cobra.Command, value *int, least int, usage string) {
 	*value = 1000
 	cmd.Flags().Var(limitFlag{value, least}, "limit", usage)
@@ -159,8 +159,7 @@ func (f limitFlag) String() string {
 // Type implements pflag.Value.
 func (limitFlag) Type() string { return "int" }
 
-// byteSize is a flag for a number of bytes. It takes 100663296 and 96MiB alike: settings
-// of many megabytes are easily wrong by a digit when they are written out.
+// byteSize is a flag for a number of bytes, such as 96MiB or 100663296.
 type byteSize uint64
 
 var _ pflag.Value = (*byteSize)(nil)
@@ -168,7 +167,7 @@ var _ pflag.Value = (*byteSize)(nil)
 // byteUnits are powers of 1024, smallest first.
 var byteUnits = []string{"B", "KiB", "MiB", "GiB", "TiB"}
 
-// Set implements pflag.Value: a whole number, and one of the units or none.
+// Set implements pflag.Value. It takes a whole number with an optional unit.
 func (b *byteSize) Set(text string) error {
 	number := strings.TrimRight(text, "BKMGTi ")
 	unit := strings.TrimSpace(text[len(number):])

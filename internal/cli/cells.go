@@ -21,7 +21,7 @@ import (
 // valueWidth is how much of a value a table shows, in bytes.
 const valueWidth = 60
 
-// errNoValue: a cell that get was asked for does not exist.
+// errNoValue is returned when a cell or row that was asked for does not exist.
 var errNoValue = errors.New("no value")
 
 // getCommand prints a single value bare, so that a shell can use it; everything else goes
@@ -86,7 +86,7 @@ func openSnapshot(ctx context.Context, db *percolator.DB, at string) (*percolato
 	return db.SnapshotAt(ctx, percolator.Timestamp(then))
 }
 
-// get prints what is there before it fails for what is not: half an answer is better than none.
+// get prints the cells that exist before it fails for those that do not.
 func get(ctx context.Context, s *percolator.Snapshot, out *printer, table, row string, columns []string) error {
 	cells, err := readRow(ctx, s, table, row, columns)
 	if err != nil {
@@ -150,7 +150,7 @@ func columnsOf(table string, names []string) []percolator.Column {
 	return columns
 }
 
-// printCells prints cells, in a table with at most width bytes of each value; 0: all.
+// printCells prints cells. A table shows at most width bytes of each value; 0 shows all.
 func printCells(out *printer, cells []percolator.Cell, width int) error {
 	if len(cells) == 0 {
 		return nil

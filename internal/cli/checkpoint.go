@@ -13,8 +13,8 @@ import (
 // data, so that it can go on after any kind of end. The file is replaced as a whole:
 // whoever reads it reads one state or the next, never half of one.
 
-// checkpointBytes bounds a progress file that is read: ours are a few hundred bytes, and
-// rows up to 4 KiB.
+// checkpointBytes limits the progress files that are read. Ours are a few hundred bytes and
+// a row of up to 4 KiB.
 const checkpointBytes = 1 << 20
 
 // saveCheckpoint writes the state durably. What it claims must be durable before.
@@ -41,7 +41,7 @@ func loadCheckpoint(name string, state any) (there bool, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	// Somebody else's file of that name may be anything: it is not read into memory to find out.
+	// A file of that name may be somebody else's, of any size.
 	if err == nil && info.Size() > checkpointBytes {
 		err = fmt.Errorf("%d bytes are too many", info.Size())
 	}
@@ -59,7 +59,7 @@ func loadCheckpoint(name string, state any) (there bool, err error) {
 	return true, nil
 }
 
-// removeCheckpoint removes a progress file that has done its work; a missing one is no error.
+// removeCheckpoint removes a progress file. A missing one is no error.
 func removeCheckpoint(name string) error {
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

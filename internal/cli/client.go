@@ -19,14 +19,14 @@ import (
 
 // How a command reaches a node, and what ends it early. session.go has what it asks there.
 
-// errTimeout ends a command that took longer than --timeout, errInterrupted one that got a signal.
+// errTimeout ends a command after --timeout, errInterrupted after a signal.
 var (
 	errTimeout     = errors.New("no answer in time")
 	errInterrupted = errors.New("interrupted")
 )
 
-// connector is how a command reaches a node: the flags that say so, and the signals that
-// end a command early.
+// connector connects a command to a node. It holds the flags for that, and ends commands
+// early on a signal.
 type connector struct {
 	app           *App
 	addrs         []string
@@ -34,8 +34,7 @@ type connector struct {
 	certs         string // a folder of them
 	cert, key, ca string
 	timeout       time.Duration
-	// reached is set once a node has answered: what fails from then on is not that there
-	// is none.
+	// reached is set once a node has answered: later failures do not mean that there is none.
 	reached bool
 }
 
@@ -59,9 +58,9 @@ func (c *connector) run(cmd *cobra.Command, fn func(context.Context, *session) e
 	return c.talk(cmd, fn, false)
 }
 
-// runLong is like run for what may take hours: --timeout bounds only the connecting, and
-// what fn itself bounds by it. Nothing hangs for that: an operation that nobody serves
-// fails by itself (txn.Config.OperationTimeout).
+// runLong is like run for commands that may take hours: --timeout limits only the
+// connection, and what fn itself limits by it. Operations that nobody serves still fail, by
+// txn.Config.OperationTimeout.
 func (c *connector) runLong(cmd *cobra.Command, fn func(context.Context, *session) error) error {
 	return c.talk(cmd, fn, true)
 }
@@ -100,8 +99,8 @@ func (c *connector) connect(ctx context.Context, cmd *cobra.Command) (*session, 
 	return &session{transport: transport, client: client, admin: client.Admin(), db: percolator.NewDB(client)}, nil
 }
 
-// interruptible returns a context that the first signal ends, so that a command may put
-// its things in order. end lets go of the signals.
+// interruptible returns a context that the first signal cancels, so that a command can
+// save its progress. end releases the signals.
 func (c *connector) interruptible(parent context.Context) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	if c.app.Signals == nil {
@@ -126,8 +125,8 @@ func (c *connector) interruptible(parent context.Context) (ctx context.Context, 
 	}
 }
 
-// cutShort says what ended the context before the command was through: a signal, or
-// --timeout, which names the addresses.
+// cutShort adds to err why ctx ended before the command did: a signal, or --timeout, for
+// which it names the addresses.
 func (c *connector) cutShort(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case err == nil || ctx.Err() == nil || errors.Is(err, cause):
@@ -183,7 +182,7 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// pause waits, unless ctx ends first.
+// pause waits for d or the end of ctx.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

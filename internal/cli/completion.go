@@ -106,8 +106,8 @@ func (c *commandLine) completeArguments(cmd *cobra.Command) {
 	})
 }
 
-// proposals are what an argument of that name can be: everything, the shell picks what
-// fits what was typed. A failure proposes nothing: there is no place to report it.
+// proposals returns all values of an argument; the shell selects by what was typed. It
+// returns nothing on failure: there is no place to report it.
 func (c *commandLine) proposals(cmd *cobra.Command, argument string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var found []string
 	var err error
@@ -135,15 +135,13 @@ func (c *commandLine) proposals(cmd *cobra.Command, argument string) ([]cobra.Co
 		found = nil
 	}
 	slices.Sort(found)
-	// What would have to be quoted or escaped on the line is left to whoever types it.
+	// Names that would have to be quoted are not proposed.
 	return slices.DeleteFunc(found, func(name string) bool { return shellQuote(name) != name }), cobra.ShellCompDirectiveNoFileComp
 }
 
-// ask puts a question to the node that the flags, the environment or the configuration
-// file name, in a bounded time.
+// ask connects to the node that the flags, the environment or the configuration file name,
+// and asks it, within completionTimeout.
 func (c *commandLine) ask(cmd *cobra.Command, question func(context.Context, *session) error) error {
-	// Everything of an ordinary command but its complaints: flags, environment, file,
-	// certificates, loopback only.
 	ctx := cmd.Context()
 	if ctx == nil {
 		ctx = context.Background() // a completion: nothing has executed this command

@@ -18,7 +18,7 @@ import (
 // maxTyped bounds what is read at a prompt, in bytes.
 const maxTyped = 64 << 10
 
-// errNotConfirmed: something else than the name was typed.
+// errNotConfirmed is returned when something other than the name was typed.
 var errNotConfirmed = errors.New("not confirmed")
 
 // confirmed gives the command --yes and has it ask before it runs. cost says what it

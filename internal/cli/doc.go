@@ -2,18 +2,23 @@
 // every program that links observers of its own (§2.4).
 //
 // Invariants:
-//  1. A command ends with 0 (done), 1 (failed), 2 (wrong usage) or 3 (nobody could serve it), and an error says what
-//     to do next.
-//  2. A setting comes from its flag, else from the environment, else from the configuration file, else from its
-//     default. A name that no command knows is an error in all three places.
-//  3. Rows, columns and values may hold any bytes and survive the way in and out (bytetext.go).
-//  4. Standard output holds what was asked for and nothing else; everything else goes to standard error.
-//  5. A command that only looks changes nothing: history, why and the listings read what is stored and resolve no lock.
-//  6. What takes long can be ended at any moment, by kill -9 too, and goes on where it was when it is run again: its
-//     progress file never claims more than is durable (checkpoint.go), and no row is ever half written.
-//  7. What can't be undone wants to be meant (--yes, or its name typed at a terminal), and says what it costs.
-//  8. What came from outside reaches a terminal as text (terminal.go), and advice can be pasted into a shell whatever the
-//     names in it are (suggest.go).
+//  1. A command ends with 0 (done), 1 (failed), 2 (wrong usage) or 3 (nobody could serve
+//     it), and an error says what to do next.
+//  2. A setting comes from its flag, else from the environment, else from the configuration
+//     file, else from its default. A name that no command knows is an error in all three.
+//  3. Rows, columns and values may hold any bytes, in arguments (arguments.go) and in output
+//     (text.go).
+//  4. Standard output holds what was asked for and nothing else; everything else goes to
+//     standard error.
+//  5. Commands that only read change nothing: history, why and the listings read what is
+//     stored and resolve no lock.
+//  6. Commands that take long can be ended at any moment, also by kill -9, and continue when
+//     they are run again: a progress file never claims more than is durable (checkpoint.go),
+//     and no row is ever half written.
+//  7. What can't be undone has to be confirmed, by --yes or by typing its name at a terminal
+//     (confirm.go).
+//  8. Foreign data reaches a terminal as text only, and advice can be pasted into a shell
+//     whatever the names in it are (terminal.go).
 //
 // # Structure
 //

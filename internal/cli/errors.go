@@ -20,7 +20,7 @@ import (
 
 // How an error becomes a text, an exit code and advice (invariant 1).
 
-// usageError is a command line that makes no sense: exit code 2.
+// usageError is a mistake in the command line: exit code 2.
 type usageError struct {
 	cmd  *cobra.Command // whose help to point at; may be nil
 	err  error
@@ -33,7 +33,7 @@ func (e *usageError) Error() string { return e.err.Error() }
 // Unwrap is the cause.
 func (e *usageError) Unwrap() error { return e.err }
 
-// usagef is a usageError with a text of its own.
+// usagef returns a usageError with a formatted text.
 func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{cmd: cmd, err: fmt.Errorf(format, args...)}
 }
@@ -99,7 +99,7 @@ func (p *printer) complain(cmd *cobra.Command, err error) {
 	// The library's prefix says what the command's name in front says already, at every
 	// level of wrapping.
 	text := strings.ReplaceAll(err.Error(), "percolator: ", "")
-	// Several errors in one have a line each. They are set in: none of them can pass for advice.
+	// Joined errors have a line each, indented so that none of them can pass for advice.
 	_, _ = fmt.Fprintf(p.stderr, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(text, "\n", "\n      "))
 }
 
@@ -175,7 +175,7 @@ func (c *connector) classify(err error) (code int, hint string) {
 	return serverCode(err), ""
 }
 
-// again is the hint for what goes on when it is run again, after what mends the error.
+// again adds the hint that running the command again continues after where.
 func (c *connector) again(err error, where string) error {
 	_, first := c.classify(err)
 	switch {

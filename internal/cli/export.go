@@ -212,7 +212,7 @@ func (e *export) write(ctx context.Context, snapshot *percolator.Snapshot) error
 	return e.summary()
 }
 
-// scan writes what is left, and bears with a node that has more to do than it can for a while.
+// scan writes the remaining rows, and retries while nodes are overloaded.
 func (e *export) scan(ctx context.Context, snapshot *percolator.Snapshot) error {
 	const patience = 100
 	for tries := 0; ; tries++ {
@@ -282,7 +282,7 @@ func (e *export) row(ctx context.Context, lines *rowWriter, cells []percolator.C
 	return nil
 }
 
-// save makes what was written durable, and then the state that says so.
+// save syncs what was written, then the state that counts it.
 func (e *export) save() error {
 	if e.file == nil {
 		return nil
@@ -295,12 +295,12 @@ func (e *export) save() error {
 	return err
 }
 
-// lease keeps the snapshot readable, also over the death of this process for as long as
-// the lease lasts; 0 gives it back. A cluster that keeps no leases keeps no less history
-// for that.
+// lease keeps the snapshot readable for ttl, even if this process dies; 0 releases it. It
+// ignores refusals, since history is kept for its usual time without a lease, but fails if
+// the snapshot is gone.
 func (e *export) lease(ctx context.Context, ttl time.Duration) error {
-	// Also if it fails: the next try is due as late, so that a cluster without leases is
-	// not asked for every row.
+	// Set even if the request fails, so that a cluster without leases is not asked for every
+	// row.
 	e.leased = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, e.conn.timeout)
 	defer cancel()
@@ -326,7 +326,8 @@ func (e *export) holder() string {
 	return fmt.Sprintf("%d of table %d", e.state.TS, e.want.TableID)
 }
 
-// explain says how to go on after an error: again, or anew if the snapshot is gone.
+// explain adds how to continue after an error: run it again, or begin anew if the snapshot
+// is gone.
 func (e *export) explain(err error) error {
 	if e.file == nil {
 		return err
@@ -338,10 +339,10 @@ func (e *export) explain(err error) error {
 		"--restart begins a new one; `start --history` keeps more")
 }
 
-// tally is the export's progress. How much there will be nobody knows.
+// tally is the export's progress. Its total is unknown.
 func (e *export) tally() tally { return tally{Rows: e.state.Rows, Bytes: e.state.Bytes} }
 
-// summary is the command's answer in JSON. Standard output is taken if the rows went there.
+// summary prints the command's answer in JSON, unless the rows went to standard output.
 func (e *export) summary() error {
 	if !e.out.json() || e.name == standardStream {
 		return nil

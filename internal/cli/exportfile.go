@@ -45,7 +45,7 @@ type exportFile struct {
 	state                        exportState // as saved last
 }
 
-// openExport takes up an export where it was left, or begins one.
+// openExport resumes an interrupted export, or begins one.
 func openExport(name string, want exportState, restart, overwrite bool) (*exportFile, exportState, error) {
 	f := &exportFile{name: name, partName: name + ".part", progressName: name + ".progress"}
 	var state exportState
@@ -75,7 +75,7 @@ func openExport(name string, want exportState, restart, overwrite bool) (*export
 	return f, state, f.open(state.Bytes)
 }
 
-// mayReplace refuses to replace a file that nobody said may go.
+// mayReplace fails if the file exists and --overwrite was not given.
 func mayReplace(name string, overwrite bool) error {
 	_, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || overwrite {
@@ -87,7 +87,7 @@ func mayReplace(name string, overwrite bool) error {
 	return withHint(fmt.Errorf("%s is there already", name), "give another FILE, or --overwrite to replace it once the export is done")
 }
 
-// open opens FILE.part for this process alone and cuts off what no state counts.
+// open locks FILE.part for this process and truncates it to its durable bytes.
 func (f *exportFile) open(durable int64) (err error) {
 	if f.part, err = os.OpenFile(f.partName, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (f *exportFile) finish() error {
 	return removeCheckpoint(f.progressName)
 }
 
-// close lets go of the file.
+// close closes the file, which releases its lock.
 func (f *exportFile) close() error {
 	if f.part == nil {
 		return nil

@@ -117,7 +117,7 @@ func openInput(name string, stdin io.Reader) (*loadInput, error) {
 	return input, nil
 }
 
-// resumable: what can't be read again can't be gone on with.
+// resumable reports whether the input can be read again, and so continued after a crash.
 func (i *loadInput) resumable() bool { return i.file != nil && i.size > 0 }
 
 func (i *loadInput) close() error {
@@ -144,7 +144,7 @@ func (l *lineReader) next() ([]byte, error) {
 	for {
 		part, err := l.from.ReadSlice('\n')
 		size += len(part)
-		// Of a line that is too long only its length is of interest.
+		// Of a line that is too long only the length is kept.
 		if size <= l.max+1 {
 			l.text = append(l.text, part...)
 		}
@@ -166,7 +166,7 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// trimNewline cuts off a line's end, also as other systems write it.
+// trimNewline removes "\n" or "\r\n" from the end of a line.
 func trimNewline(line []byte) []byte {
 	if n := len(line); n > 0 && line[n-1] == '\n' {
 		line = line[:n-1]

@@ -65,8 +65,8 @@ type loading struct {
 	saving  bool
 }
 
-// maxBatches bounds the batches that are not in the front: one slow transaction holds up
-// the reader in the end.
+// maxBatches limits the batches behind the front: a transaction that stays slow stops the
+// reader in the end.
 const maxBatches = 4096
 
 // run runs the load to its end, or to what stops it; then the progress file says where to
@@ -220,7 +220,7 @@ func (l *loading) collides(b *loadBatch) bool {
 	return false
 }
 
-// buffer is the batch's transaction. Within it, too, the later line of a row counts.
+// buffer returns the batch's transaction. Of two lines of a row the later one counts.
 func (b *loadBatch) buffer(table string) func(context.Context, *percolator.Tx) error {
 	return func(_ context.Context, tx *percolator.Tx) error {
 		for _, row := range b.rows {
@@ -272,21 +272,22 @@ func (l *loading) oneByOne(ctx context.Context, b *loadBatch) error {
 	return nil
 }
 
-// release lets others write the row.
+// release allows other batches to write the row.
 func (l *loading) release(row *rowCells) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.free(row)
 }
 
-// free is release for those who hold mu.
+// free is release for callers that hold mu.
 func (l *loading) free(row *rowCells) {
 	if l.busy[row.row]--; l.busy[row.row] == 0 {
 		delete(l.busy, row.row)
 	}
 }
 
-// committed moves the front over all batches that have ended, and notes it now and then.
+// committed moves the front over all batches that have ended, and saves it every
+// --checkpoint.
 func (l *loading) committed(b *loadBatch) {
 	l.mu.Lock()
 	b.done = true

@@ -162,8 +162,8 @@ type resolver struct {
 	resolved, alive, young int
 }
 
-// lockResolve does by hand what every reader that meets a lock does: nothing but --force
-// can break a transaction by it.
+// lockResolve does what every reader does that meets a lock. Only --force can make a live
+// transaction fail.
 func lockResolve(d *deps) *cobra.Command {
 	v := &resolver{out: d.out}
 	cmd := &cobra.Command{
@@ -335,7 +335,7 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 	return nil
 }
 
-// rollBack has a live transaction decided against, at its primary: the one place where that is safe.
+// rollBack rolls a live transaction back at its primary, the only cell where that is safe.
 func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 	at := wire.Position{Table: l.Lock.Primary.Table, Row: l.Lock.Primary.Row}
 	// Rolling back a secondary alone would tear the transaction if its primary commits

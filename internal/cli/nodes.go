@@ -66,7 +66,7 @@ func listNodes(ctx context.Context, s *session, out *printer) error {
 	return nil
 }
 
-// noteStale says so if the nodes are not as meta has them.
+// noteStale notes it if the list does not come from meta.
 func noteStale(out *printer, nodes *pb.NodesResponse) {
 	if nodes.GetUnavailable() == "" {
 		return
@@ -151,7 +151,7 @@ become too few later, it waits, and node ls says why. It goes on whatever node l
 	return d.withClient(cmd)
 }
 
-// awaitDrained tells on stderr what the drain waits for.
+// awaitDrained waits until the node is drained, and notes what the drain waits for.
 func awaitDrained(ctx context.Context, s *session, out *printer, id uint64) error {
 	told := ""
 	for {
@@ -205,7 +205,7 @@ forgotten by themselves after a day (cluster set forget-after=…).`,
 	})
 }
 
-// errWhichNode: an address does not tell which node is meant.
+// errWhichNode is returned for an address that several nodes have had.
 var errWhichNode = errors.New("several nodes have this address")
 
 // nodeID is the id of a node that is named by it, or by the address for clients. An address
@@ -244,9 +244,7 @@ func (s *session) nodeID(ctx context.Context, name string) (uint64, error) {
 		candidates = append(candidates, fmt.Sprintf("node %d (incarnation %d, %s)",
 			n.NodeId, n.Incarnation, strings.Join(nodeLine(n)[2:4], ", ")))
 	}
-	return 0, &hintError{
-		err: fmt.Errorf("%w, and %d of them are alive: %s: %s",
-			errWhichNode, len(alive), printable(name), strings.Join(candidates, ", ")),
-		hint: "name the one that is meant by its id",
-	}
+	return 0, withHint(fmt.Errorf("%w, and %d of them are alive: %s: %s",
+		errWhichNode, len(alive), printable(name), strings.Join(candidates, ", ")),
+		"name the one that is meant by its id")
 }

@@ -16,7 +16,7 @@ import (
 // The commands about notifications walk the notify group of the tablets, as scanners do,
 // and mark single rows as changed. observer replay (backfill.go) is about all rows.
 
-// errNoObserver: the catalogue knows no observer of the name.
+// errNoObserver is returned for names that are not in the catalogue.
 var errNoObserver = errors.New("no such observer")
 
 // notifyCommand holds the commands about notifications.
@@ -209,11 +209,9 @@ func replayRow(ctx context.Context, s *session, out *printer, o *pb.ObserverInfo
 			return err
 		}
 		if newestWrite(entries, wire.CellPB(cell)) == nil {
-			return &hintError{
-				err: fmt.Errorf("%w: row %s was never written in column %s of table %s",
-					errNoValue, printable(row), printable(cell.Column), printable(o.TableName)),
-				hint: rowsThatExist(out, o.TableName),
-			}
+			return withHint(fmt.Errorf("%w: row %s was never written in column %s of table %s",
+				errNoValue, printable(row), printable(cell.Column), printable(o.TableName)),
+				rowsThatExist(out, o.TableName))
 		}
 	}
 	return s.client.Replay(ctx, 0, []mvcc.Cell{cell})

@@ -26,11 +26,11 @@ type session struct {
 	db        *percolator.DB
 }
 
-// errNoAnswer: a tablet answered with something else than what was asked.
+// errNoAnswer is returned when a tablet answers something other than what was asked.
 var errNoAnswer = errors.New("the node's answer makes no sense")
 
-// now is the oracle's time. Ages and expiries are told by it: this machine's clock has no
-// say in them.
+// now returns the oracle's time. Ages and expiries are computed from it, never from this
+// machine's clock.
 func (s *session) now(ctx context.Context) (mvcc.Timestamp, error) { return s.client.Timestamp(ctx) }
 
 // metaName is how the meta tablet's own table is called in output.

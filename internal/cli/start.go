@@ -132,7 +132,8 @@ func serve(ctx context.Context, app *App, out *printer, n *nodeFlags) error {
 	return errors.Join(failed, err)
 }
 
-// failure delivers why a node cannot go on, such as that another process runs as this node.
+// failure delivers the error that makes a node give up, such as a second process that runs
+// as the same node.
 func failure(node RunningNode) <-chan error {
 	if f, ok := node.(interface{ Failed() <-chan error }); ok {
 		return f.Failed()
@@ -140,8 +141,8 @@ func failure(node RunningNode) <-chan error {
 	return nil
 }
 
-// sameSignal: signals that come so soon after the first are the first, for timeout(1) and
-// the like send one to the process and again to its process group.
+// sameSignal is the time in which further signals count as the first: timeout(1) and others
+// signal the process and then its process group.
 const sameSignal = 50 * time.Millisecond
 
 // watch cancels on the first signal and closes the channel it returns on the second. Its
@@ -167,7 +168,7 @@ func watch(signals <-chan os.Signal, cancel context.CancelFunc) <-chan struct{} 
 	return forced
 }
 
-// errForced is how a node ends that a second signal stopped.
+// errForced is returned when a second signal has stopped the node.
 var errForced = errors.New("stopped before it was drained")
 
 // stop drains and closes the node; a second signal cuts both short.
@@ -288,7 +289,7 @@ func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.Off, "no-splits", s.Off, "split tablets on request only"+founds)
 }
 
-// registerTuning adds what hardly anybody needs.
+// registerTuning adds flags that are rarely needed.
 func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 	c := &n.cfg
 	f, s := &c.Notifications, &c.Store
@@ -388,7 +389,7 @@ func dashed(field string) string {
 	return out.String()
 }
 
-// banner says in large letters what an unprotected node means.
+// banner warns that the node is unprotected.
 func banner(cfg *config.Config) string {
 	if !cfg.InsecureForce {
 		return "insecure: plain text without authentication, for this machine only\n"

@@ -122,7 +122,7 @@ func logFiles(l *pb.LogStatus) string {
 	return text
 }
 
-// metaText says whether meta, which has tables, nodes and the oracle, answers the node.
+// metaText reports whether meta answers the node.
 func metaText(m *pb.MetaSight) string {
 	text, ago := "answers", time.Duration(m.AnsweredAgoMs)*time.Millisecond
 	switch {
@@ -184,7 +184,7 @@ func keptHistory(s *pb.NodeStatusResponse) string {
 	return text
 }
 
-// perBatch says how well batching works.
+// perBatch is the average size of a batch.
 func perBatch(things, batches uint64) string {
 	if batches == 0 {
 		return ""

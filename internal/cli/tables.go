@@ -95,7 +95,7 @@ func tableList(d *deps) *cobra.Command {
 	})
 }
 
-// joinRows lists rows, a few at most.
+// joinRows lists the first few rows.
 func joinRows(rows []string) string {
 	const most = 6
 	text := ""

@@ -170,8 +170,8 @@ func (f *facts) read(ctx context.Context, s *session, entries []*pb.HistoryEntry
 	return nil
 }
 
-// fate finds out what has become of a transaction, from its primary's row, without
-// deciding anything (a status check would roll an expired one back).
+// fate reads the state of a transaction from its primary's row. It decides nothing; a
+// status check would roll an expired transaction back.
 func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 	primary, start := o.lock.Lock.Primary, uint64(o.lock.Lock.StartTS)
 	entries, err := s.row(ctx, primary.Table, primary.Row, 0, primary)

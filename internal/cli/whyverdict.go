@@ -138,8 +138,8 @@ func (f *facts) waiting() verdict {
 	return verdict{whyWaiting, sentence, "ask again in a moment; scanners find it within seconds"}
 }
 
-// inTheWay is the lock that a run would have to wait for or settle, a live one first; nil
-// if there is none. The run's own lock on its acknowledgment counts too: while it is
+// inTheWay returns the lock that a run would have to wait for or settle, preferably a live
+// one; nil if there is none. The run's own lock on its acknowledgment counts too: while it is
 // there the run is not through.
 func (f *facts) inTheWay() *obstacle {
 	var found *obstacle
