@@ -11,14 +11,15 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 )
 
-// Placement is the running actor. Its methods may be used concurrently. Wake it when a node
-// has come or gone, or there is an order.
+// Placement is the running actor. Its methods may be called concurrently. Call Wake when a
+// node has joined or failed or an operator has ordered a move.
 type Placement struct {
 	*actorkit.Turns
 	work *work
 }
 
-// Spawn starts the actor. Errors: a field of cfg is missing or impossible, or the name is taken.
+// Spawn starts the actor. It fails if a field of cfg is missing or out of range, or if the
+// actor's name is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Placement, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -26,9 +27,8 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Placement, error) {
 	}
 	w := newWork(cfg)
 	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{
-		Name: cfg.Name, First: cfg.Busy, Gap: cfg.Busy, Turn: func(ctx context.Context) time.Duration {
-			return w.pause(w.turn(ctx, time.Now()))
-		},
+		Name: cfg.Name, First: cfg.Busy, Gap: cfg.Busy,
+		Turn: func(ctx context.Context) time.Duration { return w.pause(w.turn(ctx, time.Now())) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("placement: spawn: %w", err)
@@ -36,5 +36,5 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Placement, error) {
 	return &Placement{turns, w}, nil
 }
 
-// Status is how things stood at the last turn.
-func (p *Placement) Status() *pb.PlacementStatus { return p.work.status.get() }
+// Status returns the state of placement as of the last turn. The caller owns the message.
+func (p *Placement) Status() *pb.PlacementStatus { return p.work.status.snapshot() }

@@ -6,20 +6,26 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// maxTransfers bounds the leaders that are moved for balance in one turn: each costs its
-// tablet a moment.
+// This file plans the moves that only make the cluster more even. It runs last in Make, on
+// the planner's tallies, which by then include what the steps of this plan will change.
+
+// maxTransfers limits the leaders that are moved for balance in one turn. A tablet serves
+// nothing for a moment while its leader moves.
 const maxTransfers = 4
 
-// balanceReplicas begins moves that make the cluster more even, the best first.
+// balanceReplicas begins moves of replicas that make the cluster more even, the best one
+// first, until no move is worth its cost or MaxChanging tablets are changing.
 func (p *planner) balanceReplicas() {
-	calm := p.calm(func(t *Tablet, s shape) bool { return !t.Resting && len(s.voters) == p.plan.Target })
+	settled := p.settledTablets(func(t *Tablet, s shape) bool {
+		return !t.Resting && len(s.voters) == p.plan.Target
+	})
 	for p.plan.Changing < p.s.MaxChanging {
 		var (
 			tablet   *Tablet
 			from, to uint64
 			least    change
 		)
-		for _, t := range calm {
+		for _, t := range settled {
 			if p.busy[t.D.TabletId] {
 				continue
 			}
@@ -34,24 +40,28 @@ func (p *planner) balanceReplicas() {
 		p.replicas.add([]uint64{to}, tablet.weight(), 1)
 		p.incoming[to]++
 		p.plan.Changing++
-		p.step(tablet, Step{Changes: changes(pb.ReplicaChange_KIND_ADD_LEARNER, []uint64{to}), Why: "balance"})
+		// Only the learner is planned now. Later turns recognize its purpose (balanceGoal).
+		learner := changes(pb.ReplicaChange_KIND_ADD_LEARNER, []uint64{to})
+		p.step(tablet, Step{Changes: learner, Why: "balance"})
 	}
 }
 
-// bestMove is the best move of one of the tablet's replicas; to 0: none is worth it.
+// bestMove returns the best move of one of the tablet's replicas. If no move is worth its
+// cost, to is 0.
 func (p *planner) bestMove(t *Tablet) (from, to uint64, least change) {
 	voters := t.shape().voters
 	for _, v := range voters {
+		// Moving meta's leader would move placement itself, and the oracle.
 		if t.Meta && v == t.leader() {
 			continue
 		}
 		for i := range p.s.Nodes {
 			n := &p.s.Nodes[i]
-			if !n.takes() || slices.Contains(voters, n.ID) || p.incoming[n.ID] >= p.s.MaxIncoming {
+			if !n.accepts() || slices.Contains(voters, n.ID) || p.incoming[n.ID] >= p.s.MaxIncoming {
 				continue
 			}
-			c := p.swap(t, voters, v, n.ID)
-			if c.begins() && (to == 0 || c.less(least)) {
+			c := p.swapDelta(t, voters, v, n.ID)
+			if c.justifiesMove() && (to == 0 || c.less(least)) {
 				from, to, least = v, n.ID, c
 			}
 		}
@@ -59,38 +69,45 @@ func (p *planner) bestMove(t *Tablet) (from, to uint64, least change) {
 	return from, to, least
 }
 
-// calm are the tablets that nothing is being done to, and whose voters all live.
-func (p *planner) calm(also func(*Tablet, shape) bool) []*Tablet {
+// settledTablets returns the tablets that pass the filter, have no step or change under
+// way, and whose voters are all live.
+func (p *planner) settledTablets(filter func(*Tablet, shape) bool) []*Tablet {
 	var out []*Tablet
 	for i := range p.s.Tablets {
 		t := &p.s.Tablets[i]
 		s := t.shape()
-		if t.Status != nil && !p.busy[t.D.TabletId] && len(p.live(t, s.voters)) == len(s.voters) && also(t, s) {
+		if t.Status == nil || p.busy[t.D.TabletId] || len(p.live(t, s.voters)) < len(s.voters) {
+			continue
+		}
+		if filter(t, s) {
 			out = append(out, t)
 		}
 	}
 	return out
 }
 
-// balanceLeaders moves leaders from voter to voter. Meta's stays where it is: placement
-// and the oracle are beside it.
+// balanceLeaders spreads leaders over the nodes by moving them among the voters of their
+// tablets. Meta's leader is not moved, because placement and the oracle move with it.
 func (p *planner) balanceLeaders() {
-	calm := p.calm(func(t *Tablet, s shape) bool { return !t.LeaderResting && !t.Meta && len(s.voters) > 1 })
+	settled := p.settledTablets(func(t *Tablet, s shape) bool {
+		return !t.LeaderResting && !t.Meta && len(s.voters) > 1
+	})
 	for range maxTransfers {
 		var (
 			tablet *Tablet
 			to     uint64
 			least  change
 		)
-		for _, t := range calm {
+		for _, t := range settled {
 			if p.busy[t.D.TabletId] {
 				continue
 			}
 			for _, n := range t.shape().voters {
-				if n == t.leader() || !p.nodes[n].takes() || !t.caughtUp(n) {
+				if n == t.leader() || !p.nodes[n].accepts() || !t.caughtUp(n) {
 					continue
 				}
-				if c := p.leaders.move(t.leader(), n, t.leading()); c.begins() && (tablet == nil || c.less(least)) {
+				c := p.leaders.moveDelta(t.leader(), n, t.leading())
+				if c.justifiesMove() && (tablet == nil || c.less(least)) {
 					tablet, to, least = t, n, c
 				}
 			}

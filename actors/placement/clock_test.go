@@ -24,7 +24,7 @@ func TestMetaKeepsOffAheadClocks(t *testing.T) {
 	w.ahead = slices.DeleteFunc(slices.Clone(voters), func(n uint64) bool { return n == meta.leader })
 	w.orders = []*pb.MoveTabletRequest{{TabletId: 1, ToNode: w.ahead[0], Leader: true}}
 	w.turns(p)
-	if why := fmt.Sprint(p.status.get().Blocked); !strings.Contains(why, "clocks of nodes") {
+	if why := fmt.Sprint(p.status.snapshot().Blocked); !strings.Contains(why, "clocks of nodes") {
 		t.Errorf("an order to lead meta waits for no clock: %s", why)
 	}
 	w.orders = nil
@@ -33,7 +33,7 @@ func TestMetaKeepsOffAheadClocks(t *testing.T) {
 	w.records[drains].State = pb.NodeState_NODE_STATE_DRAINING
 	w.turns(p)
 	_, leaders := w.spread()
-	if why := p.status.get().BlockedNodes[drains]; leaders[drains] != 1 || !strings.Contains(why, "clocks of nodes") {
+	if why := p.status.snapshot().BlockedNodes[drains]; leaders[drains] != 1 || !strings.Contains(why, "clocks of nodes") {
 		t.Errorf("node %d drains and leads %d tablets: %q", drains, leaders[drains], why)
 	}
 	w.ahead = w.ahead[1:]

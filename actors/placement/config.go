@@ -11,47 +11,56 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Meta is what is durable; *cluster.Meta has it.
+// This file declares what placement needs from others, and its configuration. Nothing here
+// changes after Spawn. The methods of Meta and Cluster are called in turns, on the actor's
+// goroutine; Send is called by several goroutines at once.
+
+// Meta is the durable state that placement reads and writes. *cluster.Meta implements it.
 type Meta interface {
-	// Nodes is the node table, by node id.
+	// Nodes returns the node table in order of node id.
 	Nodes(ctx context.Context) ([]*wire.NodeRecord, error)
-	// Tablets is the tablet map.
+	// Tablets returns the tablet map.
 	Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error)
-	// Report records what a tablet says of itself in the map, unless a higher epoch stands there.
+	// Report stores a tablet's own descriptor in the map, unless the map's has a higher
+	// epoch.
 	Report(ctx context.Context, d *pb.TabletDescriptor) error
-	// MoveOrders are the moves that are ordered and not done.
+	// MoveOrders returns the operator's orders that have not ended.
 	MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error)
 	// EndMove removes an order.
 	EndMove(ctx context.Context, order *pb.MoveTabletRequest) error
-	// SetNodeState moves a node to a state, from one of those named.
-	SetNodeState(ctx context.Context, id uint64, to pb.NodeState, from ...pb.NodeState) (*wire.NodeRecord, error)
-	// ForgetNode removes the record of a node that is recorded as away and holds no replica.
+	// SetNodeState changes a node's state if it is one of from.
+	SetNodeState(
+		ctx context.Context, id uint64, to pb.NodeState, from ...pb.NodeState,
+	) (*wire.NodeRecord, error)
+	// ForgetNode removes the record of a node that is recorded as absent and holds no
+	// replica.
 	ForgetNode(ctx context.Context, id uint64) error
-	// SetNodeGone records since when the incarnation has not been seen; 0: it is.
+	// SetNodeGone records the oracle time since which the node's incarnation has not been
+	// heard of. A since of 0 records that it is back.
 	SetNodeGone(ctx context.Context, id, incarnation, since uint64) (*wire.NodeRecord, error)
 }
 
-// Cluster is what can be seen and done now.
+// Cluster observes the running cluster and carries out operations on it.
 type Cluster interface {
-	// Alive are the nodes that gossip believes to be alive: a hint.
+	// Alive returns the nodes that gossip believes to be alive. It is only a hint.
 	Alive() []uint64
-	// Timestamp is a fresh timestamp of the oracle.
+	// Timestamp returns a fresh timestamp from the oracle.
 	Timestamp(ctx context.Context) (mvcc.Timestamp, error)
-	// Statuses is what the tablets' leaders say, of those that answer in time; others may
-	// be among them.
+	// Statuses returns the status of every replica that answered in time, leaders and
+	// possibly others.
 	Statuses(ctx context.Context) ([]*pb.StatusResponse, error)
-	// AheadClocks are the nodes whose clocks were too far ahead of the others', when
-	// Statuses was asked last, for timestamps to follow: they can't lead meta for long,
-	// because the oracle is beside it.
+	// AheadClocks returns the nodes whose clocks, at the last call of Statuses, were too
+	// far ahead of the others' for timestamps to follow. Such a node cannot lead meta for
+	// long, because the oracle runs where meta is led.
 	AheadClocks() []uint64
-	// FullDisks are the nodes that took no writes for want of disk space, when Statuses
-	// was asked last.
+	// FullDisks returns the nodes that, at the last call of Statuses, refused writes for
+	// lack of disk space.
 	FullDisks() []uint64
-	// DamagedStores are the nodes whose stores were damaged, when Statuses was asked
-	// last: they answer, but what they hold is lost.
+	// DamagedStores returns the nodes whose stores, at the last call of Statuses, were
+	// damaged. They still answer, but what they held is lost.
 	DamagedStores() []uint64
-	// Send carries an operation to a tablet's leader and retries what was surely not
-	// done, until ctx ends.
+	// Send carries an operation to a tablet's leader. Until ctx ends it retries attempts
+	// that certainly had no effect.
 	Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 }
 
@@ -67,26 +76,34 @@ const (
 	DefaultTimeout     = 5 * time.Second
 )
 
-// Config is what placement is started with. Meta and Cluster are required; zero fields
-// take the defaults.
+// Config configures placement. Meta and Cluster are required; other zero fields take their
+// defaults.
 type Config struct {
-	Name    string // of the actor; default "placement"
+	Name    string // the actor's name; default "placement"
 	Meta    Meta
 	Cluster Cluster
 
-	Replicas    int           // of each tablet: 1, 3 or 5; fewer as long as there are too few nodes
-	GoneAfter   time.Duration // how long a node may be away, by oracle time, before its replicas are replaced
-	ForgetAfter time.Duration // how long a node without replicas may be away before its record is removed; 0: for ever
-	Interval    time.Duration // between turns when there is nothing to do
-	Busy        time.Duration // between turns otherwise
-	Rest        time.Duration // how long a tablet is not balanced again after a step; ten times that after an order
-	MaxChanging int           // most tablets with a learner at once
-	MaxIncoming int           // most learners at once on a node that have not caught up
-	Timeout     time.Duration // of one step
+	// Replicas is the number of replicas of each tablet: 1, 3 or 5. Tablets have fewer
+	// while there are too few nodes.
+	Replicas int
+	// GoneAfter is how long a node may be absent, in oracle time, before its replicas are
+	// replaced.
+	GoneAfter time.Duration
+	// ForgetAfter is how long a node without replicas may be absent before its record is
+	// removed. Zero keeps records forever.
+	ForgetAfter time.Duration
+	Interval    time.Duration // pause between turns when there is nothing to do
+	Busy        time.Duration // pause between turns otherwise
+	// Rest is how long after a step a tablet is not balanced again; after an operator's
+	// order it is ten times as long.
+	Rest        time.Duration
+	MaxChanging int           // limit of tablets with a learner at once
+	MaxIncoming int           // limit of learners on one node that have not caught up
+	Timeout     time.Duration // limit of one step
 	Logger      *slog.Logger
 }
 
-var errConfig = errors.New("placement: Meta and Cluster are required, and 1, 3 or 5 replicas")
+var errConfig = errors.New("placement: Meta, Cluster and a replica count of 1, 3 or 5 are required")
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" {
@@ -103,13 +120,17 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Meta == nil || c.Cluster == nil || c.Replicas%2 == 0 || c.Replicas < 1 || c.Replicas > maxReplicas {
+	// An even number would enlarge the quorum and tolerate no more failures.
+	if c.Replicas%2 == 0 || c.Replicas < 1 || c.Replicas > maxReplicas {
+		return c, errConfig
+	}
+	if c.Meta == nil || c.Cluster == nil {
 		return c, errConfig
 	}
 	return c, nil
 }
 
-// maxReplicas is the largest target.
+// maxReplicas is the largest value of Config.Replicas.
 const maxReplicas = 5
 
 func orDefault[T int | time.Duration](v *T, def T) {

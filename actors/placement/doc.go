@@ -1,31 +1,33 @@
 // Package placement decides which nodes hold the replicas of each tablet, and which of
-// them lead (design section 9): the actor beside meta that looks at nodes and tablets
-// again and again and does, a step at a time, what brings them nearer to where they ought
-// to be. It gives tablets as many replicas as configured, as far as there are nodes;
-// replaces those on nodes that are gone or drain; keeps zones apart; has nothing led
-// where the disk is full; spreads replicas and leaders evenly; and makes the moves that
-// an operator orders.
+// them lead (design section 9). Its actor runs where meta is led. It observes nodes and
+// tablets in turns, and performs single steps that bring them nearer to their goal. It
+// gives each tablet the configured number of replicas, as far as there are nodes; replaces
+// replicas on nodes that are gone or drain; keeps voters in different zones; moves leaders
+// away from full disks; spreads replicas and leaders evenly; and makes the moves that an
+// operator orders.
 //
-// What is to be done is found anew in every turn, from the node table, the tablet map,
-// the orders and what the tablets' leaders say: Make is a pure function from that to
-// steps. A move is four steps: a learner on the new node, which catches up; one joint
-// change that makes it a voter and the old voter a learner; the removal of that. Whatever
-// is half done is seen in the descriptor, and finished or undone as if it had just been
-// thought of.
+// Every turn plans afresh, from the node table, the tablet map, the orders and what the
+// tablets' leaders say: Make is a pure function from these to steps. A move takes three
+// steps: a learner is added on the new node; when it has caught up, one joint change makes
+// it a voter and the old voter a learner; that learner is removed. A half-done move is
+// visible in the tablet's descriptor, and the next turn completes or undoes it.
 //
 // Invariants:
-//  1. A change of replicas is sent with the epoch of the descriptor that it was planned from: of two nodes that take
-//     themselves for meta's leader, one has no effect.
-//  2. A voter goes only if the live voters that stay are a quorum, and the one in its place has caught up. None is removed:
-//     it is made a learner first.
-//  3. No voter goes because of gossip. A node is gone when its record says since when, in oracle time, and that is
-//     GoneAfter ago; neither gossip nor any tablet's leader has been seen to hear of it in between, or it said itself that
-//     its store is damaged.
-//  4. With every step something decreases that nothing else increases: replicas that are missing or on nodes that are gone
-//     or drain, then voters in one zone, then the sum of squares of how far nodes are from the mean in number, bytes and load
-//     beyond a slack, by more than is noise. So it comes to rest if the cluster does.
-//  5. At most one step a tablet at a time, MaxChanging tablets with a learner at once, MaxIncoming learners a node.
+//  1. A change of replicas carries the epoch of the descriptor that it was planned from.
+//     If two nodes believe that they lead meta, only one of their changes takes effect.
+//  2. A voter is demoted only if the live voters that stay are a quorum and its
+//     replacement has caught up. No voter is removed; it becomes a learner first.
+//  3. No voter is demoted because of gossip alone. A node is gone when its record says so
+//     since GoneAfter ago, in oracle time. The record is reset when gossip or any tablet's
+//     leader hears from the node, unless the node itself reported a damaged store.
+//  4. Every step decreases a measure that no other step increases: first replicas that are
+//     missing or on nodes that are gone or drain, then voters sharing a zone, then the sum
+//     of squares of how far nodes are from the mean in number, bytes and load beyond a
+//     slack, which must decrease by a minimum. So placement comes to rest if the cluster
+//     does.
+//  5. There is at most one step per tablet at a time, a learner in at most MaxChanging
+//     tablets, and at most MaxIncoming new learners per node.
 //
-// Called by: node, where meta is led. A crash, or the loss of meta's leadership, loses
-// nothing: at most it balances a tablet sooner again than it would have.
+// Package node starts it. Nothing is lost in a crash or when meta's leadership moves; at
+// most a tablet is balanced again sooner than it would have been.
 package placement

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// This file has nodes forgotten: their records removed, so that the node table does not
-// fill up with nodes that were replaced long ago. It belongs to the actor, at the end of
-// a turn.
+// This file removes the records of nodes that were replaced long ago, so that the node
+// table does not grow without bound. It runs at the end of a turn, on the actor's
+// goroutine.
 
-// maxForgets is how many nodes are forgotten in one turn.
+// maxForgets limits the records removed in one turn.
 const maxForgets = 8
 
-// forget removes the records of nodes that have been away for long and hold nothing. When
-// meta's leader has just changed nobody is forgotten: all nodes may have been away, and
-// be coming back one after the other.
+// forget removes the records of nodes that have been absent for ForgetAfter and hold no
+// replica. For some time after meta's leader has changed it removes none: the whole
+// cluster may have been down, with nodes coming back one after the other.
 func (w *work) forget(ctx context.Context, now time.Time, s *State) error {
-	if w.began.IsZero() {
-		w.began = now
+	if w.firstTurn.IsZero() {
+		w.firstTurn = now
 	}
-	if now.Sub(w.began) < min(w.cfg.GoneAfter, w.cfg.ForgetAfter) {
+	if now.Sub(w.firstTurn) < min(w.cfg.GoneAfter, w.cfg.ForgetAfter) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
@@ -40,7 +40,8 @@ func (w *work) forget(ctx context.Context, now time.Time, s *State) error {
 		forgotten++
 		err := w.cfg.Meta.ForgetNode(ctx, n.ID)
 		if err == nil {
-			w.cfg.Logger.Info("placement: a node that holds nothing has been away for long and is forgotten", "node", n.ID, "away_for_more_than", w.cfg.ForgetAfter)
+			w.cfg.Logger.Info("placement: removed the record of a long-absent node without replicas",
+				"node", n.ID, "away_for_more_than", w.cfg.ForgetAfter)
 		}
 		errs = append(errs, err)
 	}

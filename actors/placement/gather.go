@@ -11,8 +11,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// gather is the state as it is now, what is durable first; it also records in meta which
-// nodes have gone and come back.
+// This file collects the State that a plan is made from: the durable tables from meta, and
+// what gossip and the tablets' leaders say. It runs on the actor's goroutine at the start
+// of a turn and leaves nothing in flight.
+
+// gather returns the present state. It reads the durable tables first, so that what leaders
+// say is newer than the map. It also updates meta: descriptors that the map lacks, and the
+// times since which nodes have been absent.
 func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
@@ -33,9 +38,10 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 		heard[id] = true
 	}
 	damaged := w.cfg.Cluster.DamagedStores()
-	lose(damaged, heard)
+	removeDamaged(damaged, heard)
 	ts := mvcc.Timestamp(0)
-	if away(records, heard) { // else it would be one write to meta after another, for nothing
+	// A timestamp can cost a write to meta, so ask only when some node's absence matters.
+	if anyAway(records, heard) {
 		if ts, err = w.cfg.Cluster.Timestamp(ctx); err != nil {
 			return nil, err
 		}
@@ -44,7 +50,10 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &State{Replicas: w.cfg.Replicas, MaxChanging: w.cfg.MaxChanging, MaxIncoming: w.cfg.MaxIncoming, Orders: orders}
+	s := &State{
+		Replicas: w.cfg.Replicas, MaxChanging: w.cfg.MaxChanging, MaxIncoming: w.cfg.MaxIncoming,
+		Orders: orders,
+	}
 	var news []*pb.TabletDescriptor
 	s.Tablets, news = w.tablets(now, tablets, statuses)
 	for _, d := range news {
@@ -52,35 +61,38 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 			return nil, err
 		}
 	}
-	heardOf(s.Tablets, heard)
-	lose(damaged, heard)
+	addHeardByLeaders(s.Tablets, heard)
+	removeDamaged(damaged, heard) // again: leaders may still hear from them
 	ahead, full := w.cfg.Cluster.AheadClocks(), w.cfg.Cluster.FullDisks()
 	for _, r := range records {
-		if r, err = w.seen(ctx, r, heard[r.NodeId], ts); err != nil {
+		if r, err = w.recordPresence(ctx, r, heard[r.NodeId], ts); err != nil {
 			return nil, err
 		}
 		s.Nodes = append(s.Nodes, Node{
-			ID: r.NodeId, Zone: r.Labels["zone"], State: r.State, Alive: heard[r.NodeId], Ahead: slices.Contains(ahead, r.NodeId),
-			Gone: awayFor(r, ts, w.cfg.GoneAfter), Old: w.cfg.ForgetAfter > 0 && awayFor(r, ts, w.cfg.ForgetAfter),
-			Full: slices.Contains(full, r.NodeId),
+			ID: r.NodeId, Zone: r.Labels["zone"], State: r.State, Alive: heard[r.NodeId],
+			Ahead: slices.Contains(ahead, r.NodeId), Full: slices.Contains(full, r.NodeId),
+			Gone: awayFor(r, ts, w.cfg.GoneAfter),
+			Old:  w.cfg.ForgetAfter > 0 && awayFor(r, ts, w.cfg.ForgetAfter),
 		})
 	}
 	return s, nil
 }
 
-// away reports whether the time matters for a node: gossip does not know it, or it has
-// been recorded as away.
-func away(records []*wire.NodeRecord, alive map[uint64]bool) bool {
-	return slices.ContainsFunc(records, func(r *wire.NodeRecord) bool { return r.GoneSince != 0 || !alive[r.NodeId] })
+// anyAway reports whether gossip misses a node, or one is recorded as absent.
+func anyAway(records []*wire.NodeRecord, alive map[uint64]bool) bool {
+	return slices.ContainsFunc(records, func(r *wire.NodeRecord) bool {
+		return r.GoneSince != 0 || !alive[r.NodeId]
+	})
 }
 
-// awayFor reports whether the node has been recorded as away for so long.
+// awayFor reports whether the node has been recorded as absent for at least d.
 func awayFor(r *wire.NodeRecord, now mvcc.Timestamp, d time.Duration) bool {
 	return r.GoneSince != 0 && mvcc.Timestamp(r.GoneSince).Millis()+d.Milliseconds() <= now.Millis()
 }
 
-// seen records since when a node has not been heard of, in oracle time (invariant 3).
-func (w *work) seen(ctx context.Context, r *wire.NodeRecord, heard bool, now mvcc.Timestamp) (*wire.NodeRecord, error) {
+// recordPresence records in meta since when, in oracle time, a node has not been heard of,
+// or that it is back (invariant 3). It returns the record as it is afterwards.
+func (w *work) recordPresence(ctx context.Context, r *wire.NodeRecord, heard bool, now mvcc.Timestamp) (*wire.NodeRecord, error) {
 	since := uint64(0)
 	switch {
 	case heard && r.GoneSince == 0 && r.State != pb.NodeState_NODE_STATE_GONE, !heard && r.GoneSince != 0:
@@ -95,8 +107,9 @@ func (w *work) seen(ctx context.Context, r *wire.NodeRecord, heard bool, now mvc
 	return r, nil
 }
 
-// heardOf adds the nodes that a tablet's leader has heard of lately. One that sleeps does not know.
-func heardOf(tablets []Tablet, heard map[uint64]bool) {
+// addHeardByLeaders adds the nodes that tablets' leaders have heard from lately. A
+// quiescent leader hears from nobody and says nothing.
+func addHeardByLeaders(tablets []Tablet, heard map[uint64]bool) {
 	for _, t := range tablets {
 		if t.Status == nil || t.Status.Quiescent {
 			continue
@@ -110,18 +123,17 @@ func heardOf(tablets []Tablet, heard map[uint64]bool) {
 	}
 }
 
-// lose takes nodes with damaged stores for unheard of: they serve nothing any more, though some of
-// their replicas may still answer others.
-func lose(damaged []uint64, heard map[uint64]bool) {
+// removeDamaged removes nodes with damaged stores: they serve nothing any more, although
+// some of their replicas may still answer others.
+func removeDamaged(damaged []uint64, heard map[uint64]bool) {
 	for _, id := range damaged {
 		delete(heard, id)
 	}
 }
 
-// tablets joins the map with what leaders say, which is newer; meta comes first. Of two
-// that take themselves for the leader the one with the later term is believed.
-//
-// news is what the map does not have.
+// tablets merges the tablet map with what leaders say, which is newer, and returns the
+// tablets in range order, meta first. Of two replicas that claim to lead a tablet it
+// believes the one with the higher term. news has the descriptors that the map lacks.
 func (w *work) tablets(
 	now time.Time, descriptors []*pb.TabletDescriptor, statuses []*pb.StatusResponse,
 ) (out []Tablet, news []*pb.TabletDescriptor) {
@@ -147,7 +159,7 @@ func (w *work) tablets(
 		if t.Status != nil && t.Status.Tablet.Epoch < d.Epoch {
 			t.Status = nil // not the leader any more, or it has not applied what the map has
 		}
-		t.Load, t.Resting, t.LeaderResting = w.memory.look(now, id, t.Status)
+		t.Load, t.Resting, t.LeaderResting = w.memory.observe(now, id, t.Status)
 		out = append(out, t)
 	}
 	slices.SortFunc(out, func(a, b Tablet) int {

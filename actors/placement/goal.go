@@ -7,29 +7,33 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// leaves: the node's replicas are to go elsewhere.
-func (p *planner) leaves(node uint64) bool {
+// This file finds each tablet's goal: the nodes on which it ought to have voters. It is
+// part of the planner: pure, and used on the goroutine that calls Make.
+
+// mustLeave reports whether the node's replicas have to move elsewhere. Nothing is known
+// of a node without a record, so its replicas stay.
+func (p *planner) mustLeave(node uint64) bool {
 	n := p.nodes[node]
-	return n != nil && !n.mayHold() // of a node without a record nothing is known
+	return n != nil && !n.mayHold()
 }
 
-// width is how many voters the tablet ought to have. Nodes that are missing are no reason
-// to give replicas up.
+// width returns how many voters a tablet that has so many ought to have. When nodes are
+// missing a tablet keeps the replicas that it has.
 func (p *planner) width(voters int) int {
 	return max(p.plan.Target, oddFloor(min(voters, p.s.Replicas)))
 }
 
-// places are the nodes that the tablet's voters are counted on: of two of which one is to
-// go, that of the newer, for the move has been decided upon.
-func (p *planner) places(s shape) []uint64 {
+// countedVoters returns the nodes whose tallies include the tablet. If it has two voters
+// and ought to have one, a move is half done, and only the newer voter counts.
+func (p *planner) countedVoters(s shape) []uint64 {
 	if len(s.voters) == 2 && p.width(2) == 1 {
 		return s.voters[1:]
 	}
 	return s.voters
 }
 
-// goal are the nodes of the voters that the tablet ought to have; short says why it is
-// not as it ought to be.
+// goal returns the nodes on which the tablet ought to have voters. If too few nodes can
+// hold them, short says so and the goal is the best that is possible.
 func (p *planner) goal(t *Tablet, s shape, order *pb.MoveTabletRequest) (goal []uint64, short string) {
 	from, to := uint64(0), uint64(0)
 	if order != nil && !order.Leader {
@@ -37,7 +41,7 @@ func (p *planner) goal(t *Tablet, s shape, order *pb.MoveTabletRequest) (goal []
 	}
 	var leave []uint64
 	for _, v := range s.voters {
-		if p.leaves(v) || v == from {
+		if p.mustLeave(v) || v == from {
 			leave = append(leave, v)
 		} else {
 			goal = append(goal, v)
@@ -45,29 +49,32 @@ func (p *planner) goal(t *Tablet, s shape, order *pb.MoveTabletRequest) (goal []
 	}
 	width := p.width(len(s.voters))
 	for len(goal) > width {
-		drop := goal[0] // of two: a tablet of one voter has moved, and goes on doing so
+		drop := goal[0] // the older of two: a tablet with one voter is being moved
 		if len(goal) != 2 || drop == to {
-			drop = p.worst(t, goal, to)
+			drop = p.worstVoter(t, goal, to)
 		}
 		goal = without(goal, drop)
 	}
 	for len(goal) < width {
-		n := p.best(t, s, goal, append(leave, from), to)
+		n := p.bestNode(t, s, goal, append(leave, from), to)
 		if n == 0 {
 			break
 		}
 		goal = append(goal, n)
 	}
 	if len(goal) < width {
-		return p.makeDo(s, goal, leave, width)
+		return p.keepLeavingVoters(s, goal, leave, width)
 	}
 	return goal, ""
 }
 
-// makeDo keeps voters that ought to leave, for want of nodes in their place, and an odd number.
-func (p *planner) makeDo(s shape, goal, leave []uint64, width int) ([]uint64, string) {
-	short := fmt.Sprintf("it has %d voters that may stay and ought to have %d, and no other live node may hold a replica", len(goal), width)
-	slices.SortStableFunc(leave, func(a, b uint64) int { return p.misery(a) - p.misery(b) })
+// keepLeavingVoters fills the goal with voters that ought to leave, because there are no
+// nodes to replace them. It keeps the number of voters odd, and reports draining nodes
+// that are kept as blocked.
+func (p *planner) keepLeavingVoters(s shape, goal, leave []uint64, width int) ([]uint64, string) {
+	short := fmt.Sprintf("it has %d voters that may stay and ought to have %d, "+
+		"and no other live node may hold a replica", len(goal), width)
+	slices.SortStableFunc(leave, func(a, b uint64) int { return p.removalPriority(a) - p.removalPriority(b) })
 	for _, n := range leave {
 		if len(goal) == width {
 			break
@@ -77,7 +84,8 @@ func (p *planner) makeDo(s shape, goal, leave []uint64, width int) ([]uint64, st
 			p.plan.BlockedNodes[n] = short
 		}
 	}
-	if len(goal)%2 == 0 { // no even number on purpose: it makes the quorum larger, and tolerates nothing more
+	// An even number of voters has a larger quorum and tolerates no more failures.
+	if len(goal)%2 == 0 {
 		if extra := without(goal, s.voters...); len(extra) > 0 {
 			goal = without(goal, extra[len(extra)-1])
 		}
@@ -85,8 +93,9 @@ func (p *planner) makeDo(s shape, goal, leave []uint64, width int) ([]uint64, st
 	return goal, short
 }
 
-// misery orders nodes that ought to be left by how little their replicas are worth.
-func (p *planner) misery(node uint64) int {
+// removalPriority orders nodes that have to be left: replicas on nodes of a higher
+// priority are worth less and go first.
+func (p *planner) removalPriority(node uint64) int {
 	switch n := p.nodes[node]; {
 	case n == nil || n.Gone:
 		return 2
@@ -97,19 +106,21 @@ func (p *planner) misery(node uint64) int {
 	}
 }
 
-// best is the node that gets the next replica, none of those in but; 0: there is none.
-// Learners that are there come first.
-func (p *planner) best(t *Tablet, s shape, goal, but []uint64, ordered uint64) uint64 {
-	if ordered != 0 && p.nodes[ordered].takes() && !slices.Contains(goal, ordered) && !slices.Contains(s.voters, ordered) {
+// bestNode returns the node that gets the tablet's next voter, or 0 if there is none. It
+// prefers the node that an operator ordered, then nodes that have a learner already, then
+// the one that keeps zones apart and the cluster even. It never returns a node in exclude.
+func (p *planner) bestNode(t *Tablet, s shape, goal, exclude []uint64, ordered uint64) uint64 {
+	taken := slices.Contains(goal, ordered) || slices.Contains(s.voters, ordered)
+	if ordered != 0 && p.nodes[ordered].accepts() && !taken {
 		return ordered
 	}
 	pick := func(among []uint64) (node uint64) {
 		var least change
 		for _, n := range among {
-			if !p.nodes[n].takes() || slices.Contains(goal, n) || slices.Contains(but, n) {
+			if !p.nodes[n].accepts() || slices.Contains(goal, n) || slices.Contains(exclude, n) {
 				continue
 			}
-			c := p.replicas.put(n, t.weight(), 1)
+			c := p.replicas.delta(n, t.weight(), 1)
 			c.zones = p.inZone(n, goal)
 			if node == 0 || c.less(least) {
 				node, least = n, c
@@ -127,18 +138,18 @@ func (p *planner) best(t *Tablet, s shape, goal, but []uint64, ordered uint64) u
 	return pick(all)
 }
 
-// worst is the voter that goes when there are too many; what was ordered stays, and who
-// leads if nothing else counts.
-func (p *planner) worst(t *Tablet, goal []uint64, ordered uint64) (node uint64) {
+// worstVoter returns the voter to remove when there are too many. It spares the node that
+// an operator ordered, and the leader when all else is equal.
+func (p *planner) worstVoter(t *Tablet, goal []uint64, ordered uint64) (node uint64) {
 	var least change
 	for _, n := range goal {
 		if n == ordered {
 			continue
 		}
-		c := p.replicas.put(n, t.weight(), -1)
+		c := p.replicas.delta(n, t.weight(), -1)
 		c.zones = -p.inZone(n, goal)
 		if len(p.live(t, []uint64{n})) == 0 {
-			c.zones -= maxReplicas * maxReplicas // it is of no use
+			c.zones -= maxReplicas * maxReplicas // a dead voter goes before any zone counts
 		}
 		if node == 0 || c.less(least) || !least.less(c) && node == t.leader() {
 			node, least = n, c
@@ -147,7 +158,7 @@ func (p *planner) worst(t *Tablet, goal []uint64, ordered uint64) (node uint64) 
 	return node
 }
 
-// inZone is how many of the others are in the node's zone.
+// inZone returns how many of the other nodes are in the node's zone.
 func (p *planner) inZone(node uint64, others []uint64) (n int) {
 	for _, o := range others {
 		if o != node && p.zone(o) == p.zone(node) {
@@ -164,21 +175,24 @@ func (p *planner) zone(node uint64) string {
 	return ""
 }
 
-// purpose finds out what a fresh learner was made for that nothing calls for any more: if
-// it had better be in a voter's place, it is to get there; if not, it goes. Moves that
-// were begun together are looked at one after the other, as if those before had been
-// made: at least one goes on.
-func (p *planner) purpose(g *target) []uint64 {
+// balanceGoal returns the goal of a tablet with a fresh learner that no repair asks for,
+// hence one that was added to move a voter for balance. If replacing some voter by the
+// learner still improves the cluster, the goal includes that replacement; otherwise it
+// omits the learner, which is then removed. Tablets are considered one after the other,
+// each with the earlier ones' goals in the tallies, so of several moves that were begun
+// together at least one continues.
+func (p *planner) balanceGoal(g *target) []uint64 {
 	goal, least, found := g.goal, change{}, false
 	for _, l := range g.fresh {
-		if !p.nodes[l].takes() || g.order != nil && l == g.order.FromNode {
+		if !p.nodes[l].accepts() || g.order != nil && l == g.order.FromNode {
 			continue
 		}
 		for _, v := range g.voters {
 			if g.Meta && v == g.leader() {
 				continue // that would move placement itself, and the oracle
 			}
-			if c := p.swap(g.Tablet, g.voters, v, l); c.goesOn() && (!found || c.less(least)) {
+			c := p.swapDelta(g.Tablet, g.voters, v, l)
+			if c.improves() && (!found || c.less(least)) {
 				least, found, goal = c, true, append(without(g.voters, v), l)
 			}
 		}
@@ -186,9 +200,9 @@ func (p *planner) purpose(g *target) []uint64 {
 	return goal
 }
 
-// swap is the change that a replica on another node in one voter's place makes.
-func (p *planner) swap(t *Tablet, voters []uint64, from, to uint64) change {
-	c := p.replicas.move(from, to, t.weight())
+// swapDelta returns the effect of replacing the voter on from by one on to.
+func (p *planner) swapDelta(t *Tablet, voters []uint64, from, to uint64) change {
+	c := p.replicas.moveDelta(from, to, t.weight())
 	stay := without(voters, from)
 	c.zones = p.inZone(to, stay) - p.inZone(from, stay)
 	return c

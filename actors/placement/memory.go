@@ -6,37 +6,45 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// memory is what placement remembers of tablets from turn to turn. Losing it costs a move
-// too many at worst.
+// This file holds what placement remembers between turns. Only the actor's goroutine uses
+// it, except done, which the steps of a turn call under a mutex.
+
+// memory is what placement remembers of tablets from turn to turn. It is not durable:
+// losing it costs at worst one move too many.
 type memory struct {
 	rest   time.Duration
-	tablet map[uint64]*past
+	tablet map[uint64]*tabletMemory
 }
 
-type past struct {
-	load     float64
-	restTill time.Time // its replicas
-	leadTill time.Time // its leader
-	failures int       // of steps in a row
-	tryAgain time.Time
+type tabletMemory struct {
+	load     float64   // operations per second, smoothed; negative before the first figure
+	restTill time.Time // its replicas are not moved for balance before
+	leadTill time.Time // its leader is not moved for balance before
+	failures int       // failed steps in a row
+	tryAgain time.Time // no step is tried before
 }
 
-func newMemory(rest time.Duration) *memory { return &memory{rest: rest, tablet: map[uint64]*past{}} }
+func newMemory(rest time.Duration) *memory {
+	return &memory{rest: rest, tablet: map[uint64]*tabletMemory{}}
+}
 
-func (m *memory) of(id uint64) *past {
+func (m *memory) entry(id uint64) *tabletMemory {
 	p := m.tablet[id]
 	if p == nil {
-		p = &past{load: -1}
+		p = &tabletMemory{load: -1}
 		m.tablet[id] = p
 	}
 	return p
 }
 
-// look is the tablet's load, smoothed, and whether its replicas and its leader are to be
-// left as they are.
-func (m *memory) look(now time.Time, id uint64, s *pb.StatusResponse) (load float64, resting, leaderResting bool) {
-	const share = 0.2 // of the newest figure
-	p := m.of(id)
+// observe takes in the tablet's present load, if its leader has answered. It returns the
+// smoothed load, and whether the replicas and the leader were changed too recently to be
+// moved for balance.
+func (m *memory) observe(
+	now time.Time, id uint64, s *pb.StatusResponse,
+) (load float64, resting, leaderResting bool) {
+	const share = 0.2 // weight of the newest figure
+	p := m.entry(id)
 	switch {
 	case s == nil:
 	case p.load < 0:
@@ -47,27 +55,28 @@ func (m *memory) look(now time.Time, id uint64, s *pb.StatusResponse) (load floa
 	return max(p.load, 0), now.Before(p.restTill), now.Before(p.leadTill)
 }
 
-// forget drops what is remembered of tablets that are not there.
-func (m *memory) forget(there map[uint64]*pb.TabletDescriptor) {
+// forget drops the entries of tablets that no longer exist.
+func (m *memory) forget(existing map[uint64]*pb.TabletDescriptor) {
 	for id := range m.tablet {
-		if there[id] == nil {
+		if existing[id] == nil {
 			delete(m.tablet, id)
 		}
 	}
 }
 
-// due reports whether a step for the tablet may be tried: one that fails is tried again
-// after a pause that grows.
-func (m *memory) due(now time.Time, id uint64) bool { return !now.Before(m.of(id).tryAgain) }
+// due reports whether a step for the tablet may be tried now. After a failure the tablet
+// waits, twice as long each time from firstPause up to lastPause.
+func (m *memory) due(now time.Time, id uint64) bool { return !now.Before(m.entry(id).tryAgain) }
 
 const (
 	firstPause = 250 * time.Millisecond
 	lastPause  = 30 * time.Second
 )
 
-// done notes how a step ended.
+// done records how a step ended: a failure delays the next try, a success starts the
+// tablet's rest from balancing.
 func (m *memory) done(now time.Time, st Step, err error) {
-	p := m.of(st.Tablet)
+	p := m.entry(st.Tablet)
 	if err != nil {
 		p.tryAgain = now.Add(min(lastPause, firstPause<<min(p.failures, 10)))
 		p.failures++

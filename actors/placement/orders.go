@@ -6,8 +6,11 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// orderOf is the operator's order for the tablet, if there is something left to do; one
-// that is done, or can't be carried out any more, is ended.
+// This file judges the operator's orders. It is part of the planner: pure, and used on the
+// goroutine that calls Make.
+
+// orderOf returns the operator's order for the tablet if it can make progress now, or nil.
+// An order that is done, or cannot be carried out any more, is added to Plan.Ended.
 func (p *planner) orderOf(t *Tablet) *pb.MoveTabletRequest {
 	o := p.orders[t.D.TabletId]
 	if o == nil {
@@ -19,10 +22,14 @@ func (p *planner) orderOf(t *Tablet) *pb.MoveTabletRequest {
 	switch {
 	case o.Leader:
 		possible = to && t.leader() != o.ToNode
-	case from && to: // the only voter and its successor; else the new place is taken, and not by this order
+	case from && to:
+		// Both vote while the only voter of a tablet is being replaced. In any larger
+		// tablet the new node is a voter for another reason, and the order is void.
 		possible = len(s.voters) > p.width(len(s.voters))
-	case to: // what is left of the old replica is to go, unless it is needed
-		possible = slices.Contains(s.learners, o.FromNode) && len(s.voters) >= p.width(len(s.voters))
+	case to:
+		// The new voter is in place; the order is done once the old learner is removed.
+		enough := len(s.voters) >= p.width(len(s.voters))
+		possible = slices.Contains(s.learners, o.FromNode) && enough
 	case from:
 		possible = p.nodes[o.ToNode].mayHold()
 	}
@@ -30,9 +37,9 @@ func (p *planner) orderOf(t *Tablet) *pb.MoveTabletRequest {
 		p.end(o)
 		return nil
 	}
-	if !o.Leader && !p.nodes[o.ToNode].takes() && !slices.Contains(s.voters, o.ToNode) {
+	if !o.Leader && !p.nodes[o.ToNode].accepts() && !slices.Contains(s.voters, o.ToNode) {
 		p.block("tablet %d: node %d is not alive, or its disk is full", t.D.TabletId, o.ToNode)
-		return nil // not now
+		return nil // the order stays, and is tried again in a later turn
 	}
 	return o
 }

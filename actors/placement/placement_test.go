@@ -121,7 +121,7 @@ func TestGrows(t *testing.T) {
 	w.join(3, "")
 	w.turns(p)
 	w.checkVoters(3)
-	if s := p.status.get(); s.Target != 3 || s.UnderReplicated != 0 || s.Changing != 0 || s.Moves < 40 {
+	if s := p.status.snapshot(); s.Target != 3 || s.UnderReplicated != 0 || s.Changing != 0 || s.Moves < 40 {
 		t.Errorf("status %v", s)
 	}
 	w.join(4, "")
@@ -276,7 +276,7 @@ func TestNoNodeInItsPlace(t *testing.T) {
 	p.turn(t.Context(), start)
 	w.now += 2 * p.cfg.GoneAfter.Milliseconds()
 	w.turns(p)
-	s := p.status.get()
+	s := p.status.snapshot()
 	if len(w.sent) > 0 || s.UnderReplicated != 0 && s.Target == 3 || len(s.Blocked) != 1 {
 		t.Errorf("sent %v, status %v", w.sent, s)
 	}
@@ -299,14 +299,14 @@ func TestDrain(t *testing.T) {
 	if _, leaders := w.spread(); leaders[1] > 0 {
 		t.Errorf("node 1 drains and leads: %v", leaders)
 	}
-	if why := p.status.get().BlockedNodes[1]; !strings.Contains(why, "ought to have 3") || w.records[1].State != pb.NodeState_NODE_STATE_DRAINING {
+	if why := p.status.snapshot().BlockedNodes[1]; !strings.Contains(why, "ought to have 3") || w.records[1].State != pb.NodeState_NODE_STATE_DRAINING {
 		t.Errorf("a third of three nodes: %v, %q", w.records[1].State, why)
 	}
 	w.join(4, "")
 	w.turns(p)
 	w.checkVoters(3)
-	if w.records[1].State != pb.NodeState_NODE_STATE_DRAINED || p.status.get().BlockedNodes[1] != "" {
-		t.Errorf("node 1 is %v, %q", w.records[1].State, p.status.get().BlockedNodes[1])
+	if w.records[1].State != pb.NodeState_NODE_STATE_DRAINED || p.status.snapshot().BlockedNodes[1] != "" {
+		t.Errorf("node 1 is %v, %q", w.records[1].State, p.status.snapshot().BlockedNodes[1])
 	}
 	w.records[1].State = pb.NodeState_NODE_STATE_ACTIVE // undone
 	w.turns(p)
@@ -381,7 +381,7 @@ func TestImpossibleOrders(t *testing.T) {
 	if len(w.orders) != 1 || w.orders[0].TabletId != 2 {
 		t.Errorf("orders %v", w.orders)
 	}
-	if b := fmt.Sprint(p.status.get().Blocked); !strings.Contains(b, "node 5 is not alive") {
+	if b := fmt.Sprint(p.status.snapshot().Blocked); !strings.Contains(b, "node 5 is not alive") {
 		t.Errorf("blocked: %s", b)
 	}
 	w.alive[5] = true

@@ -8,51 +8,58 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// This file is the planner: Make turns a State into a Plan. It is pure: it reads no clock,
+// does no I/O and keeps nothing between calls. The actor calls it once a turn.
+
 // Step is one operation on a tablet: a change of its replicas, or of its leader.
 type Step struct {
-	Tablet, Epoch uint64
+	Tablet, Epoch uint64 // Epoch is that of the descriptor the step was planned from
 	Changes       []*pb.ReplicaChange
-	Leader        uint64 // node that is to lead; 0: this is a change of replicas
-	Ordered       bool   // an operator's
+	Leader        uint64 // the node that is to lead; 0 in a change of replicas
+	Ordered       bool   // the step carries out an operator's order
 	Why           string
 }
 
-// Plan is what is to be done now, and how things stand.
+// Plan is what to do now, and a summary of the state that it was made from.
 type Plan struct {
 	Steps           []Step
 	Target          int                     // replicas of each tablet
-	UnderReplicated int                     // tablets with fewer voters on live nodes
+	UnderReplicated int                     // tablets with fewer than Target live voters
 	Changing        int                     // tablets with a learner or between two configurations
-	Blocked         []string                // what does not go on, and why; at most maxBlocked
-	BlockedNodes    map[uint64]string       // nodes that do not drain, and why
+	Blocked         []string                // what cannot proceed, and why; at most maxBlocked
+	BlockedNodes    map[uint64]string       // draining nodes that cannot be emptied, and why
 	Drained, Gone   []uint64                // nodes that hold nothing any more
-	Ended           []*pb.MoveTabletRequest // orders that are done, or can't be done any more
+	Ended           []*pb.MoveTabletRequest // orders that are done, or have become impossible
 }
 
-// Target is how many replicas each tablet gets of the configured number if so many nodes
-// may hold them: an odd number.
+// Target returns how many replicas each tablet gets if so many are configured and so many
+// nodes may hold them. It is odd.
 func Target(configured, nodes int) int { return oddFloor(min(configured, nodes)) }
 
-// maxBlocked bounds the reasons that are told.
+// maxBlocked limits the length of Plan.Blocked.
 const maxBlocked = 8
 
-// planner makes one plan.
+// planner makes one plan. Its tallies begin with what is there and follow each decision, so
+// that later decisions see the earlier ones as if carried out.
 type planner struct {
 	s                 *State
 	plan              *Plan
 	nodes             map[uint64]*Node
 	orders            map[uint64]*pb.MoveTabletRequest
 	replicas, leaders *tally
-	incoming          map[uint64]int // learners that have not caught up
-	busy              map[uint64]bool
-	late              bool // something that is needed has to wait: nothing is begun for balance
+	incoming          map[uint64]int  // by node: learners that have not caught up
+	busy              map[uint64]bool // tablets that are changing or have a step in the plan
+	deferred          bool            // something that is needed has to wait: nothing is begun for balance
 }
 
-// Make is the plan for a state. It is a pure function: the same state gives the same plan.
+// Make returns the plan for a state. It is a pure function: the same state gives the same
+// plan.
 func Make(s *State) *Plan {
 	p := &planner{
-		s: s, plan: &Plan{BlockedNodes: map[uint64]string{}}, nodes: map[uint64]*Node{}, orders: map[uint64]*pb.MoveTabletRequest{},
-		replicas: newTally(s.Nodes), leaders: newTally(s.Nodes), incoming: map[uint64]int{}, busy: map[uint64]bool{},
+		s: s, plan: &Plan{BlockedNodes: map[uint64]string{}},
+		nodes: map[uint64]*Node{}, orders: map[uint64]*pb.MoveTabletRequest{},
+		replicas: newTally(s.Nodes), leaders: newTally(s.Nodes),
+		incoming: map[uint64]int{}, busy: map[uint64]bool{},
 	}
 	holders := 0
 	for i := range s.Nodes {
@@ -68,24 +75,25 @@ func Make(s *State) *Plan {
 	}
 	p.count()
 	for _, g := range p.targets() {
-		p.tend(g)
+		p.advance(g)
 	}
-	if !p.late {
+	if !p.deferred {
 		p.balanceReplicas()
 	}
 	p.balanceLeaders()
-	p.emptied()
+	p.findEmptyNodes()
 	return p.plan
 }
 
-// count begins the tallies with what is, and counts what is under way.
+// count fills the tallies with the present replicas and leaders, counts the changes under
+// way, and ends the orders for tablets that do not exist.
 func (p *planner) count() {
 	known := map[uint64]bool{}
 	for i := range p.s.Tablets {
 		t := &p.s.Tablets[i]
 		known[t.D.TabletId] = true
 		s := t.shape()
-		p.replicas.add(p.places(s), t.weight(), 1)
+		p.replicas.add(p.countedVoters(s), t.weight(), 1)
 		p.leaders.add([]uint64{t.leader()}, t.leading(), 1)
 		p.replicas.expect(p.width(len(s.voters)), t.weight())
 		p.leaders.expect(1, t.leading())
@@ -109,14 +117,14 @@ func (p *planner) count() {
 	}
 }
 
-// weight is what each replica of the tablet brings to its node; leading is what its
-// leadership does.
+// weight returns what each replica of the tablet adds to its node.
 func (t *Tablet) weight() weight { return weight{1, float64(t.Status.GetSizeBytes()), t.Load} }
 
+// leading returns what leading the tablet adds to its leader's node.
 func (t *Tablet) leading() weight { return weight{1, 0, t.Load} }
 
-// byNeed are the tablets in the order in which they are tended: those first that have the
-// fewest live voters; of these meta.
+// byNeed returns the tablets in the order in which they are repaired: those with the
+// fewest live voters first, and among equals meta first.
 func (p *planner) byNeed() []*Tablet {
 	out := make([]*Tablet, len(p.s.Tablets))
 	for i := range p.s.Tablets {
@@ -130,80 +138,83 @@ func (p *planner) byNeed() []*Tablet {
 	return out
 }
 
-// live are those of the nodes whose replicas of the tablet can vote now.
+// live returns those of the nodes whose replicas of the tablet can vote now.
 func (p *planner) live(t *Tablet, nodes []uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(nodes), func(id uint64) bool {
 		n := p.nodes[id]
-		return n == nil || !n.Alive || t.Status != nil && id != t.leader() && !t.progress(id).GetActive()
+		unheard := t.Status != nil && id != t.leader() && !t.progress(id).GetActive()
+		return n == nil || !n.Alive || unheard
 	})
 }
 
-// target is where a tablet's replicas ought to be.
+// target is a tablet with the goal for its voters.
 type target struct {
 	*Tablet
 	shape
 	goal  []uint64
-	short string // why the goal is not as it ought to be
+	short string // why the goal falls short of the tablet's width; usually empty
 	order *pb.MoveTabletRequest
 }
 
-// targets finds the goals: first of those that lack something, then of those that are
-// being moved for balance, which depends on the others.
+// targets returns all tablets with their goals, in the order of byNeed. It finds the goals
+// of repairs first: those of moves for balance depend on them.
 func (p *planner) targets() []*target {
 	var out []*target
 	for _, t := range p.byNeed() {
 		g := &target{Tablet: t, shape: t.shape(), order: p.orderOf(t)}
 		g.goal, g.short = p.goal(t, g.shape, g.order)
-		p.replicas.add(p.places(g.shape), t.weight(), -1)
+		p.replicas.add(p.countedVoters(g.shape), t.weight(), -1)
 		p.replicas.add(g.goal, t.weight(), 1)
 		out = append(out, g)
 	}
 	for _, g := range out {
-		if len(g.fresh) == 0 || g.joint || g.short != "" || len(g.goal) != len(g.voters) || len(without(g.voters, g.goal...)) > 0 {
+		repaired := len(g.goal) != len(g.voters) || len(without(g.voters, g.goal...)) > 0
+		if len(g.fresh) == 0 || g.joint || g.short != "" || repaired {
 			continue
 		}
 		before := g.goal
-		g.goal = p.purpose(g)
+		g.goal = p.balanceGoal(g)
 		p.replicas.add(before, g.weight(), -1)
 		p.replicas.add(g.goal, g.weight(), 1)
 	}
 	return out
 }
 
-// tend brings one tablet a step nearer to its goal.
-func (p *planner) tend(g *target) {
+// advance plans the step that brings one tablet nearer to its goal, if it can have one.
+func (p *planner) advance(g *target) {
 	if g.short != "" {
 		p.block("tablet %d: %s", g.D.TabletId, g.short)
 	}
 	if g.joint {
-		return // the tablet leaves it by itself
+		return // the tablet completes a joint change by itself
 	}
-	settled := len(g.goal) == len(g.voters) && len(without(g.goal, g.voters...)) == 0 && len(g.learners) == 0
+	settled := len(g.goal) == len(g.voters) && len(without(g.goal, g.voters...)) == 0 &&
+		len(g.learners) == 0
 	switch {
 	case g.Status != nil:
-		if !p.leaderAway(g) && !settled {
-			p.toward(g)
+		if !p.moveLeaderAway(g) && !settled {
+			p.planReplicaStep(g)
 		}
 	case !settled:
 		p.block("tablet %d: its leader does not answer", g.D.TabletId)
 	}
 }
 
-// block tells why something does not go on.
+// block records why something cannot proceed.
 func (p *planner) block(format string, args ...any) {
 	if len(p.plan.Blocked) < maxBlocked {
 		p.plan.Blocked = append(p.plan.Blocked, fmt.Sprintf(format, args...))
 	}
 }
 
-// step plans a step for the tablet; there is at most one.
+// step adds a step for the tablet to the plan. Callers add at most one per tablet.
 func (p *planner) step(t *Tablet, st Step) {
 	st.Tablet, st.Epoch = t.D.TabletId, t.D.Epoch
 	p.busy[st.Tablet] = true
 	p.plan.Steps = append(p.plan.Steps, st)
 }
 
-// change plans a change of replicas of one kind.
+// change plans the same kind of replica change on each of the nodes.
 func (p *planner) change(g *target, kind pb.ReplicaChange_Kind, nodes []uint64, why string) {
 	p.step(g.Tablet, Step{Changes: changes(kind, nodes), Ordered: g.order != nil, Why: why})
 }
@@ -216,15 +227,16 @@ func changes(kind pb.ReplicaChange_Kind, nodes []uint64) []*pb.ReplicaChange {
 	return out
 }
 
-// transfer plans a change of the leader.
+// transfer plans a transfer of the tablet's leadership to a node.
 func (p *planner) transfer(t *Tablet, to uint64, ordered bool, why string) {
 	p.leaders.add([]uint64{t.leader()}, t.leading(), -1)
 	p.leaders.add([]uint64{to}, t.leading(), 1)
 	p.step(t, Step{Leader: to, Ordered: ordered, Why: why})
 }
 
-// emptied finds the nodes that hold nothing any more, if all tablets are known to be looked at.
-func (p *planner) emptied() {
+// findEmptyNodes adds to the plan the draining or absent nodes that hold nothing any more.
+// It adds none unless every tablet is known, with its leader's status.
+func (p *planner) findEmptyNodes() {
 	if !complete(p.s.Tablets) {
 		return
 	}
@@ -249,8 +261,8 @@ func (p *planner) emptied() {
 	}
 }
 
-// complete reports whether the tablets' ranges leave no gap: one that has just split off
-// may not be in the map yet.
+// complete reports whether the tablets' ranges leave no gap. There is a gap while a tablet
+// that has just split off is not in the map yet.
 func complete(tablets []Tablet) bool {
 	starts := map[wire.Position]bool{}
 	for _, t := range tablets {

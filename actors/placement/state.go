@@ -7,11 +7,14 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// State is all that a plan is made from. Make changes nothing in it.
+// This file has the input of a plan. A State is built by gather for one turn and not
+// changed afterwards.
+
+// State is all that a plan is made from. Make does not change it.
 type State struct {
-	Replicas    int // the configured number of each tablet
-	MaxChanging int // most tablets with a learner at once
-	MaxIncoming int // most learners on one node that have not caught up
+	Replicas    int // the configured number of replicas of each tablet
+	MaxChanging int // limit of tablets with a learner at once
+	MaxIncoming int // limit of learners on one node that have not caught up
 	Nodes       []Node
 	Tablets     []Tablet // meta first
 	Orders      []*pb.MoveTabletRequest
@@ -22,33 +25,33 @@ type Node struct {
 	ID    uint64
 	Zone  string
 	State pb.NodeState
-	Alive bool // it has been heard of lately: by gossip, or by a tablet's leader
+	Alive bool // heard of lately, by gossip or by a tablet's leader
 	Ahead bool // its clock is too far ahead of the others' for it to lead meta
-	Gone  bool // it has been away for so long that its replicas are replaced
-	Old   bool // it has been away for so long that it may be forgotten
-	Full  bool // its disk has too little room: it refuses writes of what it leads
+	Gone  bool // absent for so long that its replicas are replaced
+	Old   bool // absent for so long that its record may be removed
+	Full  bool // its disk is nearly full: it refuses writes to the tablets it leads
 }
 
-// mayHold: it counts as a place for replicas, also while it is away for a short time.
+// mayHold reports whether replicas may stay on the node. A short absence changes nothing.
 func (n *Node) mayHold() bool {
 	return n != nil && n.State == pb.NodeState_NODE_STATE_ACTIVE && !n.Gone
 }
 
-// takes: it may get a replica now.
-func (n *Node) takes() bool { return n.mayHold() && n.Alive && !n.Full }
+// accepts reports whether the node may get a new replica now.
+func (n *Node) accepts() bool { return n.mayHold() && n.Alive && !n.Full }
 
-// Tablet is a tablet as its leader says, or as the tablet map has it.
+// Tablet is a tablet as its leader describes it, or else as the tablet map does.
 type Tablet struct {
 	D       *pb.TabletDescriptor
-	Status  *pb.StatusResponse // its leader's; nil: that does not answer
+	Status  *pb.StatusResponse // its leader's; nil if that does not answer
 	Load    float64            // operations per second, smoothed
-	Resting bool               // it was changed lately: not to be balanced again yet
-	Meta    bool
+	Resting bool               // changed too recently to be balanced again
+	Meta    bool               // it is the meta tablet
 
-	LeaderResting bool // its leader was moved lately, likewise
+	LeaderResting bool // its leader was moved too recently to be balanced again
 }
 
-// leader is the node that leads; 0: not known.
+// leader returns the node that leads, or 0 if it is not known.
 func (t *Tablet) leader() uint64 { return t.Status.GetNodeId() }
 
 func (t *Tablet) progress(node uint64) *pb.ReplicaProgress {
@@ -60,22 +63,26 @@ func (t *Tablet) progress(node uint64) *pb.ReplicaProgress {
 	return nil
 }
 
-// maxLag is how many entries a replica that has caught up may lack: writes go on meanwhile.
+// maxLag is how many log entries a replica that counts as caught up may lack. It is not
+// zero because writes go on meanwhile.
 const maxLag = 256
 
-// caughtUp: the replica on the node has what it takes to vote.
+// caughtUp reports whether the replica on the node has enough of the log to vote.
 func (t *Tablet) caughtUp(node uint64) bool {
+	if node == t.leader() {
+		return true
+	}
 	p := t.progress(node)
-	return node == t.leader() || p.GetActive() && !p.GetSnapshot() && p.GetMatch()+maxLag >= t.Status.GetLastIndex()
+	return p.GetActive() && !p.GetSnapshot() && p.GetMatch()+maxLag >= t.Status.GetLastIndex()
 }
 
-// shape is a tablet's replicas by their part, as nodes. Replica ids only grow, so they
-// tell what came after what.
+// shape is the nodes of a tablet's replicas by their role, oldest replica first. Replica
+// ids only grow, so they give the order of creation.
 type shape struct {
-	voters   []uint64 // the oldest replica first
+	voters   []uint64
 	learners []uint64
-	fresh    []uint64 // the learners that are newer than all voters; others have been voters, or are left over
-	joint    bool     // a change is under way, which the tablet finishes by itself
+	fresh    []uint64 // learners newer than every voter; others were voters, or are left over
+	joint    bool     // a joint change is under way, which the tablet completes by itself
 }
 
 func (t *Tablet) shape() shape {
@@ -94,15 +101,15 @@ func (t *Tablet) shape() shape {
 	return s
 }
 
-// without is a minus b, in a's order.
+// without returns the elements of a that are not in b, in a's order.
 func without(a []uint64, b ...uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(a), func(n uint64) bool { return slices.Contains(b, n) })
 }
 
-// both is what is in a and in b, in a's order.
+// both returns the elements of a that are also in b, in a's order.
 func both(a, b []uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(a), func(n uint64) bool { return !slices.Contains(b, n) })
 }
 
-// oddFloor is the largest odd number up to n; at least 1.
+// oddFloor returns the largest odd number up to n, at least 1.
 func oddFloor(n int) int { return max(1, n-1+n%2) }

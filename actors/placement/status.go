@@ -10,19 +10,23 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// StepError is a step that failed, or whose outcome is unknown. The next turn looks at what is.
+// This file reports what placement does: as errors, log lines and the status that
+// operators see. statusBoard is the only part that other goroutines read.
+
+// StepError reports a step that failed or whose outcome is unknown. The next turn plans
+// from the state that it left.
 type StepError struct {
 	Step Step
 	Err  error
 }
 
-// Error says which step failed, and why.
+// Error returns which step failed, and why.
 func (e *StepError) Error() string { return fmt.Sprintf("placement: %s: %v", e.Step.text(), e.Err) }
 
-// Unwrap is the reason.
+// Unwrap returns Err.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// text is the step in words.
+// text describes the step for logs and errors.
 func (st Step) text() string {
 	if st.Leader != 0 {
 		return fmt.Sprintf("tablet %d: node %d is to lead", st.Tablet, st.Leader)
@@ -35,28 +39,29 @@ func (st Step) text() string {
 	return fmt.Sprintf("tablet %d: %s", st.Tablet, strings.Join(what, ", "))
 }
 
-// board is how things stand, for other goroutines.
-type board struct {
+// statusBoard holds the latest status. The actor writes it; any goroutine may read it.
+type statusBoard struct {
 	mu     sync.Mutex
 	status pb.PlacementStatus
 }
 
-func (b *board) get() *pb.PlacementStatus {
+func (b *statusBoard) snapshot() *pb.PlacementStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return proto.CloneOf(&b.status)
 }
 
-func (b *board) plan(p *Plan, orders int) {
+func (b *statusBoard) recordPlan(p *Plan, orders int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &b.status
-	s.Target, s.UnderReplicated, s.Changing = uint32(p.Target), uint32(p.UnderReplicated), uint32(p.Changing)
+	s.Target, s.Changing = uint32(p.Target), uint32(p.Changing)
+	s.UnderReplicated = uint32(p.UnderReplicated)
 	s.Orders, s.Blocked = uint32(orders), p.Blocked
 	s.BlockedNodes = p.BlockedNodes
 }
 
-func (b *board) did(st Step) {
+func (b *statusBoard) recordStep(st Step) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if st.Leader != 0 {
@@ -69,7 +74,7 @@ func (b *board) did(st Step) {
 	}
 }
 
-func (b *board) failed() {
+func (b *statusBoard) recordFailure() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.status.Failures++

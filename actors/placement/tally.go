@@ -1,39 +1,43 @@
 package placement
 
-// weight is what a replica, or a leader, brings to its node.
+// This file measures how evenly the cluster is loaded, and how a change would affect that.
+// A tally belongs to one planner; everything here is arithmetic.
+
+// weight is what a replica, or leading a tablet, adds to its node: one replica or leader,
+// its bytes, and its operations per second.
 type weight struct{ count, size, load float64 }
 
 func (a weight) plus(b weight, sign float64) weight {
 	return weight{a.count + sign*b.count, a.size + sign*b.size, a.load + sign*b.load}
 }
 
-// Below these means per node, nobody cares how evenly bytes and operations are spread.
+// Below these means per node, differences in bytes and operations hardly count.
 const (
 	minSize = 16 << 20 // bytes
 	minLoad = 1000     // operations per second
 )
 
-// How far a node may be from the mean before anything is moved for it: a part of the
-// mean, and of the number of replicas one at least. Within it there is peace: sizes and
-// loads change all the time, and every move has its price.
+// How far a node may be from the mean, as a fraction of it, before anything is moved: in
+// number of replicas or leaders, of which one is always allowed, in bytes, and in load.
+// Sizes and loads change all the time and every move has its cost.
 const (
 	slackCount = 0.1
 	slackSize  = 0.1
 	slackLoad  = 0.2
 )
 
-// sizeFactor is how much more an excess of bytes counts than one of replicas: the bytes
-// are what a node runs out of.
+// sizeFactor is how much more an excess of bytes counts than one of replicas, because a
+// node can run out of disk space.
 const sizeFactor = 8
 
-// noise is the least gain of a move that is begun, as a part of what its tablet alone
-// would make up for: where a move gains less than that, the way back is about as good,
-// and figures that have changed a little would take it.
-const noise = 0.3
+// minGain is the smallest improvement, as a fraction of the tablet's weight, that
+// justifies a move. After a move that gains less, a small change of the figures would
+// justify moving back.
+const minGain = 0.3
 
-// tally is what the nodes that take replicas hold, or would if they had room. Others are
-// not in it. The total is what all tablets bring once each is as it ought to be, whatever
-// is half done: what is better must not change on the way.
+// tally is what each node that may hold replicas and is alive holds. Other nodes are not in
+// it. The total is the weight of all tablets once each has its proper number of replicas:
+// were it to change with each half-done move, so would the judgement of what is better.
 type tally struct {
 	on    map[uint64]weight
 	total weight
@@ -42,14 +46,15 @@ type tally struct {
 func newTally(nodes []Node) *tally {
 	t := &tally{on: map[uint64]weight{}}
 	for i := range nodes {
-		if nodes[i].mayHold() && nodes[i].Alive { // of a full one nothing is moved away for balance
+		if nodes[i].mayHold() && nodes[i].Alive { // nodes with full disks count like others
 			t.on[nodes[i].ID] = weight{}
 		}
 	}
 	return t
 }
 
-// add puts the weight on the nodes (sign 1) or takes it away (-1).
+// add adds the weight to the nodes, or subtracts it if sign is -1. It ignores nodes that
+// are not in the tally.
 func (t *tally) add(nodes []uint64, w weight, sign float64) {
 	for _, n := range nodes {
 		if have, ok := t.on[n]; ok {
@@ -58,28 +63,34 @@ func (t *tally) add(nodes []uint64, w weight, sign float64) {
 	}
 }
 
-// expect adds to the total.
+// expect adds n times the weight to the total.
 func (t *tally) expect(n int, w weight) { t.total = t.total.plus(w, float64(n)) }
 
-// change is how a step changes the cluster; less is better, the fields in order.
+// change is the effect of a step on the cluster. Less is better, compared field by field.
 type change struct {
-	zones  int     // pairs of a tablet's voters in one zone
-	excess float64 // sum over nodes of squares of number, size and load beyond the slack, each divided by its mean
-	uneven float64 // likewise, without slack: tells nodes apart for a replica that has to go somewhere
-	noise  float64 // a gain in excess that is not worth a move
+	zones int // pairs of a tablet's voters in one zone
+	// excess is the sum, over nodes and figures, of the square of how far the figure is
+	// from its mean beyond the slack, relative to the mean.
+	excess float64
+	// uneven is like excess without slack. It ranks nodes for a replica that has to be
+	// placed somewhere.
+	uneven  float64
+	minGain float64 // the decrease of excess below which a move is not worth its cost
 }
 
-// rounding is what sums of the same figures in another order differ by.
+// rounding exceeds the difference between sums of the same figures in different orders.
 const rounding = 1e-9
 
-// begins reports whether the change is worth a move.
-func (c change) begins() bool { return c.zones < 0 || c.zones == 0 && c.excess < -rounding-c.noise }
+// justifiesMove reports whether the change is worth beginning a move.
+func (c change) justifiesMove() bool {
+	return c.zones < 0 || c.zones == 0 && c.excess < -rounding-c.minGain
+}
 
-// goesOn reports whether a move that has been begun still makes the cluster better, if by
-// less than it then did.
-func (c change) goesOn() bool { return c.zones < 0 || c.zones == 0 && c.excess < -rounding }
+// improves reports whether the change makes the cluster better at all, which is enough to
+// continue a move that has begun.
+func (c change) improves() bool { return c.zones < 0 || c.zones == 0 && c.excess < -rounding }
 
-// less compares two changes.
+// less reports whether c is better than d.
 func (c change) less(d change) bool {
 	if c.zones != d.zones {
 		return c.zones < d.zones
@@ -90,22 +101,24 @@ func (c change) less(d change) bool {
 	return c.uneven < d.uneven
 }
 
-// put is the change that adding the weight to a node makes (sign 1), or taking it away (-1).
-func (t *tally) put(node uint64, w weight, sign float64) (c change) {
+// delta returns the effect of adding the weight to a node, or of removing it if sign is -1.
+// A node that is not in the tally has none.
+func (t *tally) delta(node uint64, w weight, sign float64) (c change) {
 	have, ok := t.on[node]
 	if !ok {
 		return c
 	}
 	after, n := have.plus(w, sign), float64(len(t.on))
-	c.add(1, 0, have.count, after.count, t.total.count/n, 1, max(1, slackCount*t.total.count/n))
-	c.add(sizeFactor, noise, have.size, after.size, t.total.size/n, minSize, slackSize*max(t.total.size/n, minSize))
-	c.add(1, noise, have.load, after.load, t.total.load/n, minLoad, slackLoad*max(t.total.load/n, minLoad))
+	count, size, load := t.total.count/n, t.total.size/n, t.total.load/n // the means
+	c.add(1, 0, have.count, after.count, count, 1, max(1, slackCount*count))
+	c.add(sizeFactor, minGain, have.size, after.size, size, minSize, slackSize*max(size, minSize))
+	c.add(1, minGain, have.load, after.load, load, minLoad, slackLoad*max(load, minLoad))
 	return c
 }
 
-// add is what one figure of a node contributes that goes from before to after; floor is
-// the least mean that it is seen against.
-func (c *change) add(factor, noise, before, after, mean, floor, slack float64) {
+// add adds the effect of one figure of a node changing from before to after. The figure is
+// taken relative to its mean, or to floor if that is larger.
+func (c *change) add(factor, gainFraction, before, after, mean, floor, slack float64) {
 	square := func(x, slack float64) float64 {
 		off := max(0, max(x-mean, mean-x)-slack) / max(mean, floor)
 		return factor * off * off
@@ -113,12 +126,14 @@ func (c *change) add(factor, noise, before, after, mean, floor, slack float64) {
 	c.excess += square(after, slack) - square(before, slack)
 	c.uneven += square(after, 0) - square(before, 0)
 	own := (after - before) / max(mean, floor)
-	c.noise += noise * factor * own * own / 2 // both ends of a move have their part
+	c.minGain += gainFraction * factor * own * own / 2 // each end of a move adds half
 }
 
-// move is the change that moving the weight makes. Neither node is looked at twice, so
-// the parts add up.
-func (t *tally) move(from, to uint64, w weight) change {
-	a, b := t.put(from, w, -1), t.put(to, w, 1)
-	return change{excess: a.excess + b.excess, uneven: a.uneven + b.uneven, noise: a.noise + b.noise}
+// moveDelta returns the effect of moving the weight from one node to another. The two
+// nodes differ, so the effects at both ends add up.
+func (t *tally) moveDelta(from, to uint64, w weight) change {
+	a, b := t.delta(from, w, -1), t.delta(to, w, 1)
+	return change{
+		excess: a.excess + b.excess, uneven: a.uneven + b.uneven, minGain: a.minGain + b.minGain,
+	}
 }

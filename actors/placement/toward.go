@@ -7,10 +7,16 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// toward plans the next of the steps that lead from the tablet's replicas to the goal.
-func (p *planner) toward(g *target) {
+// This file plans the single next step from a tablet's replicas, or its leader, to its
+// goal. It is part of the planner: pure, and used on the goroutine that calls Make.
+
+// planReplicaStep plans the next step from the tablet's replicas to its goal. In order:
+// learners that nobody wants are removed, missing replicas are added as learners, and
+// learners that have caught up replace voters.
+func (p *planner) planReplicaStep(g *target) {
 	surplus := slices.DeleteFunc(without(g.learners, g.goal...), func(n uint64) bool {
-		return len(g.goal) < p.width(len(g.voters)) && !p.leaves(n) // it will be wanted
+		// Keep a learner that a goal short of voters can use later.
+		return len(g.goal) < p.width(len(g.voters)) && !p.mustLeave(n)
 	})
 	add := without(without(g.goal, g.voters...), g.learners...)
 	promote, demote := both(g.goal, g.learners), without(g.voters, g.goal...)
@@ -20,16 +26,17 @@ func (p *planner) toward(g *target) {
 	case len(add) > 0:
 		p.addLearners(g, add)
 	case len(promote) > 0 || len(demote) > 0:
-		p.exchange(g, promote, demote)
+		p.swapVoters(g, promote, demote)
 	}
 }
 
-// addLearners makes new replicas, as far as the bounds allow.
+// addLearners plans new learners on the nodes, as far as MaxIncoming and MaxChanging allow.
+// What they do not allow defers all balancing: repairs come first.
 func (p *planner) addLearners(g *target, nodes []uint64) {
 	nodes = slices.DeleteFunc(nodes, func(n uint64) bool { return p.incoming[n] >= p.s.MaxIncoming })
 	begins := len(g.learners) == 0
 	if len(nodes) == 0 || begins && p.plan.Changing >= p.s.MaxChanging {
-		p.late = true
+		p.deferred = true
 		return
 	}
 	for _, n := range nodes {
@@ -41,17 +48,24 @@ func (p *planner) addLearners(g *target, nodes []uint64) {
 	p.change(g, pb.ReplicaChange_KIND_ADD_LEARNER, nodes, "a new replica")
 }
 
-// exchange makes learners that have caught up voters, and voters learners: as many of
-// both as are ready.
-func (p *planner) exchange(g *target, promote, demote []uint64) {
-	ready := slices.DeleteFunc(slices.Clone(promote), func(n uint64) bool { return !g.caughtUp(n) || !p.nodes[n].Alive })
+// swapVoters plans one joint change that promotes learners which have caught up and
+// demotes voters. While some learners lag it swaps as many as are ready, each for the
+// voter that is worth least. If the leader is to be demoted, leadership is transferred
+// first. The change is planned only if a quorum of the old and of the new voters is live
+// (invariant 2).
+func (p *planner) swapVoters(g *target, promote, demote []uint64) {
+	ready := slices.DeleteFunc(slices.Clone(promote), func(n uint64) bool {
+		return !g.caughtUp(n) || !p.nodes[n].Alive
+	})
 	switch late := without(promote, ready...); {
 	case len(late) == 0:
 	case len(ready) == 0 || len(demote) == 0:
 		p.block("tablet %d: the replica on node %d has not caught up", g.D.TabletId, late[0])
 		return
-	default: // those that are ready, each for one that goes, the most useless first
-		slices.SortStableFunc(demote, func(a, b uint64) int { return p.misery(b) - p.misery(a) })
+	default:
+		slices.SortStableFunc(demote, func(a, b uint64) int {
+			return p.removalPriority(b) - p.removalPriority(a)
+		})
 		n := min(len(ready), len(demote))
 		ready, demote = ready[:n], demote[:n]
 	}
@@ -60,53 +74,69 @@ func (p *planner) exchange(g *target, promote, demote []uint64) {
 			p.transfer(g.Tablet, to, g.order != nil, "the leader's replica is to go")
 			return
 		}
-		demote = without(demote, g.leader()) // the one voter: its successor has to vote first
+		demote = without(demote, g.leader()) // the only voter stays until its successor votes
 	}
 	if len(ready) == 0 && len(demote) == 0 {
-		p.block("tablet %d: there is nobody to lead in the place of node %d%s", g.D.TabletId, g.leader(), p.clocks(g))
+		p.block("tablet %d: no other node can lead in place of node %d%s",
+			g.D.TabletId, g.leader(), p.clocks(g))
 		return
 	}
 	after := append(without(g.voters, demote...), ready...)
-	for _, voters := range [][]uint64{g.voters, after} { // a joint change takes a quorum of both
+	for _, voters := range [][]uint64{g.voters, after} { // a joint change needs a quorum of both
 		if live := len(p.live(g.Tablet, voters)); live <= len(voters)/2 {
-			p.block("tablet %d: only %d of the %d voters on nodes %v are live", g.D.TabletId, live, len(voters), voters)
+			p.block("tablet %d: only %d of the %d voters on nodes %v are live",
+				g.D.TabletId, live, len(voters), voters)
 			return
 		}
 	}
-	list := append(changes(pb.ReplicaChange_KIND_PROMOTE, ready), changes(pb.ReplicaChange_KIND_DEMOTE, demote)...)
-	p.step(g.Tablet, Step{Changes: list, Ordered: g.order != nil, Why: "the new replica has caught up"})
+	list := changes(pb.ReplicaChange_KIND_PROMOTE, ready)
+	list = append(list, changes(pb.ReplicaChange_KIND_DEMOTE, demote)...)
+	p.step(g.Tablet, Step{
+		Changes: list, Ordered: g.order != nil, Why: "the new replica has caught up",
+	})
 }
 
-// mayLead: the node's clock is no reason against it. Meta's leader gives the timestamps,
-// and one whose clock is too far ahead hands meta on to another.
+// mayLead reports whether the node's clock allows it to lead the tablet. Only meta is
+// restricted: its leader issues timestamps, and gives leadership away if its clock is too
+// far ahead.
 func (p *planner) mayLead(t *Tablet, node uint64) bool {
 	n := p.nodes[node]
 	return !t.Meta || n == nil || !n.Ahead
 }
 
-// clocks says of which nodes the clocks are in the way of leading the tablet.
+// clocks returns a phrase, to be appended to a reason, that names the voters whose clocks
+// keep them from leading the tablet. It is empty if there are none.
 func (p *planner) clocks(g *target) string {
-	ahead := slices.DeleteFunc(slices.Clone(g.voters), func(n uint64) bool { return p.mayLead(g.Tablet, n) })
+	ahead := slices.DeleteFunc(slices.Clone(g.voters), func(n uint64) bool {
+		return p.mayLead(g.Tablet, n)
+	})
 	if len(ahead) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("; the clocks of nodes %v are too far ahead of the others': set them", ahead)
 }
 
-// full: the node's disk has too little room for the writes of what it leads.
-func (p *planner) full(node uint64) bool {
+// diskFull reports whether the node's disk is too full for it to lead.
+func (p *planner) diskFull(node uint64) bool {
 	n := p.nodes[node]
 	return n != nil && n.Full
 }
 
-// successor is the voter that had best lead next: a live one that stays, or else one that
-// does not drain, with room on its disk if there is one; 0: there is none.
+// successor returns the voter that should lead next, or 0 if none can. It prefers voters
+// with room on their disks to those without, voters that stay to those that will be
+// demoted but do not drain, and among equals the one that leads least.
 func (p *planner) successor(g *target) (node uint64) {
 	stay, others := both(g.goal, g.voters), without(g.voters, p.draining(g.voters)...)
-	for _, among := range [][]uint64{slices.DeleteFunc(slices.Clone(stay), p.full), slices.DeleteFunc(slices.Clone(others), p.full), stay, others} {
+	withRoom := func(nodes []uint64) []uint64 {
+		return slices.DeleteFunc(slices.Clone(nodes), p.diskFull)
+	}
+	for _, among := range [][]uint64{withRoom(stay), withRoom(others), stay, others} {
 		var least change
 		for _, n := range p.live(g.Tablet, without(among, g.leader())) {
-			if c := p.leaders.put(n, g.leading(), 1); g.caughtUp(n) && p.mayLead(g.Tablet, n) && (node == 0 || c.less(least)) {
+			if !g.caughtUp(n) || !p.mayLead(g.Tablet, n) {
+				continue
+			}
+			if c := p.leaders.delta(n, g.leading(), 1); node == 0 || c.less(least) {
 				node, least = n, c
 			}
 		}
@@ -117,39 +147,43 @@ func (p *planner) successor(g *target) (node uint64) {
 	return 0
 }
 
+// draining returns those of the nodes whose replicas have to move elsewhere.
 func (p *planner) draining(nodes []uint64) []uint64 {
-	return slices.DeleteFunc(slices.Clone(nodes), func(n uint64) bool { return !p.leaves(n) })
+	return slices.DeleteFunc(slices.Clone(nodes), func(n uint64) bool { return !p.mustLeave(n) })
 }
 
-// leaderAway moves the leader if its node drains or has a full disk, or if that is ordered.
-func (p *planner) leaderAway(g *target) bool {
+// moveLeaderAway plans a transfer of leadership if an operator ordered one, or if the
+// leader's node drains or has a full disk. It reports whether it has planned one; if one
+// is needed but impossible it records why.
+func (p *planner) moveLeaderAway(g *target) bool {
 	if order := g.order; order != nil && order.Leader {
 		if !p.mayLead(g.Tablet, order.ToNode) {
-			p.block("tablet %d: node %d can't lead it%s", g.D.TabletId, order.ToNode, p.clocks(g))
+			p.block("tablet %d: node %d cannot lead it%s", g.D.TabletId, order.ToNode, p.clocks(g))
 			return false
 		}
-		if p.full(order.ToNode) {
-			p.block("tablet %d: node %d can't lead it: its disk is full", g.D.TabletId, order.ToNode)
+		if p.diskFull(order.ToNode) {
+			p.block("tablet %d: node %d cannot lead it: its disk is full", g.D.TabletId, order.ToNode)
 			return false
 		}
 		if !g.caughtUp(order.ToNode) || len(p.live(g.Tablet, []uint64{order.ToNode})) == 0 {
-			p.block("tablet %d: node %d can't lead it now", g.D.TabletId, order.ToNode)
+			p.block("tablet %d: node %d cannot lead it now: it is not alive or has not caught up",
+				g.D.TabletId, order.ToNode)
 			return false
 		}
 		p.transfer(g.Tablet, order.ToNode, true, "ordered")
 		return true
 	}
-	drains, full := p.leaves(g.leader()), p.full(g.leader())
+	drains, full := p.mustLeave(g.leader()), p.diskFull(g.leader())
 	if g.leader() == 0 || !drains && !full {
 		return false
 	}
 	to := p.successor(g)
 	switch {
-	case to == 0 || p.leaves(to):
+	case to == 0 || p.mustLeave(to):
 	case drains:
 		p.transfer(g.Tablet, to, false, fmt.Sprintf("node %d drains", g.leader()))
 		return true
-	case !p.full(to):
+	case !p.diskFull(to):
 		p.transfer(g.Tablet, to, false, fmt.Sprintf("the disk of node %d is full", g.leader()))
 		return true
 	}
@@ -157,7 +191,8 @@ func (p *planner) leaderAway(g *target) bool {
 		return false
 	}
 	if why := p.clocks(g); why != "" {
-		p.plan.BlockedNodes[g.leader()] = fmt.Sprintf("it leads tablet %d, and nobody may lead in its place%s", g.D.TabletId, why)
+		p.plan.BlockedNodes[g.leader()] = fmt.Sprintf(
+			"it leads tablet %d, and no other node can lead in its place%s", g.D.TabletId, why)
 	}
 	return false
 }

@@ -12,51 +12,61 @@ import (
 	"github.com/percolator-go/percolator/internal/broken"
 )
 
-// work is what the actor does; its own, except status.
+// This file runs one turn: gather the state, make a plan, record what is finished, send
+// the steps. It runs on the actor's goroutine; only the steps of one turn run side by
+// side, each for a different tablet, and the turn waits for all of them. So between turns
+// nothing is in flight but operations whose outcome was unknown when their timeout ended,
+// and the epoch that they carry makes those harmless (invariant 1).
+
+// work is the actor's state. Only the actor's goroutine uses it, except status.
 type work struct {
 	cfg    Config
 	memory *memory
-	status board
-	began  time.Time // the first turn
-	quiet  int       // turns in a row that only waited
+	status statusBoard
+	// firstTurn is when this actor's first turn ran; zero before it.
+	firstTurn time.Time
+	// idleTurns counts the turns in a row that only waited for something half done.
+	idleTurns int
 }
 
 func newWork(cfg Config) *work { return &work{cfg: cfg, memory: newMemory(cfg.Rest)} }
 
-// turn looks at everything once and does one step for each tablet that needs one. waits:
-// something is half done.
+// turn looks at the whole cluster once and performs one step for each tablet that needs
+// one. It reports whether anything was changed, and whether a change is still incomplete.
+// An error is logged and counted; the next turn starts again from the recorded state.
 func (w *work) turn(ctx context.Context, now time.Time) (did, waits bool) {
 	s, err := w.gather(ctx, now)
 	if err == nil {
 		plan := Make(s)
-		w.status.plan(plan, len(s.Orders))
-		err = errors.Join(w.settle(ctx, plan), w.execute(ctx, now, plan.Steps), w.forget(ctx, now, s))
+		w.status.recordPlan(plan, len(s.Orders))
+		err = errors.Join(w.recordOutcomes(ctx, plan), w.execute(ctx, now, plan.Steps), w.forget(ctx, now, s))
 		did = len(plan.Ended)+len(plan.Drained)+len(plan.Gone) > 0 || err == nil && len(plan.Steps) > 0
 		waits = plan.Changing > 0 || len(plan.Steps) > 0
 	}
 	if err != nil && ctx.Err() == nil {
-		w.status.failed()
+		w.status.recordFailure()
 		w.cfg.Logger.Warn("placement: a turn failed and is repeated", "error", err)
 	}
 	return did, waits
 }
 
-// pause is how long to rest after a turn that has done something, or waits for something:
-// the longer that takes, the longer.
+// pause returns how long to wait before the next turn. While a change is incomplete the
+// pause doubles with every fourth turn that does nothing, from Busy up to Interval.
 func (w *work) pause(did, waits bool) time.Duration {
 	if did {
-		w.quiet = 0
+		w.idleTurns = 0
 		return w.cfg.Busy
 	}
-	w.quiet++
+	w.idleTurns++
 	if !waits {
 		return w.cfg.Interval
 	}
-	return min(w.cfg.Interval, w.cfg.Busy<<min(w.quiet/4, 10))
+	return min(w.cfg.Interval, w.cfg.Busy<<min(w.idleTurns/4, 10))
 }
 
-// settle records in meta what is done.
-func (w *work) settle(ctx context.Context, plan *Plan) error {
+// recordOutcomes records in meta which orders have ended and which nodes hold nothing any
+// more. It attempts every record and returns the errors joined.
+func (w *work) recordOutcomes(ctx context.Context, plan *Plan) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	var errs []error
@@ -74,8 +84,9 @@ func (w *work) settle(ctx context.Context, plan *Plan) error {
 	return errors.Join(errs...)
 }
 
-// execute does the steps, each for a tablet of its own, a few at a time. A step that
-// fails is thought of anew later.
+// execute performs the steps, each of which is for a different tablet, at most MaxChanging
+// at once. A step that fails is not repeated here: a later turn plans from what is then
+// true.
 func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 	var mu sync.Mutex
 	var errs []error
@@ -86,7 +97,7 @@ func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 			continue
 		}
 		g.Go(func() error {
-			err := w.do(ctx, st)
+			err := w.sendStep(ctx, st)
 			mu.Lock()
 			defer mu.Unlock()
 			w.memory.done(now, st, err)
@@ -97,7 +108,7 @@ func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 	return errors.Join(g.Wait(), errors.Join(errs...))
 }
 
-// epochNow is the tablet's epoch, whatever has become of it: for the broken build.
+// epochNow returns the tablet's present epoch, or 0. Only the broken build uses it.
 func (w *work) epochNow(ctx context.Context, tablet uint64) uint64 {
 	req := &pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}
 	r, err := w.cfg.Cluster.Send(ctx, tablet, req)
@@ -107,8 +118,9 @@ func (w *work) epochNow(ctx context.Context, tablet uint64) uint64 {
 	return r.GetStatus().GetTablet().GetEpoch()
 }
 
-// do sends one step to the tablet's leader, under the epoch that it was planned from (invariant 1).
-func (w *work) do(ctx context.Context, st Step) error {
+// sendStep sends one step to the tablet's leader, with the epoch that it was planned from
+// (invariant 1). It returns a *StepError if the step failed or its outcome is unknown.
+func (w *work) sendStep(ctx context.Context, st Step) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	req := &pb.TabletRequest{TabletId: st.Tablet, Epoch: st.Epoch}
@@ -123,7 +135,7 @@ func (w *work) do(ctx context.Context, st Step) error {
 	if _, err := w.cfg.Cluster.Send(ctx, st.Tablet, req); err != nil {
 		return &StepError{Step: st, Err: err}
 	}
-	w.status.did(st)
+	w.status.recordStep(st)
 	w.cfg.Logger.Info("placement: "+st.text(), "why", st.Why)
 	return nil
 }
