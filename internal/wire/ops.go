@@ -1,12 +1,6 @@
 package wire
 
-import (
-	"reflect"
-
-	"google.golang.org/protobuf/reflect/protoreflect"
-
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
-)
+import pb "github.com/percolator-go/percolator/api/percolator/v1"
 
 // Operation is what is known of an operation on a tablet by its kind alone: a row of the
 // table below, which never changes. Whoever treats operations differently by their kind
@@ -19,41 +13,40 @@ type Operation struct {
 	Answer  AnswerSize
 }
 
-// operations is the table, in the order of the fields.
-var operations = [...]Operation{
-	{"get", ByReader, Repeats | NeedsTable, AccessRead, CellsAnswer},
-	{"scan", ByReader, Repeats | NeedsTable, AccessRead, PageAnswer},
-	{"prewrite", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer},
-	{"commit", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer},
-	{"one_phase", ByTablet, InTransaction | NeedsTable, AccessChange, SmallAnswer},
-	{"rollback", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer},
-	{"check_txn_status", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer},
-	{"resolve_lock", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer},
-	{"heartbeat", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer},
-	{"notify", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer},
-	{"clear_notify", ByRules, Finishes, AccessNone, SmallAnswer},
-	{"fail_notify", ByRules, 0, AccessNone, SmallAnswer},
-	{"raw_write", ByRules, 0, AccessNone, SmallAnswer},
-	{"raw_get", ByReader, Repeats, AccessRead, CellsAnswer},
-	{"raw_scan", ByReader, Repeats, AccessRead, PageAnswer},
-	{"walk", ByReader, Repeats, AccessRead, PageAnswer},
-	{"history", ByReader, Repeats, AccessRead, PageAnswer},
-	{"pending", ByReader, Repeats, AccessRead, SmallAnswer},
-	{"split", ByTablet, 0, AccessNone, SmallAnswer},
-	{"set_catalogue", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer},
-	{"mark", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer},
-	{"status", ByReplica, Repeats | Finishes, AccessRead, SmallAnswer},
-	{"collect", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer},
-	{"change_replicas", ByTablet, Finishes, AccessNone, SmallAnswer},
-	{"transfer_leader", ByTablet, Finishes, AccessNone, SmallAnswer},
-	{"checksum", ByTablet, Finishes, AccessNone, SmallAnswer},
-}
-
-// Rows of requests that only ask for what other requests with the same field have done.
+// The table, in the order of the fields.
 var (
-	readMark     = Operation{"mark", ByLeader, Repeats | Finishes, AccessNone, SmallAnswer}
-	readChecksum = Operation{"checksum", ByReplica, Repeats | Finishes, AccessNone, SmallAnswer}
-	unknown      Operation
+	opGet            = Operation{"get", ByReader, Repeats | NeedsTable, AccessRead, CellsAnswer}
+	opScan           = Operation{"scan", ByReader, Repeats | NeedsTable, AccessRead, PageAnswer}
+	opPrewrite       = Operation{"prewrite", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer}
+	opCommit         = Operation{"commit", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer}
+	opOnePhase       = Operation{"one_phase", ByTablet, InTransaction | NeedsTable, AccessChange, SmallAnswer}
+	opRollback       = Operation{"rollback", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer}
+	opCheckTxnStatus = Operation{"check_txn_status", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer}
+	opResolveLock    = Operation{"resolve_lock", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer}
+	opHeartbeat      = Operation{"heartbeat", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer}
+	opNotify         = Operation{"notify", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer}
+	opClearNotify    = Operation{"clear_notify", ByRules, Finishes, AccessNone, SmallAnswer}
+	opFailNotify     = Operation{"fail_notify", ByRules, 0, AccessNone, SmallAnswer}
+	opRawWrite       = Operation{"raw_write", ByRules, 0, AccessNone, SmallAnswer}
+	opRawGet         = Operation{"raw_get", ByReader, Repeats, AccessRead, CellsAnswer}
+	opRawScan        = Operation{"raw_scan", ByReader, Repeats, AccessRead, PageAnswer}
+	opWalk           = Operation{"walk", ByReader, Repeats, AccessRead, PageAnswer}
+	opHistory        = Operation{"history", ByReader, Repeats, AccessRead, PageAnswer}
+	opPending        = Operation{"pending", ByReader, Repeats, AccessRead, SmallAnswer}
+	opSplit          = Operation{"split", ByTablet, 0, AccessNone, SmallAnswer}
+	opSetCatalogue   = Operation{"set_catalogue", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer}
+	opMark           = Operation{"mark", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer}
+	opStatus         = Operation{"status", ByReplica, Repeats | Finishes, AccessRead, SmallAnswer}
+	opCollect        = Operation{"collect", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer}
+	opChangeReplicas = Operation{"change_replicas", ByTablet, Finishes, AccessNone, SmallAnswer}
+	opTransferLeader = Operation{"transfer_leader", ByTablet, Finishes, AccessNone, SmallAnswer}
+	opChecksum       = Operation{"checksum", ByTablet, Finishes, AccessNone, SmallAnswer}
+
+	// Rows of requests that only ask for what others with the same field have done.
+	opReadMark     = Operation{"mark", ByLeader, Repeats | Finishes, AccessNone, SmallAnswer}
+	opReadChecksum = Operation{"checksum", ByReplica, Repeats | Finishes, AccessNone, SmallAnswer}
+
+	opUnknown Operation
 )
 
 // Evaluator says who evaluates an operation.
@@ -121,35 +114,70 @@ const (
 	PageAnswer                    // as much as a page holds
 )
 
-// operationOf finds the rows by the type of the oneof's member.
-var operationOf = func() map[reflect.Type]*Operation {
-	rows := make(map[reflect.Type]*Operation, len(operations))
-	fields := (&pb.TabletRequest{}).ProtoReflect().Descriptor().Fields()
-	for i := range operations {
-		req := &pb.TabletRequest{}
-		req.ProtoReflect().Mutable(fields.ByName(protoreflect.Name(operations[i].Name)))
-		rows[reflect.TypeOf(req.Op)] = &operations[i]
-	}
-	return rows
-}()
-
 // OperationOf is the row of the request's operation. Where there is none, nobody
 // evaluates it, and clients may not ask it.
 func OperationOf(req *pb.TabletRequest) *Operation {
 	switch op := req.GetOp().(type) {
+	case *pb.TabletRequest_Get:
+		return &opGet
+	case *pb.TabletRequest_Scan:
+		return &opScan
+	case *pb.TabletRequest_Prewrite:
+		return &opPrewrite
+	case *pb.TabletRequest_Commit:
+		return &opCommit
+	case *pb.TabletRequest_OnePhase:
+		return &opOnePhase
+	case *pb.TabletRequest_Rollback:
+		return &opRollback
+	case *pb.TabletRequest_CheckTxnStatus:
+		return &opCheckTxnStatus
+	case *pb.TabletRequest_ResolveLock:
+		return &opResolveLock
+	case *pb.TabletRequest_Heartbeat:
+		return &opHeartbeat
+	case *pb.TabletRequest_Notify:
+		return &opNotify
+	case *pb.TabletRequest_ClearNotify:
+		return &opClearNotify
+	case *pb.TabletRequest_FailNotify:
+		return &opFailNotify
+	case *pb.TabletRequest_RawWrite:
+		return &opRawWrite
+	case *pb.TabletRequest_RawGet:
+		return &opRawGet
+	case *pb.TabletRequest_RawScan:
+		return &opRawScan
+	case *pb.TabletRequest_Walk:
+		return &opWalk
+	case *pb.TabletRequest_History:
+		return &opHistory
+	case *pb.TabletRequest_Pending:
+		return &opPending
+	case *pb.TabletRequest_Split:
+		return &opSplit
+	case *pb.TabletRequest_SetCatalogue:
+		return &opSetCatalogue
 	case *pb.TabletRequest_Mark:
 		if op.Mark.GetRaiseTo() == 0 {
-			return &readMark
+			return &opReadMark
 		}
+		return &opMark
+	case *pb.TabletRequest_Status:
+		return &opStatus
+	case *pb.TabletRequest_Collect:
+		return &opCollect
+	case *pb.TabletRequest_ChangeReplicas:
+		return &opChangeReplicas
+	case *pb.TabletRequest_TransferLeader:
+		return &opTransferLeader
 	case *pb.TabletRequest_Checksum:
 		if op.Checksum.GetId() != 0 {
-			return &readChecksum
+			return &opReadChecksum
 		}
+		return &opChecksum
 	}
-	if row := operationOf[reflect.TypeOf(req.GetOp())]; row != nil {
-		return row
-	}
-	return &unknown
+	return &opUnknown
 }
 
 // Reads reports whether the operation changes nothing and is answered by the leader, once

@@ -11,9 +11,6 @@ import (
 func TestEveryOperationHasARow(t *testing.T) {
 	m := (&pb.TabletRequest{}).ProtoReflect()
 	fields := m.Descriptor().Oneofs().ByName("op").Fields()
-	if fields.Len() != len(operations) {
-		t.Errorf("%d operations, and %d rows", fields.Len(), len(operations))
-	}
 	for i := range fields.Len() {
 		field := fields.Get(i)
 		req := &pb.TabletRequest{}
