@@ -52,7 +52,7 @@ const (
 func newChanges(n *Node) *changes {
 	c := &changes{
 		n: n, again: make(chan struct{}, 1), asked: make(chan peerAsk, maxAsked), members: map[uint64]cluster.Member{},
-		jobs: &leaderJobs{n: n},
+		jobs: &leaderJobs{},
 	}
 	c.sight = newMetaSight(func(ctx context.Context) error {
 		_, err := n.meta.Catalogue(ctx)

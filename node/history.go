@@ -7,8 +7,10 @@ import (
 
 	"github.com/percolator-go/percolator/actors/collector"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/policy"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -18,15 +20,14 @@ import (
 
 // startCollector starts the job that bounds history (invariant 11 of design section 4).
 func (l *leaderJobs) startCollector() error {
-	n := l.n
-	tune, history := n.cfg.Collection, policy.Millis(l.policy.GetHistoryMs())
+	tune, history := l.cfg.Collection, policy.Millis(l.policy.GetHistoryMs())
 	if l.policy.GetNoCollection() {
 		return nil
 	}
 	age := cmp.Or(tune.Interval, min(collector.DefaultInterval, history/10)) / 2
-	c, err := collector.Spawn(n.system, collector.Config{
-		Client: n.client, Record: n.meta, Drops: drops{n}, Overview: lately{n.census, age}, History: history, Interval: tune.Interval,
-		ForceAfter: tune.ForceAfter, MaxHold: policy.Millis(l.policy.GetMaxHoldMs()), Logger: n.cfg.Logger,
+	c, err := collector.Spawn(l.system, collector.Config{
+		Client: l.client, Record: l.meta, Drops: drops{l.meta, l.client}, Overview: lately{l.census, age}, History: history, Interval: tune.Interval,
+		ForceAfter: tune.ForceAfter, MaxHold: policy.Millis(l.policy.GetMaxHoldMs()), Logger: l.cfg.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -36,24 +37,27 @@ func (l *leaderJobs) startCollector() error {
 }
 
 // drops looks after the catalogue's dropped tables.
-type drops struct{ n *Node }
+type drops struct {
+	meta   *cluster.Meta
+	client *txn.Client
+}
 
 // Tend implements collector.Drops. No safepoint is being raised while it is called: a
 // tablet that has passed a drop has begun to delete, and says so until it is done.
 func (d drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting bool, err error) {
-	c, err := d.n.meta.Catalogue(ctx)
+	c, err := d.meta.Catalogue(ctx)
 	if err != nil || len(c.GetDroppedTables()) == 0 {
 		return false, err
 	}
-	if err := d.n.meta.DateDrops(ctx, d.n.client.Timestamp); err != nil {
+	if err := d.meta.DateDrops(ctx, d.client.Timestamp); err != nil {
 		return false, err
 	}
 	for _, t := range tablets {
 		if t.CatalogueVersion < c.Version { // a push that was cut short: the tablet does not know what to delete
-			return true, d.n.meta.Sync(ctx)
+			return true, d.meta.Sync(ctx)
 		}
 	}
-	err = d.n.meta.ForgetDrops(ctx, func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool {
+	err = d.meta.ForgetDrops(ctx, func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool {
 		gone := false
 		for _, t := range tablets {
 			if _, holds := wire.Clip(t.Tablet, mvcc.Span{Table: id}); !holds {

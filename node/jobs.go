@@ -7,10 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/asynkron/protoactor-go/actor"
+
 	"github.com/percolator-go/percolator/actors/backfill"
 	"github.com/percolator-go/percolator/actors/collector"
 	"github.com/percolator-go/percolator/actors/placement"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // job is work that the node that leads meta does in the background, an actor of its own
@@ -25,7 +29,14 @@ type job interface {
 // and by which policy. The worker of changes starts and ends them, and so waits for them;
 // anybody may wake one, or ask how it is.
 type leaderJobs struct {
-	n *Node
+	cfg     Config
+	system  *actor.ActorSystem
+	meta    *cluster.Meta
+	client  *txn.Client
+	send    cluster.Sender
+	members cluster.Members
+	census  *census
+	known   *clusterPolicy
 
 	// The worker's own.
 	started bool
@@ -42,7 +53,7 @@ type leaderJobs struct {
 // does not need observers to be registered: one that was retired, and is linked again,
 // waits for its removal.
 func (l *leaderJobs) startBackfills() error {
-	j, err := backfill.Spawn(l.n.system, backfill.Config{Meta: l.n.meta, Client: l.n.client, Logger: l.n.cfg.Logger})
+	j, err := backfill.Spawn(l.system, backfill.Config{Meta: l.meta, Client: l.client, Logger: l.cfg.Logger})
 	if err != nil {
 		return fmt.Errorf("node: back-fills: %w", err)
 	}
@@ -56,7 +67,7 @@ const jobsTimeout = 10 * time.Second
 // follow starts or stops the jobs as this node has come to lead meta or does so no more,
 // and starts them anew after a change of the cluster's policy.
 func (l *leaderJobs) follow(ctx context.Context, leads bool) {
-	changed := l.started && l.policy.GetVersion() != l.n.policy.now().GetVersion()
+	changed := l.started && l.policy.GetVersion() != l.known.now().GetVersion()
 	if ctx.Err() != nil || leads == l.started && !changed {
 		return
 	}
@@ -64,7 +75,7 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 		ending, cancel := context.WithTimeout(ctx, jobsTimeout)
 		defer cancel()
 		if err := l.end(ending); err != nil {
-			l.n.cfg.Logger.Error("the jobs of meta's leader did not end in time", "error", err)
+			l.cfg.Logger.Error("the jobs of meta's leader did not end in time", "error", err)
 			return
 		}
 	}
@@ -72,7 +83,7 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 		return
 	}
 	if err := l.start(ctx); err != nil {
-		l.n.cfg.Logger.Error("the jobs of meta's leader could not be started; they are tried again", "error", err)
+		l.cfg.Logger.Error("the jobs of meta's leader could not be started; they are tried again", "error", err)
 		return
 	}
 	l.started = true
@@ -83,7 +94,7 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 func (l *leaderJobs) start(ctx context.Context) (err error) {
 	reading, cancel := context.WithTimeout(ctx, policyTimeout)
 	defer cancel()
-	if l.policy, err = l.n.policy.found(reading); err != nil {
+	if l.policy, err = l.known.found(reading); err != nil {
 		return err
 	}
 	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startPlacement())

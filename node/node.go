@@ -223,6 +223,9 @@ func (n *Node) openObservers() {
 		certs: n.certs, addr: n.Addr, httpAddr: n.HTTPAddr,
 	}
 	n.census = &census{members: n.others.members, status: n.status}
+	j := n.changes.jobs
+	j.cfg, j.system, j.meta, j.client, j.known = n.cfg, n.system, n.meta, n.client, n.policy
+	j.send, j.members, j.census = n.carrier.Sender(), n.others.members, n.census
 }
 
 // Status describes the node: who it is, its tablets, its oracle, its observers. A tablet

@@ -3,8 +3,11 @@ package node
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/lockd"
+	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/peer"
@@ -45,7 +48,11 @@ func (n *Node) openPeers() error {
 		if err != nil {
 			return fmt.Errorf("node: the way to other nodes: %w", err)
 		}
-		o.peers = peer.New(way, self, &peerHandler{n: n, opened: n.peersOpen}, peer.Config{System: n.system, Logger: n.cfg.Logger})
+		h := &peerHandler{
+			self: n.identity, now: n.now, router: n.router, tablets: n.tablets, oracle: n.oracle, survey: n.survey,
+			lockd: &n.lockd, changes: n.changes, opened: n.peersOpen,
+		}
+		o.peers = peer.New(way, self, h, peer.Config{System: n.system, Logger: n.cfg.Logger})
 		peers = o.peers
 	} else {
 		members = nil
@@ -111,14 +118,21 @@ func (t *tablets) onMember(e cluster.MemberEvent) {
 // own goroutines, and the few that take a goroutine's time go to the node's changes worker.
 // What has no room in a queue is answered at once: overloaded.
 type peerHandler struct {
-	n      *Node
-	opened <-chan struct{} // closed when the node's carrier is there
+	self    cluster.Identity
+	now     func() time.Time
+	router  *cluster.Router
+	tablets *tablets
+	oracle  *localOracle
+	survey  *scanner.ClusterSurvey
+	lockd   *atomic.Pointer[lockd.Lockd]
+	changes *changes
+	opened  <-chan struct{} // closed when the node's carrier is there
 }
 
 var _ peer.Handler = (*peerHandler)(nil)
 
 // Raft implements peer.Handler.
-func (h *peerHandler) Raft(m *wire.RaftMessage) { h.n.tablets.replicas.Deliver(m) }
+func (h *peerHandler) Raft(m *wire.RaftMessage) { h.tablets.replicas.Deliver(m) }
 
 // Request implements peer.Handler.
 func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
@@ -132,26 +146,26 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 	case *wire.PeerRequest_Status:
 		if body.Status.GetBrief() {
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: &pb.NodeStatusResponse{
-				ClusterId: h.n.identity.ClusterID, NodeId: h.n.identity.NodeID, Incarnation: h.n.identity.Incarnation,
-				UnixMs: h.n.now().UnixMilli(),
+				ClusterId: h.self.ClusterID, NodeId: h.self.NodeID, Incarnation: h.self.Incarnation,
+				UnixMs: h.now().UnixMilli(),
 			}}})
 			return
 		}
-		h.n.changes.ask(deadline, req, reply)
+		h.changes.ask(deadline, req, reply)
 	case *wire.PeerRequest_Tablet:
 		h.tablet(deadline, body.Tablet, reply)
 	case *wire.PeerRequest_Timestamps:
 		h.timestamps(deadline, body.Timestamps, reply)
 	case *wire.PeerRequest_Lockd:
-		h.lockd(deadline, body.Lockd, reply)
+		h.locks(deadline, body.Lockd, reply)
 	case *wire.PeerRequest_Snapshot:
-		h.n.tablets.replicas.Chunk(body.Snapshot, func(a *wire.SnapshotAnswer) {
+		h.tablets.replicas.Chunk(body.Snapshot, func(a *wire.SnapshotAnswer) {
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: a}})
 		})
 	case *wire.PeerRequest_Honour:
-		h.n.changes.ask(deadline, req, reply)
+		h.changes.ask(deadline, req, reply)
 	case *wire.PeerRequest_Survey:
-		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Survey{Survey: h.n.survey.Answer(body.Survey)}})
+		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Survey{Survey: h.survey.Answer(body.Survey)}})
 	default:
 		reply(refused(pb.Error_CODE_INVALID, "unknown question"))
 	}
@@ -165,9 +179,9 @@ func refused(code pb.Error_Code, format string, args ...any) *wire.PeerResponse 
 // is said to have not been done; anything else is unknown.
 func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest, reply func(*wire.PeerResponse)) {
 	answer := func(r *pb.TabletResponse) { reply(&wire.PeerResponse{Body: &wire.PeerResponse_Tablet{Tablet: r}}) }
-	port := h.n.router.Port(req.GetTabletId())
+	port := h.router.Port(req.GetTabletId())
 	if port == nil {
-		answer(h.n.router.Elsewhere(req.GetTabletId()))
+		answer(h.router.Elsewhere(req.GetTabletId()))
 		return
 	}
 	err := port.Tell(req, deadline, wire.OperationOf(req).Has(wire.Finishes), func(r actorkit.Result[*pb.TabletResponse]) {
@@ -190,7 +204,7 @@ func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest, 
 		r.Error.LeaderNode = leader
 		reply(r)
 	}
-	port := h.n.oracle.port()
+	port := h.oracle.port()
 	if port == nil {
 		away(0)
 		return
@@ -213,9 +227,9 @@ func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest, 
 	}
 }
 
-// lockd asks this node's lock service.
-func (h *peerHandler) lockd(deadline time.Time, req *wire.LockdRequest, reply func(*wire.PeerResponse)) {
-	l := h.n.lockd.Load()
+// locks asks this node's lock service.
+func (h *peerHandler) locks(deadline time.Time, req *wire.LockdRequest, reply func(*wire.PeerResponse)) {
+	l := h.lockd.Load()
 	if l == nil {
 		reply(refused(pb.Error_CODE_UNAVAILABLE, "the lock service is not running"))
 		return

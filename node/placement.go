@@ -8,21 +8,20 @@ import (
 	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/placement"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
 // startPlacement starts the job that decides where replicas and leaders are.
 func (l *leaderJobs) startPlacement() error {
-	n, tune := l.n, l.n.cfg.Placement
+	tune := l.cfg.Placement
 	if tune.Off {
 		return nil
 	}
-	p, err := placement.Spawn(n.system, placement.Config{
-		Meta: n.meta, Cluster: placed{n, n.carrier.Sender(), &polling{}}, Replicas: int(l.policy.GetReplicas()),
+	p, err := placement.Spawn(l.system, placement.Config{
+		Meta: l.meta, Cluster: placed{l, &polling{}}, Replicas: int(l.policy.GetReplicas()),
 		GoneAfter: policy.Millis(l.policy.GetGoneAfterMs()), ForgetAfter: policy.Millis(l.policy.GetForgetAfterMs()),
-		Interval: tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: n.cfg.Logger,
+		Interval: tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: l.cfg.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -53,8 +52,7 @@ func (l *leaderJobs) placementStatus() *pb.PlacementStatus {
 // placed is the cluster as placement sees and changes it. The job's own goroutine calls
 // it, one call at a time; Statuses asks all nodes at once and waits for them.
 type placed struct {
-	n    *Node
-	send cluster.Sender
+	jobs *leaderJobs
 	*polling
 }
 
@@ -73,7 +71,7 @@ const wholePoll = 12
 // Alive implements placement.Cluster.
 func (p placed) Alive() []uint64 {
 	var out []uint64
-	for _, m := range p.n.others.members.Alive() {
+	for _, m := range p.jobs.members.Alive() {
 		out = append(out, m.NodeID)
 	}
 	return out
@@ -81,16 +79,16 @@ func (p placed) Alive() []uint64 {
 
 // Timestamp implements placement.Cluster.
 func (p placed) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
-	return p.n.client.Timestamp(ctx)
+	return p.jobs.client.Timestamp(ctx)
 }
 
 // Send implements placement.Cluster.
 func (p placed) Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	return p.send(ctx, tablet, req)
+	return p.jobs.send(ctx, tablet, req)
 }
 
 // AheadClocks implements placement.Cluster.
-func (p placed) AheadClocks() []uint64 { return p.clocks.Ahead(p.n.cfg.MaxClockAhead) }
+func (p placed) AheadClocks() []uint64 { return p.clocks.Ahead(p.jobs.cfg.MaxClockAhead) }
 
 // FullDisks implements placement.Cluster.
 func (p placed) FullDisks() []uint64 {
@@ -110,8 +108,8 @@ func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
 	p.disks.forget()
 	leading := p.asked%wholePoll != 0
 	p.asked++
-	return p.n.census.take(ctx, leading, func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time) {
-		p.clocks.Saw(node, s.GetUnixMs(), began, ended, p.n.cfg.MaxClockAhead)
+	return p.jobs.census.take(ctx, leading, func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time) {
+		p.clocks.Saw(node, s.GetUnixMs(), began, ended, p.jobs.cfg.MaxClockAhead)
 		p.disks.saw(node, s)
 	})
 }

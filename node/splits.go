@@ -9,14 +9,13 @@ import (
 
 // startSplitter starts the job that splits tablets by size and load.
 func (l *leaderJobs) startSplitter() error {
-	n := l.n
-	tune, p := n.cfg.Splits, l.policy
+	tune, p := l.cfg.Splits, l.policy
 	if p.GetNoSplits() {
 		return nil
 	}
-	s, err := splitter.Spawn(n.system, splitter.Config{
-		Client: n.client, Meta: n.meta, Overview: lately{n.census, cmp.Or(tune.Interval, splitter.DefaultInterval) / 2}, MaxBytes: p.GetSplitBytes(), MaxLoad: p.GetSplitLoad(), Interval: tune.Interval,
-		MaxTablets: int(p.GetSplitMaxTablets()), Logger: n.cfg.Logger,
+	s, err := splitter.Spawn(l.system, splitter.Config{
+		Client: l.client, Meta: l.meta, Overview: lately{l.census, cmp.Or(tune.Interval, splitter.DefaultInterval) / 2}, MaxBytes: p.GetSplitBytes(), MaxLoad: p.GetSplitLoad(), Interval: tune.Interval,
+		MaxTablets: int(p.GetSplitMaxTablets()), Logger: l.cfg.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
