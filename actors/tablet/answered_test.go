@@ -137,10 +137,10 @@ func TestPanickingRead(t *testing.T) {
 
 // TestWaitIsBounded: a call that has to wait again does not get its time anew.
 func TestWaitIsBounded(t *testing.T) {
-	tablet, call := &Tablet{cfg: Config{MaxWait: time.Minute}}, &Call{}
-	tablet.boundWait(call)
+	call := &Call{}
+	boundWait(call, time.Minute)
 	until := call.Deadline
-	if tablet.boundWait(call); until.IsZero() || call.Deadline != until {
+	if boundWait(call, time.Minute); until.IsZero() || call.Deadline != until {
 		t.Errorf("a wait until %v became one until %v", until, call.Deadline)
 	}
 }

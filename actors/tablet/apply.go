@@ -65,9 +65,9 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	t.index, t.entryTerm = a.index, a.term
 	if t.stateChanged {
 		t.stateChanged = false
-		t.putState(batch)
+		t.state.put(batch, t.id)
 	}
-	record := t.appliedRecord()
+	record := t.state.applied()
 	done := func(err error) {
 		a.err = err
 		t.root.Send(t.self, a)
@@ -87,11 +87,6 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	}
 	t.logs.apply(w)
 	return nil
-}
-
-// appliedRecord says how far the log is applied, with the batch that applies it.
-func (t *Tablet) appliedRecord() store.Applied {
-	return store.Applied{Index: t.index, Term: t.entryTerm, Epoch: t.descriptor.Epoch, Bytes: t.bytes, Rough: t.rough}
 }
 
 // applyCommand adds one command's effects to the batch. A command of this leadership is
@@ -115,12 +110,15 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 		} else {
 			batch.Put(f.Key, f.Value)
 		}
-		t.countBytes(f)
+		t.sizing.count(&t.bytes, f)
 	}
 	switch {
 	case command.Split != nil:
 		a.split = command.Split
-		return t.applySplit(batch, command.Split)
+		if err := t.state.split(batch, t.store, command.Split); err != nil {
+			return err
+		}
+		t.group.Reconfigure(t.descriptor)
 	case command.Catalogue != nil:
 		if command.Catalogue.Version > t.appliedCatalogue.Version() {
 			t.appliedCatalogue = memory.NewCatalogue(command.Catalogue)
@@ -134,7 +132,9 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 	case command.Checksum != 0:
 		a.checksum = command.Checksum
 	case command.Bound != 0 || command.Safepoint != 0:
-		t.applyRaise(command)
+		t.state.raise(command)
+		t.memory.Bound, t.memory.Safepoint = max(t.memory.Bound, t.appliedBound), max(t.memory.Safepoint, t.appliedSafepoint)
+		t.seenSafepoint.Store(max(t.seenSafepoint.Load(), uint64(t.appliedSafepoint)))
 	case command.RaiseMark > t.mark:
 		t.mark = command.RaiseMark
 		t.stateChanged = true
@@ -198,7 +198,7 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	t.memory.Visible(p.number, p.muts, p.notes)
 	t.history.note(p.muts)
 	for _, h := range p.holds {
-		t.release(h)
+		t.reservations.release(h)
 	}
 	if p.command.Safepoint != 0 || p.command.Catalogue != nil {
 		t.beginPass()

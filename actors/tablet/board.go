@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -143,7 +144,7 @@ func (t *Tablet) publish() {
 		return
 	}
 	if p.catalogue != t.memory.Catalogue {
-		observed := t.observedTargets()
+		observed := observedTargets(t.memory.Catalogue, t.descriptor)
 		p.notice.observed.Store(&observed)
 	}
 	p.changes, p.leading, p.locked, p.catalogue = changes, t.leading, locked, t.memory.Catalogue
@@ -162,10 +163,10 @@ func (t *Tablet) publish() {
 
 // observedTargets lists the observed columns of the tablet's tables, without those of
 // retired observers.
-func (t *Tablet) observedTargets() []notify.Target {
+func observedTargets(catalogue *memory.Catalogue, d *pb.TabletDescriptor) []notify.Target {
 	var out []notify.Target
-	for c, how := range t.memory.Catalogue.Columns() {
-		if _, here := wire.Clip(t.descriptor, mvcc.Span{Table: c.Table}); here {
+	for c, how := range catalogue.Columns() {
+		if _, here := wire.Clip(d, mvcc.Span{Table: c.Table}); here {
 			out = append(out, notify.Target{Table: c.Table, Column: c.Column, Weak: how == mvcc.ObservedWeak})
 		}
 	}

@@ -37,9 +37,9 @@ func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 	}
 }
 
-func (t *Tablet) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *pb.TabletResponse {
+func (e *evaluation) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Collect{Collect: &pb.CollectResponse{
-		Bound: uint64(t.memory.Bound), Safepoint: uint64(t.memory.Safepoint), Confirmed: confirmed, Unsettled: unsettled,
+		Bound: uint64(e.memory.Bound), Safepoint: uint64(e.memory.Safepoint), Confirmed: confirmed, Unsettled: unsettled,
 	}}}
 }
 
@@ -54,18 +54,6 @@ func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 	if !e.ownEntry(own) {
 		e.restore()
 	}
-}
-
-// applyRaise takes over the bound or safepoint of an entry.
-func (t *Tablet) applyRaise(c *wire.Command) {
-	if bound := mvcc.Timestamp(c.Bound); bound > t.appliedBound {
-		t.appliedBound, t.stateChanged = bound, true
-	}
-	if safepoint := mvcc.Timestamp(c.Safepoint); safepoint > t.appliedSafepoint {
-		t.appliedSafepoint, t.stateChanged = safepoint, true
-	}
-	t.memory.Bound, t.memory.Safepoint = max(t.memory.Bound, t.appliedBound), max(t.memory.Safepoint, t.appliedSafepoint)
-	t.seenSafepoint.Store(max(t.seenSafepoint.Load(), uint64(t.appliedSafepoint)))
 }
 
 // restore goes back to what is applied or still in flight, after a proposal was lost.
@@ -94,7 +82,7 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 		return
 	}
 	settled := below <= e.appliedBound
-	for start := range e.Tablet.onePhase {
+	for start := range e.reservations.held {
 		settled = settled && (start >= below || broken.ConfirmReserved)
 	}
 	open, locks := e.memory.Unsettled(below, maxUnsettled)

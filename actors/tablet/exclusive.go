@@ -27,7 +27,7 @@ func (t *Tablet) exclude(x *exclusive) {
 // tryExclusive begins what waits once the drain is over: no proposal and no reservation is left.
 func (t *Tablet) tryExclusive() {
 	x := t.exclusive
-	if x == nil || x.proposed || !t.leading || len(t.pipeline.inflight) > 0 || len(t.onePhase) > 0 {
+	if x == nil || x.proposed || !t.leading || len(t.pipeline.inflight) > 0 || len(t.reservations.held) > 0 {
 		return
 	}
 	switch {
@@ -36,7 +36,9 @@ func (t *Tablet) tryExclusive() {
 	case x.change != nil:
 		t.proposeChange(x)
 	default:
-		t.handOver(x)
+		x.proposed = true // nothing is in flight, so nobody's outcome becomes unknown by it
+		t.transferCall = x.call
+		t.group.Transfer(x.target)
 	}
 	t.ready()
 }

@@ -54,7 +54,7 @@ func (e *evaluation) one(call *Call) {
 	// Meta's records are few and small, and what makes room needs them: the progress of
 	// collection, a table that is dropped.
 	if e.full != nil && e.id != MetaTabletID && !wire.OperationOf(call.Req).Has(wire.Finishes) {
-		call.Reply(e.diskFull(e.full))
+		call.Reply(diskFull(e.full, e.group.Single()))
 		return
 	}
 	switch op := call.Req.Op.(type) {
@@ -85,7 +85,7 @@ func (e *evaluation) one(call *Call) {
 	case *pb.TabletRequest_Rollback:
 		// A one-phase commit of the transaction that is under way here comes to its end
 		// first (design section 5).
-		if o := e.Tablet.onePhase[mvcc.Timestamp(op.Rollback.GetStartTs())]; o != nil {
+		if o := e.reservations.held[mvcc.Timestamp(op.Rollback.GetStartTs())]; o != nil {
 			e.park(call, obstacle{start: o.request.StartTS, token: o.token})
 			return
 		}
@@ -110,19 +110,19 @@ func (e *evaluation) one(call *Call) {
 
 // refuse answers an operation that the rules could not evaluate: the request contradicts
 // itself, or the store failed, and then the tablet serves no more.
-func (t *Tablet) refuse(call *Call, err error) {
+func (e *evaluation) refuse(call *Call, err error) {
 	if r := evaluate.Refusal(err); r != nil {
 		call.Reply(r)
 		return
 	}
-	call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", t.id, err))
-	t.fail(err)
+	call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id, err))
+	e.fail(err)
 }
 
 // boundWait ends the call's wait with MaxWait from when it first had to: however often it
 // has to again.
-func (t *Tablet) boundWait(call *Call) {
-	if limit := time.Now().Add(t.cfg.MaxWait); call.Deadline.IsZero() || call.Deadline.After(limit) {
+func boundWait(call *Call, most time.Duration) {
+	if limit := time.Now().Add(most); call.Deadline.IsZero() || call.Deadline.After(limit) {
 		call.Deadline = limit
 	}
 }
@@ -174,7 +174,14 @@ func (t *Tablet) onSweep() {
 		t.group.Wake() // what a resting leader has asked the others was lost, or they do not answer
 		t.armSweep()
 	}
-	if t.giveUpGrants(now) || t.parked.len() > 0 {
+	overdue, granting := t.reservations.overdue(now)
+	for _, o := range overdue {
+		t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: no commit timestamp within %v; try again", t.id, t.cfg.MaxWait))
+	}
+	if len(overdue) > 0 {
+		t.settle()
+	}
+	if granting || t.parked.len() > 0 {
 		t.armSweep()
 	}
 }

@@ -3,6 +3,7 @@ package tablet
 import (
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/evaluate"
@@ -38,7 +39,7 @@ type granted struct {
 
 // onePhaseCommit checks the transaction and reserves its cells.
 func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
-	if o := e.Tablet.onePhase[r.StartTS]; o != nil {
+	if o := e.reservations.held[r.StartTS]; o != nil {
 		if o.proposed { // it will find the commit record
 			e.park(call, obstacle{start: r.StartTS, token: o.token})
 			return
@@ -70,31 +71,70 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 // two turns the reservation is in the lock table; within one nobody looks at it, and it
 // is put there only once, with the timestamp.
 func (e *evaluation) grant(call *Call, r mvcc.OnePhaseRequest) {
-	e.tokens++
-	o := &onePhase{token: e.tokens, term: e.group.Term(), request: r, first: [1]*Call{call}}
-	o.calls = o.first[:]
-	e.Tablet.onePhase[r.StartTS] = o
+	o := e.reservations.open(call, r, e.group.Term())
 	if commitTS, ok := e.host.TimestampsNow(1); ok {
 		e.continueOnePhase(o, commitTS)
 		return
 	}
-	e.reserve(o)
+	e.reservations.put(o)
 	e.granting = append(e.granting, o)
 }
 
-// reserve puts the reservation on the commit's cells, over the one without a commit timestamp.
-func (t *Tablet) reserve(o *onePhase) {
-	t.memory.Reserve(o.request.Writes, o.lock())
+// reservations are the one-phase commits under way, and the locks that they hold in the
+// leader's memory. They belong to the tablet's turns.
+type reservations struct {
+	memory *memory.Memory
+	held   map[mvcc.Timestamp]*onePhase // by start timestamp
+	tokens uint64                       // given to them; never again, whoever leads
 }
+
+// open takes note of a one-phase commit that begins.
+func (r *reservations) open(call *Call, request mvcc.OnePhaseRequest, term uint64) *onePhase {
+	r.tokens++
+	o := &onePhase{token: r.tokens, term: term, request: request, first: [1]*Call{call}}
+	o.calls = o.first[:]
+	r.held[request.StartTS] = o
+	return o
+}
+
+// put puts the reservation on the commit's cells, over the one without a commit timestamp.
+func (r *reservations) put(o *onePhase) { r.memory.Reserve(o.request.Writes, o.lock()) }
+
+// holds reports whether the commit is under way still.
+func (r *reservations) holds(o *onePhase) bool { return r.held[o.request.StartTS] == o }
 
 // release takes the reservation away. It is called once its effects are visible, or
 // surely never will be.
-func (t *Tablet) release(o *onePhase) {
-	if t.onePhase[o.request.StartTS] != o {
-		return
+func (r *reservations) release(o *onePhase) {
+	if r.holds(o) {
+		delete(r.held, o.request.StartTS)
+		r.memory.Release(o.request.Writes, o.token)
 	}
-	delete(t.onePhase, o.request.StartTS)
-	t.memory.Release(o.request.Writes, o.token)
+}
+
+// abandon ends a one-phase commit that was surely not proposed.
+func (r *reservations) abandon(o *onePhase, answer *pb.TabletResponse) {
+	r.release(o)
+	for _, call := range o.calls {
+		call.Reply(answer)
+	}
+}
+
+// overdue are the one-phase commits that have waited too long for the oracle, and waiting
+// whether others still do. A reservation stops everybody at its cells and is known only
+// here, so it must not hang on an answer that was lost. One that is late finds another
+// reservation or none, and changes nothing.
+func (r *reservations) overdue(now time.Time) (overdue []*onePhase, waiting bool) {
+	for _, o := range r.held {
+		switch {
+		case o.proposed: // only Raft can tell now
+		case now.After(o.until):
+			overdue = append(overdue, o)
+		default:
+			waiting = true
+		}
+	}
+	return overdue, waiting
 }
 
 // askTimestamps asks the oracle for one commit timestamp each, in one request.
@@ -113,36 +153,12 @@ func (t *Tablet) askTimestamps(waiting []*onePhase) {
 	})
 }
 
-// giveUpGrants ends the one-phase commits for which the oracle's answer is overdue, and
-// reports whether others still wait. A reservation stops everybody at its cells and is
-// known only here, so it must not hang on an answer that was lost. One that is late finds
-// another reservation or none, and changes nothing.
-func (t *Tablet) giveUpGrants(now time.Time) (waiting bool) {
-	var overdue []*onePhase
-	for _, o := range t.onePhase {
-		switch {
-		case o.proposed: // only Raft can tell now
-		case now.After(o.until):
-			overdue = append(overdue, o)
-		default:
-			waiting = true
-		}
-	}
-	for _, o := range overdue {
-		t.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: no commit timestamp within %v; try again", t.id, t.cfg.MaxWait))
-	}
-	if len(overdue) > 0 {
-		t.settle()
-	}
-	return waiting
-}
-
 // onGranted continues one-phase commits: each is checked against what may have changed in
 // between (term, reservation), evaluated and proposed.
 func (t *Tablet) onGranted(m *granted) {
 	if m.err != nil {
 		for _, o := range m.waiting {
-			t.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "no commit timestamp: %v; try again", m.err))
+			t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "no commit timestamp: %v; try again", m.err))
 		}
 		t.settle()
 		return
@@ -158,41 +174,33 @@ func (t *Tablet) onGranted(m *granted) {
 }
 
 func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
-	if !broken.GrantUnchecked && (e.Tablet.onePhase[o.request.StartTS] != o || o.term != e.group.Term() || !e.leading) {
-		e.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changed its leader in between; try again", e.id))
+	if !broken.GrantUnchecked && (!e.reservations.holds(o) || o.term != e.group.Term() || !e.leading) {
+		e.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changed its leader in between; try again", e.id))
 		return
 	}
 	e.memory.Took(commitTS)
 	result, muts, err := mvcc.OnePhaseCommit(e.view, o.request, commitTS, e.cfg.Limits)
 	if err != nil {
 		if answer := evaluate.Refusal(err); answer != nil {
-			e.abandon(o, answer)
+			e.reservations.abandon(o, answer)
 			return
 		}
-		e.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not read its store: %v", e.id, err))
+		e.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not read its store: %v", e.id, err))
 		e.fail(err)
 		return
 	}
 	if refusal := e.take(muts); refusal != nil {
-		e.abandon(o, refusal)
+		e.reservations.abandon(o, refusal)
 		return
 	}
 	if result.Status == mvcc.StatusOK {
 		o.commitTS = commitTS
-		e.reserve(o) // readers below it need not wait any more
+		e.reservations.put(o) // readers below it need not wait any more
 	}
 	o.proposed = true
 	e.proposal.holds = append(e.proposal.holds, o)
 	for _, call := range o.calls {
 		e.proposal.answer(call, evaluate.Result(result))
-	}
-}
-
-// abandon ends a one-phase commit that was surely not proposed.
-func (t *Tablet) abandon(o *onePhase, answer *pb.TabletResponse) {
-	t.release(o)
-	for _, call := range o.calls {
-		call.Reply(answer)
 	}
 }
 

@@ -45,8 +45,8 @@ const (
 
 // room is what the store takes of effects in one entry. An entry beyond it could never be
 // applied, and no restart would get past it.
-func (t *Tablet) room() (bytes, entries int) {
-	return t.store.MaxBatchBytes() - entryReserve, t.store.MaxBatchLen() - spareEntries
+func room(st *store.Store) (bytes, entries int) {
+	return st.MaxBatchBytes() - entryReserve, st.MaxBatchLen() - spareEntries
 }
 
 // roomFor makes room for what that many small operations do: a record each, and the one
@@ -95,7 +95,7 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 		return nil
 	}
 	f := encode(muts)
-	maxBytes, maxEntries := e.room()
+	maxBytes, maxEntries := room(e.store)
 	if f.bytes > maxBytes || f.entries > maxEntries {
 		return failure(pb.Error_CODE_TOO_LARGE, "the operation's effects are %d bytes in %d entries; at most %d in %d: use smaller transactions",
 			f.bytes, f.entries, maxBytes, maxEntries)
@@ -144,13 +144,13 @@ func (t *Tablet) propose(p *proposal) bool {
 			return true
 		}
 		for _, h := range p.holds {
-			t.release(h)
+			t.reservations.release(h)
 		}
 		p.deliver()
 		return true
 	}
 	if err := noRoom(t.logs, t.store); err != nil {
-		t.lose(p, t.diskFull(err))
+		t.lose(p, diskFull(err, t.group.Single()))
 		return false
 	}
 	err := t.failed
@@ -197,7 +197,7 @@ func (p *proposal) deliver() {
 func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
 	t.memory.Lost(p.number, p.muts)
 	for _, h := range p.holds {
-		t.release(h)
+		t.reservations.release(h)
 	}
 	for _, r := range p.replies {
 		r.call.Reply(answer)
@@ -224,7 +224,7 @@ func (t *Tablet) stepDown(cause error) {
 		t.lose(p, unknown)
 	}
 	refused := t.notLeader("tablet %d is not led from here: %v", t.id, cause)
-	for _, o := range t.onePhase {
+	for _, o := range t.reservations.held {
 		for _, call := range o.calls {
 			call.Reply(refused)
 		}
@@ -250,7 +250,7 @@ func (t *Tablet) stepDown(cause error) {
 	}
 	t.firstReads.calls, t.reads.calls, t.asked.batches = nil, nil, nil
 	t.parked.mutations, t.parked.reads, t.exclusive = nil, nil, nil
-	t.onePhase = map[mvcc.Timestamp]*onePhase{}
+	clear(t.reservations.held)
 	t.memory.Clear()
 	t.restore()
 	t.history = newHistory(t.history.remind)

@@ -86,7 +86,7 @@ func (t *Tablet) onTick() {
 func (t *Tablet) busy() bool {
 	return !t.leading || t.failed != nil || t.exclusive != nil ||
 		len(t.pipeline.inflight)+len(t.pipeline.held)+len(t.asked.batches)+len(t.reads.calls)+
-			t.parked.len()+len(t.onePhase)+t.batch.Len() > 0
+			t.parked.len()+len(t.reservations.held)+t.batch.Len() > 0
 }
 
 // onIncoming gives the group another replica's message.

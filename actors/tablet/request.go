@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -47,7 +48,7 @@ func (t *Tablet) checkRequest(op *wire.Operation, req *pb.TabletRequest) *pb.Tab
 	}
 	c, s := check{tablet: t}, wire.SubjectOf(req)
 	switch {
-	case op.Has(wire.NeedsTable) && t.dropped(&s):
+	case op.Has(wire.NeedsTable) && dropped(t.memory.Catalogue, &s):
 		return failure(pb.Error_CODE_NO_TABLE, "the table has been dropped")
 	case op.Has(wire.InTransaction):
 		c.startTS(s.Start)
@@ -80,20 +81,14 @@ func (t *Tablet) checkRequest(op *wire.Operation, req *pb.TabletRequest) *pb.Tab
 }
 
 // dropped reports whether the request is about a dropped table.
-func (t *Tablet) dropped(s *wire.Subject) bool {
-	if !t.memory.Catalogue.AnyDropped() {
+func dropped(c *memory.Catalogue, s *wire.Subject) bool {
+	if !c.AnyDropped() {
 		return false
 	}
-	return t.droppedCells(s.Cells) || t.droppedCells(s.Intents) || t.droppedWrites(s.Writes) ||
-		(s.Span != nil && t.memory.Catalogue.Dropped(mvcc.TableID(s.Span.GetTable())))
-}
-
-func (t *Tablet) droppedCells(cells []*pb.Cell) bool {
-	return slices.ContainsFunc(cells, func(c *pb.Cell) bool { return t.memory.Catalogue.Dropped(mvcc.TableID(c.GetTable())) })
-}
-
-func (t *Tablet) droppedWrites(writes []*pb.CellWrite) bool {
-	return slices.ContainsFunc(writes, func(w *pb.CellWrite) bool { return t.memory.Catalogue.Dropped(mvcc.TableID(w.GetCell().GetTable())) })
+	cell := func(p *pb.Cell) bool { return c.Dropped(mvcc.TableID(p.GetTable())) }
+	write := func(w *pb.CellWrite) bool { return cell(w.GetCell()) }
+	return slices.ContainsFunc(s.Cells, cell) || slices.ContainsFunc(s.Intents, cell) || slices.ContainsFunc(s.Writes, write) ||
+		(s.Span != nil && c.Dropped(mvcc.TableID(s.Span.GetTable())))
 }
 
 // check collects the first reason to refuse a request.

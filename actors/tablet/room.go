@@ -25,9 +25,9 @@ const diskFullRetryMs = 250
 
 // diskFull is the answer to a write that there is no room for. Where another node could lead the
 // tablet it says when to try again.
-func (t *Tablet) diskFull(err error) *pb.TabletResponse {
+func diskFull(err error, single bool) *pb.TabletResponse {
 	r := failure(pb.Error_CODE_DISK_FULL, "node takes no writes: %v", err)
-	if !t.group.Single() {
+	if !single {
 		r.Error.RetryAfterMs = diskFullRetryMs
 	}
 	return r

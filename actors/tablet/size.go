@@ -50,19 +50,20 @@ const (
 	doubtPart = 32
 )
 
-// countBytes takes an effect into account that is about to be applied, the same on every replica.
-func (t *Tablet) countBytes(f *wire.Effect) {
+// count takes an effect into account that is about to be applied, in what the rows take too:
+// that is the same on every replica.
+func (s *sizing) count(bytes *uint64, f *wire.Effect) {
 	if !store.Weighed(f.Key) {
 		return
 	}
-	s, key, value := &t.sizing, uint64(len(f.Key)), uint64(len(f.Value))
+	key, value := uint64(len(f.Key)), uint64(len(f.Value))
 	if f.Delete {
-		t.bytes -= min(t.bytes, key)
+		*bytes -= min(*bytes, key)
 		s.grown -= int64(key)
 		s.churn += key + s.value
 		return
 	}
-	t.bytes += key + value
+	*bytes += key + value
 	s.grown += int64(key + value)
 	s.churn += key + value
 	s.value += (value - min(value, s.value)) / valueShare

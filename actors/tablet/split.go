@@ -55,36 +55,36 @@ func splitDescriptor(d *pb.TabletDescriptor, r *pb.SplitRequest) (left, right *p
 	return left, right
 }
 
-// applySplit writes both descriptors, and a log for the new tablet, in the Txn of the
-// entry. The new tablet inherits the replicas, with their ids, the catalogue, the bound
-// and the safepoint; no data is copied.
-func (t *Tablet) applySplit(b *store.Batch, s *wire.Split) error {
-	t.descriptor, t.sibling = s.Left, s.Right
-	t.bytes, t.rough = t.bytes/2, t.rough || t.bytes > 0 // of each side
-	t.stateChanged = true
-	t.group.Reconfigure(t.descriptor)
-	if there, err := t.childThere(b, s.Right); there || err != nil {
+// split writes both descriptors, and a log for the new tablet, in the Txn of the entry.
+// The new tablet inherits the replicas, with their ids, the catalogue, the bound and the
+// safepoint; no data is copied.
+func (s *state) split(b *store.Batch, st *store.Store, by *wire.Split) error {
+	s.descriptor, s.sibling = by.Left, by.Right
+	s.bytes, s.rough = s.bytes/2, s.rough || s.bytes > 0 // of each side
+	s.stateChanged = true
+	if there, err := childThere(b, st, s.replica, by.Right); there || err != nil {
 		return err
 	}
 	child := state{
-		replica: t.replica, conf: t.conf, descriptor: s.Right, appliedCatalogue: t.appliedCatalogue,
-		appliedBound: t.appliedBound, appliedSafepoint: t.appliedSafepoint, index: store.InitialIndex, entryTerm: store.InitialTerm,
+		replica: s.replica, conf: s.conf, descriptor: by.Right, appliedCatalogue: s.appliedCatalogue,
+		appliedBound: s.appliedBound, appliedSafepoint: s.appliedSafepoint, index: store.InitialIndex, entryTerm: store.InitialTerm,
+		bytes: s.bytes, rough: s.rough,
 	}
-	child.put(b, s.Right.TabletId)
-	b.PutApplied(s.Right.TabletId, store.Applied{Index: child.index, Term: child.entryTerm, Epoch: s.Right.Epoch, Bytes: t.bytes, Rough: t.rough})
-	b.InitialLog(s.Right.TabletId, child.index, child.entryTerm) // a vote that was given already stays
+	child.put(b, by.Right.TabletId)
+	b.PutApplied(by.Right.TabletId, child.applied())
+	b.InitialLog(by.Right.TabletId, child.index, child.entryTerm) // a vote that was given already stays
 	return nil
 }
 
 // childThere reports whether the new tablet's replica is not to be made: it has come by a
 // snapshot, or a later one waits for one, or it was removed before it came to be; then
 // its rows are to be cleared.
-func (t *Tablet) childThere(b *store.Batch, right *pb.TabletDescriptor) (bool, error) {
-	snap := t.store.Snap()
+func childThere(b *store.Batch, st *store.Store, replica uint64, right *pb.TabletDescriptor) (bool, error) {
+	snap := st.Snap()
 	defer snap.Close()
 	if next, err := NextReplica(snap, right.TabletId); err != nil {
 		return false, err
-	} else if next > t.replica {
+	} else if next > replica {
 		return true, PutClearing(b, right)
 	}
 	data, ok, err := snap.TabletState(right.TabletId)
@@ -92,7 +92,7 @@ func (t *Tablet) childThere(b *store.Batch, right *pb.TabletDescriptor) (bool, e
 		return false, err
 	}
 	r, err := readReplica(right.TabletId, data)
-	return r.Descriptor.GetEpoch() > 0 || r.ReplicaID > t.replica, err
+	return r.Descriptor.GetEpoch() > 0 || r.ReplicaID > replica, err
 }
 
 // splitVisible lets the new tablet start and takes its rows out of this one's memory.

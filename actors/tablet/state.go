@@ -41,7 +41,6 @@ type state struct {
 	bytes            uint64 // about what the rows take, as of index: from the effects, and from what leaders have measured
 	rough            bool   // bytes is a guess
 	stateChanged     bool   // the next apply writes the state as a whole
-	tokens           uint64
 }
 
 func (s *state) put(b *store.Batch, id uint64) {
@@ -61,7 +60,20 @@ func (s *state) put(b *store.Batch, id uint64) {
 	b.PutTabletState(id, data)
 }
 
-func (t *Tablet) putState(b *store.Batch) { t.state.put(b, t.id) }
+// applied says how far the log is applied, with the batch that applies it.
+func (s *state) applied() store.Applied {
+	return store.Applied{Index: s.index, Term: s.entryTerm, Epoch: s.descriptor.Epoch, Bytes: s.bytes, Rough: s.rough}
+}
+
+// raise takes over the bound or safepoint of an entry.
+func (s *state) raise(c *wire.Command) {
+	if bound := mvcc.Timestamp(c.Bound); bound > s.appliedBound {
+		s.appliedBound, s.stateChanged = bound, true
+	}
+	if safepoint := mvcc.Timestamp(c.Safepoint); safepoint > s.appliedSafepoint {
+		s.appliedSafepoint, s.stateChanged = safepoint, true
+	}
+}
 
 // Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names
 // the group's members; one that names none has this one as its only voter.

@@ -89,13 +89,13 @@ type Tablet struct {
 	loads    loads
 	pipeline pipeline
 
-	onePhase   map[mvcc.Timestamp]*onePhase // reservations held, by start timestamp
-	parked     parked                       // operations that wait for reservations or for effects in flight
-	firstReads firstReads
-	asked      readIndexes // reads whose index is not visible yet ...
-	reads      readQueue   // ... and those whose is
-	background *readLane   // surveys, measurements, confirmations and counts
-	inHand     []*Call     // taken up in this turn: a panic must not leave them without an answer
+	reservations reservations
+	parked       parked // operations that wait for reservations or for effects in flight
+	firstReads   firstReads
+	asked        readIndexes // reads whose index is not visible yet ...
+	reads        readQueue   // ... and those whose is
+	background   *readLane   // surveys, measurements, confirmations and counts
+	inHand       []*Call     // taken up in this turn: a panic must not leave them without an answer
 
 	counters counters
 	failed   error // storage fault, or errRemoved: the replica has stopped serving
@@ -113,13 +113,14 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, reader
 		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id, root: system.Root,
 		batch: actorkit.NewBatcher[*Call](cfg.Batch),
 		reads: readQueue{readLane: readers.reads.lane()}, background: readers.background.lane(),
-		onePhase: map[mvcc.Timestamp]*onePhase{}, pipeline: pipeline{limit: cfg.Pipeline},
+		pipeline: pipeline{limit: cfg.Pipeline},
 	}
 	t.history = newHistory(func() { t.root.Send(t.self, &collectStep{}) })
 	t.memory = memory.New(memory.Config{
 		Store: st, Limits: cfg.Limits, Indexed: cfg.Indexed,
 		Count: func(c *memory.Count) { t.background.submit(&countJob{t, c}) },
 	})
+	t.reservations = reservations{memory: t.memory, held: map[mvcc.Timestamp]*onePhase{}}
 	return t
 }
 

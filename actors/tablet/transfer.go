@@ -58,14 +58,6 @@ func transferResponse(node uint64) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_TransferLeader{TransferLeader: &pb.TransferLeaderResponse{LeaderNode: node}}}
 }
 
-// handOver begins the transfer: nothing is in flight, so nobody's outcome becomes unknown
-// by it.
-func (t *Tablet) handOver(x *exclusive) {
-	x.proposed = true
-	t.transferCall = x.call
-	t.group.Transfer(x.target)
-}
-
 // transferFailed ends a transfer that has come to nothing.
 func (t *Tablet) transferFailed() {
 	t.dropTransfer()

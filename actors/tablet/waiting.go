@@ -32,7 +32,7 @@ type obstacle struct {
 // stands reports whether the obstacle is still there.
 func (t *Tablet) stands(on obstacle) bool {
 	if on.token != 0 {
-		o := t.onePhase[on.start]
+		o := t.reservations.held[on.start]
 		return o != nil && o.token == on.token && (!on.read || o.commitTS == on.commitTS)
 	}
 	return t.pipeline.has(on.proposal)
@@ -89,7 +89,7 @@ func freed(waiting *[]waiter, stands func(obstacle) bool) (calls []*Call) {
 
 // park lets the call wait until the obstacle is gone, within its bound.
 func (t *Tablet) park(call *Call, on obstacle) {
-	t.boundWait(call)
+	boundWait(call, t.cfg.MaxWait)
 	t.parked.mutations = append(t.parked.mutations, waiter{call, on})
 	t.armSweep()
 }
@@ -127,7 +127,7 @@ func (t *Tablet) onBlockedReads(m *blockedReads) {
 			again = append(again, w.call) // refused by stillOurs if this replica leads no more
 			continue
 		}
-		t.boundWait(w.call)
+		boundWait(w.call, t.cfg.MaxWait)
 		t.parked.reads = append(t.parked.reads, w)
 		t.armSweep()
 	}
