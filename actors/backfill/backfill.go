@@ -24,38 +24,41 @@ const (
 	DefaultTimeout    = 30 * time.Second
 )
 
-// ErrInvalid: the configuration lacks something.
+// ErrInvalid reports a configuration that lacks a required field.
 var ErrInvalid = errors.New("backfill: invalid configuration")
 
-// Meta keeps the catalogue and the records of back-fills: cluster.Meta.
+// Meta keeps the catalogue and the records of back-fills. *cluster.Meta implements it.
 type Meta interface {
-	// Sync gives every tablet the newest catalogue and returns when they have applied it.
+	// Sync sends every tablet the newest catalogue and returns when all have applied it.
 	Sync(ctx context.Context) error
+	// Catalogue returns the observers, retired ones included.
 	Catalogue(ctx context.Context) (*pb.Catalogue, error)
-	// Backfills are the records of the observers' last back-fills, by observer; of each
-	// there may be none.
+	// Backfills returns the record of each observer's last back-fill by the observer's
+	// name. Observers without a back-fill are missing.
 	Backfills(ctx context.Context, observers []*pb.ObserverInfo) (map[string]*pb.Backfill, error)
-	// SaveBackfill stores progress; false if the back-fill is to end, and nothing was stored.
-	SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, err error)
-	// ForgetObserver takes a retired observer's entry out of the catalogue.
+	// SaveBackfill stores the record, and reports whether the back-fill continues after
+	// it. An error of the server means that the observer is gone.
+	SaveBackfill(ctx context.Context, b *pb.Backfill) (continues bool, err error)
+	// ForgetObserver removes a retired observer's entry from the catalogue.
 	ForgetObserver(ctx context.Context, name string) error
 }
 
-// Config of a Job. Zero fields take the defaults.
+// Config configures a Job. Meta and Client are required; other zero fields take their
+// defaults.
 type Config struct {
-	Name   string // of the actor; "backfill"
+	Name   string // the actor's name; default "backfill"
 	Meta   Meta
 	Client *txn.Client
-	// Waiting counts the notifications of an observer that wait or run, parked ones not
-	// among them; nil asks the tablets.
+	// Waiting returns the number of the observer's notifications that wait or run, without
+	// parked ones. If it is nil the tablets are asked.
 	Waiting func(ctx context.Context, observer string) (uint64, error)
 
-	Page       int           // rows of a page, and notifications that are removed at once
+	Page       int           // most rows in a page
 	MaxWaiting int           // a back-fill pauses while so many notifications of its observer wait
 	PaceIdle   time.Duration // pause after a turn with nothing to do; Wake ends it
 	PaceWait   time.Duration // pause while back-fills wait for their observers
 	PaceRetry  time.Duration // pause after a failure
-	Timeout    time.Duration // of each step but the reading of a page
+	Timeout    time.Duration // limit of each step, except the reading of a page
 	Logger     *slog.Logger
 }
 
@@ -88,15 +91,16 @@ func positive[N int | time.Duration](v *N, def N) {
 	}
 }
 
-// Job is the running actor. Its methods may be used concurrently. Wake it when there is
+// Job is the running actor. Its methods may be called concurrently. Call Wake when there is
 // something new to do.
 type Job struct{ *actorkit.Turns }
 
-// Spawn starts the actor, which begins at once. Errors: ErrInvalid, or the actor's name is taken.
+// Spawn starts the actor, which begins its first turn at once. It fails with ErrInvalid, or
+// if the actor's name is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
 	cfg = cfg.withDefaults()
 	if cfg.Meta == nil || cfg.Client == nil {
-		return nil, fmt.Errorf("%w: meta and a client are needed", ErrInvalid)
+		return nil, fmt.Errorf("%w: Meta and Client are required", ErrInvalid)
 	}
 	w := worker{cfg: cfg, synced: map[string]bool{}}
 	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{Name: cfg.Name, Turn: w.turn})

@@ -13,80 +13,91 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// fill does one step of a back-fill: it marks a page of rows and stores that.
+// This file does the steps of back-fills. It runs on the actor's goroutine. A page is read,
+// marked and recorded before the step returns, so nothing is in flight between steps.
+
+// fill does one step of a back-fill: it reads a page of rows, notifies the observer of
+// them, and then stores the progress (invariant 3).
 func (w *worker) fill(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill) progress {
-	asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	countCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	waiting, err := w.cfg.Waiting(asked, o.Name)
+	waiting, err := w.cfg.Waiting(countCtx, o.Name)
 	if err != nil {
 		return w.fillFailed(ctx, b, err)
 	}
 	if waiting >= uint64(w.cfg.MaxWaiting) {
-		return waits
+		return progressWaiting
 	}
-	// The page's time is the turn's: a column with few values may take long to find one.
+	// No timeout for the page: in a sparse column the next value may be far away.
 	p, err := w.read(ctx, o, b, min(w.cfg.Page, w.cfg.MaxWaiting-int(waiting)))
 	if err != nil {
 		return w.fillFailed(ctx, b, err)
 	}
 	after := proto.CloneOf(b)
 	after.Rows, after.NextRow, after.Done = b.Rows+uint64(len(p.cells)), wire.Bytes(p.next), p.last
-	marking, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	markCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	if err := w.cfg.Client.Replay(marking, mvcc.Timestamp(b.Ts), p.cells); err != nil {
+	if err := w.cfg.Client.Replay(markCtx, mvcc.Timestamp(b.Ts), p.cells); err != nil {
 		return w.fillFailed(ctx, b, err)
 	}
-	return w.save(marking, after)
+	return w.save(markCtx, after)
 }
 
-// save stores a record and says how the back-fill goes on.
+// save stores a record and returns how the back-fill continues.
 func (w *worker) save(ctx context.Context, b *pb.Backfill) progress {
-	goesOn, err := w.cfg.Meta.SaveBackfill(ctx, b)
+	continues, err := w.cfg.Meta.SaveBackfill(ctx, b)
 	var refused *txn.ServerError
 	switch {
 	case errors.As(err, &refused): // the observer is gone, and the record with it
-		return ended
+		return progressDone
 	case err != nil:
 		return w.fillFailed(ctx, b, err)
-	case !goesOn:
-		w.cfg.Logger.Info("backfill: ended", "observer", b.Name, "rows", b.Rows, "done", b.Done, "error", b.Error)
-		return ended
+	case !continues:
+		w.cfg.Logger.Info("backfill: ended",
+			"observer", b.Name, "rows", b.Rows, "done", b.Done, "error", b.Error)
+		return progressDone
 	}
-	return more
+	return progressMore
 }
 
-// fillFailed ends the back-fill, with the error in its record, if trying again cannot help.
+// permanentErrors are errors that another try would meet again.
+var permanentErrors = []error{
+	txn.ErrInvalid, txn.ErrTooLarge, txn.ErrNoTable, txn.ErrPermission, txn.ErrNotifyOnly,
+}
+
+// fillFailed handles an error of a step. A permanent error ends the back-fill and is stored
+// in its record; after any other the step is tried again.
 func (w *worker) fillFailed(ctx context.Context, b *pb.Backfill, err error) progress {
 	if ctx.Err() != nil {
-		return failure
+		return progressFailed
 	}
 	permanent := false
-	for _, target := range []error{txn.ErrInvalid, txn.ErrTooLarge, txn.ErrNoTable, txn.ErrPermission, txn.ErrNotifyOnly} {
+	for _, target := range permanentErrors {
 		permanent = permanent || errors.Is(err, target)
 	}
 	if !permanent {
 		w.cfg.Logger.Warn("backfill: step failed; trying again", "observer", b.Name, "error", err)
-		return failure
+		return progressFailed
 	}
 	after := proto.CloneOf(b)
 	after.Error = err.Error()
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	if _, err := w.cfg.Meta.SaveBackfill(ctx, after); err != nil {
-		return failure
+		return progressFailed
 	}
 	w.cfg.Logger.Error("backfill: ended by an error", "observer", b.Name, "error", err)
-	return ended
+	return progressDone
 }
 
 // page is the cells of one step.
 type page struct {
-	cells []mvcc.Cell // to be marked
-	next  string      // row to go on with
-	last  bool        // there are no more
+	cells []mvcc.Cell // the cells to notify the observer of
+	next  string      // the row at which the next page begins
+	last  bool        // there are no more rows
 }
 
-// read reads up to limit rows from where the back-fill is.
+// read reads up to limit rows, beginning at b.NextRow.
 func (w *worker) read(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill, limit int) (page, error) {
 	s, err := w.cfg.Client.Snapshot(ctx)
 	if err != nil {
@@ -104,13 +115,13 @@ func (w *worker) read(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill, l
 		case err != nil:
 			return page{}, err
 		case c.Cell.Table != mvcc.TableID(o.Table):
-			return page{}, fmt.Errorf("%w: table %q is another one by now", txn.ErrNoTable, o.TableName)
+			return page{}, fmt.Errorf("%w: table %q was dropped and created again", txn.ErrNoTable, o.TableName)
 		case rows > 0 && c.Cell.Row == row:
-			continue // another cell of the row, where columns are not chosen
+			continue // a weak observer's scan returns every column of a row
 		}
 		rows, row = rows+1, c.Cell.Row
 		p.next = row + "\x00"
-		// What has changed since the back-fill began has a notification of its own.
+		// A value written since the back-fill began has a notification of its own.
 		if !o.Weak && c.CommitTS > mvcc.Timestamp(b.Ts) {
 			continue
 		}

@@ -10,83 +10,91 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of a removal: entries of one step, and requests at once.
+// This file removes what retired observers leave behind. It runs on the actor's goroutine;
+// the requests of one step run concurrently, and the step waits for all of them. Every
+// request is idempotent: a crash or a failure repeats the walk from its beginning.
+
 const (
-	removeStep  = 16 << 10
-	removeAtOne = 64
+	removeBatch       = 16 << 10 // most entries removed in one step
+	removeConcurrency = 64       // most requests at once
 )
 
-// remove does one step of removing what a retired observer has left. When there was
-// nothing, the observer is forgotten.
+// remove does one step of removing what a retired observer has left. A step that finds
+// nothing removes the observer from the catalogue.
 func (w *worker) remove(ctx context.Context, o *pb.ObserverInfo) progress {
-	// The catalogue may say "retired" before the tablets have heard: its writer may have
-	// died in between.
+	// The catalogue may record the retirement before the tablets have applied it, because
+	// the process that wrote it died in between.
 	if !w.synced[o.Name] {
-		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		syncCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 		defer cancel()
-		if err := w.cfg.Meta.Sync(asked); err != nil {
+		if err := w.cfg.Meta.Sync(syncCtx); err != nil {
 			return w.removeFailed(ctx, o, err)
 		}
 		w.synced[o.Name] = true
 	}
 	removed := 0
 	for _, group := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
-		n, err := w.clear(ctx, o, group)
+		n, err := w.clearGroup(ctx, o, group)
 		if err != nil {
 			return w.removeFailed(ctx, o, err)
 		}
 		removed += n
 	}
 	if removed > 0 {
-		w.cfg.Logger.Debug("backfill: removed what a retired observer left", "observer", o.Name, "entries", removed)
-		return more // until a walk finds nothing
+		w.cfg.Logger.Debug("backfill: removed entries of a retired observer",
+			"observer", o.Name, "entries", removed)
+		return progressMore // until a walk finds nothing
 	}
-	asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	forgetCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	if err := w.cfg.Meta.ForgetObserver(asked, o.Name); err != nil {
+	if err := w.cfg.Meta.ForgetObserver(forgetCtx, o.Name); err != nil {
 		return w.removeFailed(ctx, o, err)
 	}
 	delete(w.synced, o.Name)
-	w.cfg.Logger.Info("backfill: retired observer is gone", "observer", o.Name)
-	return ended
+	w.cfg.Logger.Info("backfill: removed a retired observer", "observer", o.Name)
+	return progressDone
 }
 
-// clear removes up to removeStep entries of a group of the observer's column.
-func (w *worker) clear(ctx context.Context, o *pb.ObserverInfo, group mvcc.Group) (removed int, err error) {
-	walking, cancel := context.WithCancel(ctx)
+// clearGroup removes up to removeBatch entries of the group from the observer's column and
+// returns how many it found.
+func (w *worker) clearGroup(ctx context.Context, o *pb.ObserverInfo, group mvcc.Group) (removed int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	requests, within := errgroup.WithContext(walking)
-	requests.SetLimit(removeAtOne)
-	for e, err := range w.cfg.Client.WalkColumn(within, group, mvcc.TableID(o.Table), wire.String(o.Column)) {
+	requests, walkCtx := errgroup.WithContext(ctx)
+	requests.SetLimit(removeConcurrency)
+	table, column := mvcc.TableID(o.Table), wire.String(o.Column)
+	for e, err := range w.cfg.Client.WalkColumn(walkCtx, group, table, column) {
 		if err != nil {
-			if failed := requests.Wait(); failed != nil { // the cause, if within has ended
-				err = failed
+			// A failed request cancels the walk; then its error is the cause.
+			if cause := requests.Wait(); cause != nil {
+				err = cause
 			}
 			return removed, err
 		}
-		requests.Go(func() error { return w.drop(within, e) })
-		if removed++; removed == removeStep {
+		requests.Go(func() error { return w.removeEntry(walkCtx, e) })
+		if removed++; removed == removeBatch {
 			break
 		}
 	}
 	return removed, requests.Wait()
 }
 
-// drop removes one entry.
-func (w *worker) drop(ctx context.Context, e *pb.WalkEntry) error {
+// removeEntry removes one notification, or rolls back one intent.
+func (w *worker) removeEntry(ctx context.Context, e *pb.WalkEntry) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	req := &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{
 		ClearNotify: &pb.ClearNotifyRequest{Cell: e.Cell, UpTo: uint64(mvcc.MaxTimestamp)},
 	}}
 	if e.GetIntent() != nil {
-		// Rolled back by itself, whatever becomes of its transaction: nobody wants to
-		// hear of that any more.
+		// Roll back the intent alone, whatever the outcome of its transaction: no observer
+		// is left to be notified.
 		req = &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{
 			ResolveLock: &pb.ResolveLockRequest{StartTs: e.Ts, Intents: []*pb.Cell{e.Cell}},
 		}}
 	}
-	_, _, err := w.cfg.Client.Send(ctx, wire.Position{Table: mvcc.TableID(e.Cell.GetTable()), Row: wire.String(e.Cell.GetRow())}, req)
+	at := wire.Position{Table: mvcc.TableID(e.Cell.GetTable()), Row: wire.String(e.Cell.GetRow())}
+	_, _, err := w.cfg.Client.Send(ctx, at, req)
 	return err
 }
 
@@ -94,5 +102,5 @@ func (w *worker) removeFailed(ctx context.Context, o *pb.ObserverInfo, err error
 	if ctx.Err() == nil {
 		w.cfg.Logger.Warn("backfill: removal failed; trying again", "observer", o.Name, "error", err)
 	}
-	return failure
+	return progressFailed
 }

@@ -7,47 +7,49 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// worker does a step of each back-fill and each removal in a turn. It belongs to its actor.
+// worker is the actor's state. Each turn does one step of every back-fill and every
+// removal, on the actor's goroutine.
 type worker struct {
 	cfg Config
-	// synced are retired observers that every tablet is known to know of as retired.
+	// synced has the retired observers whose retirement every tablet has applied.
 	synced map[string]bool
 }
 
-// progress is what a step has come to.
+// progress is the result of a step.
 type progress uint8
 
 const (
-	ended   progress = iota // nothing is left to do
-	waits                   // for the observer to catch up
-	more                    // there is more to do at once
-	failure                 // to be tried again
+	progressDone    progress = iota // nothing is left to do
+	progressWaiting                 // the observer has to catch up first
+	progressMore                    // the next step can follow at once
+	progressFailed                  // the step is to be tried again
 )
 
-// pause is how long to wait before the next step.
+// pause returns how long to wait before the next step.
 func (w *worker) pause(p progress) time.Duration {
 	switch p {
-	case more:
+	case progressMore:
 		return 0
-	case waits:
+	case progressWaiting:
 		return w.cfg.PaceWait
-	case failure:
+	case progressFailed:
 		return w.cfg.PaceRetry
 	}
 	return w.cfg.PaceIdle
 }
 
-// turn does one step of everything that there is to do and returns the pause before the next turn.
+// turn does one step of each back-fill and removal, and returns the pause before the next
+// turn: the shortest that any of them asks for.
 func (w *worker) turn(ctx context.Context) time.Duration {
-	asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	metaCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	catalogue, err := w.cfg.Meta.Catalogue(asked)
+	catalogue, err := w.cfg.Meta.Catalogue(metaCtx)
 	if err != nil {
-		return w.failed(ctx, "the catalogue", err)
+		return w.turnFailed(ctx, "the catalogue", err)
 	}
-	records, err := w.cfg.Meta.Backfills(asked, catalogue.GetObservers())
+	records, err := w.cfg.Meta.Backfills(metaCtx, catalogue.GetObservers())
 	if err != nil {
-		return w.failed(ctx, "the records", err)
+		return w.turnFailed(ctx, "the records", err)
 	}
 	pause := w.cfg.PaceIdle
 	for _, o := range catalogue.GetObservers() {
@@ -62,9 +64,10 @@ func (w *worker) turn(ctx context.Context) time.Duration {
 	return pause
 }
 
-func (w *worker) failed(ctx context.Context, what string, err error) time.Duration {
+// turnFailed logs why a turn could not begin and returns the pause before the next try.
+func (w *worker) turnFailed(ctx context.Context, what string, err error) time.Duration {
 	if ctx.Err() == nil {
-		w.cfg.Logger.Warn("backfill: meta could not be asked; trying again", "for", what, "error", err)
+		w.cfg.Logger.Warn("backfill: reading meta failed; trying again", "for", what, "error", err)
 	}
 	return w.cfg.PaceRetry
 }

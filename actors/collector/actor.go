@@ -12,14 +12,17 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 )
 
-// Collector is the running actor. Its methods may be used concurrently.
+// This file has the actor and the status that it publishes. Package node starts it where
+// meta is led. Its turns never overlap, and nothing is sent to it but its own next turn.
+
+// Collector is the running actor. Its methods may be called concurrently.
 type Collector struct {
 	*actorkit.Turns
 	cycle *cycle
 }
 
-// Spawn starts the actor; it goes on where the record says. Errors: a required field is
-// missing, or the name is taken.
+// Spawn starts the actor, which resumes the cycle that the record describes. It fails if a
+// required field is missing or the name is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Collector, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -38,25 +41,26 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Collector, error) {
 	return &Collector{turns, c}, nil
 }
 
-// Status is how the collector stands: target, what blocks it, leases. The tablets' own
-// figures are not in it.
-func (c *Collector) Status() *pb.HistoryStatus { return c.cycle.status.get() }
+// Status returns the collector's target, what blocks it, and a summary of the leases. It
+// does not include the figures of tablets. The caller owns the message.
+func (c *Collector) Status() *pb.HistoryStatus { return c.cycle.status.snapshot() }
 
-// board is the collector's status, for other goroutines.
-type board struct {
+// statusBoard holds the latest status. The actor writes it; any goroutine may read it.
+type statusBoard struct {
 	mu     sync.Mutex
 	status pb.HistoryStatus
 }
 
-func (b *board) get() *pb.HistoryStatus {
+func (b *statusBoard) snapshot() *pb.HistoryStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return &pb.HistoryStatus{
-		Target: b.status.Target, BlockedBy: b.status.BlockedBy, Holds: b.status.Holds, OldestHold: b.status.OldestHold,
+		Target: b.status.Target, BlockedBy: b.status.BlockedBy,
+		Holds: b.status.Holds, OldestHold: b.status.OldestHold,
 	}
 }
 
-func (b *board) set(change func(*pb.HistoryStatus)) {
+func (b *statusBoard) update(change func(*pb.HistoryStatus)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.status)

@@ -50,7 +50,7 @@ func TestCycle(t *testing.T) {
 	if limit := w.behind(history); w.record.Target > limit {
 		t.Errorf("the target is %d, above now less the history, %d", w.record.Target, limit)
 	}
-	if s := c.status.get(); s.BlockedBy != "" || s.Target != 0 {
+	if s := c.status.snapshot(); s.BlockedBy != "" || s.Target != 0 {
 		t.Errorf("status %v", s)
 	}
 }
@@ -64,7 +64,7 @@ func TestNothingCollectedBeforeConfirmation(t *testing.T) {
 	w.tablets[0].garbage = 1
 	w.prewrite("x", w.behind(2*history), true)
 	c.turn(t.Context())
-	if s := c.status.get(); !strings.Contains(s.BlockedBy, `row "x"`) || s.Target != w.record.Target {
+	if s := c.status.snapshot(); !strings.Contains(s.BlockedBy, `row "x"`) || s.Target != w.record.Target {
 		t.Errorf("status %v, want it to name the lock that blocks", s)
 	}
 	if w.tablets[0].safepoint != 0 || w.record.Step != wire.Collection_STEP_CONFIRM {
@@ -93,12 +93,12 @@ func TestHolds(t *testing.T) {
 	if w.record.Target != oldest {
 		t.Errorf("the target is %d, and a reader at %d is open", w.record.Target, oldest)
 	}
-	if s := c.status.get(); s.Holds != 1 || s.OldestHold != oldest {
+	if s := c.status.snapshot(); s.Holds != 1 || s.OldestHold != oldest {
 		t.Errorf("status %v", s)
 	}
 	w.now += 1000
 	c.turn(t.Context())
-	if s := c.status.get(); !strings.Contains(s.BlockedBy, "reader holds history") {
+	if s := c.status.snapshot(); !strings.Contains(s.BlockedBy, "reader holds history") {
 		t.Errorf("status %v, want it to name the holder", s)
 	}
 	w.now += 2 * 60_000 // the lease is over

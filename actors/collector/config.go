@@ -11,63 +11,75 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Client is what the collector needs of tablets and the oracle; *txn.Client has it.
+// This file declares what the collector needs from others, and its configuration. Nothing
+// here changes after Spawn. The interfaces are called on the actor's goroutine, except
+// ResolveLock and ForceLock, which several goroutines call at once.
+
+// Client carries requests to tablets and the oracle. *txn.Client implements it.
 type Client interface {
-	// Send has one idempotent operation done at the tablet that holds the position, and
-	// says which tablet that was.
-	Send(ctx context.Context, at wire.Position, req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error)
-	// Timestamp is a fresh timestamp of the oracle.
+	// Send performs an idempotent operation at the tablet that holds the position, and
+	// returns the descriptor under which it was done.
+	Send(
+		ctx context.Context, at wire.Position, req *pb.TabletRequest,
+	) (*pb.TabletResponse, *pb.TabletDescriptor, error)
+	// Timestamp returns a fresh timestamp from the oracle.
 	Timestamp(ctx context.Context) (mvcc.Timestamp, error)
-	// ResolveLock resolves a lock or intent whose transaction is decided or dead; false
-	// if that is alive.
+	// ResolveLock resolves a lock or intent whose transaction is decided or dead. It
+	// returns false if the transaction is alive.
 	ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error)
-	// ForceLock is ResolveLock that takes the transaction for dead: if it is undecided,
-	// it is rolled back.
+	// ForceLock is like ResolveLock, but treats the transaction as dead: if it is
+	// undecided, it is rolled back.
 	ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error)
 }
 
-// Record is the collector's memory, in meta; *cluster.Meta has it.
+// Record is the collector's durable state, in meta. *cluster.Meta implements it.
 type Record interface {
-	// Collection reads the record and the leases on history; neither is nil.
+	// Collection returns the record and the leases on history. Neither is nil.
 	Collection(ctx context.Context) (*wire.Collection, *wire.Leases, error)
-	// SaveCollection replaces the record if it still is from, and if the leases still are
-	// seen, unless that is nil.
+	// SaveCollection replaces the record and returns true if the record still equals from
+	// and the leases still equal seen. A nil seen matches any leases.
 	SaveCollection(ctx context.Context, from, to *wire.Collection, seen *wire.Leases) (bool, error)
 }
 
-// Drops looks after dropped tables: it dates drops, and forgets tables of which nothing is left.
+// Drops looks after dropped tables: it records the times of drops, and removes the records
+// of tables of which no data is left.
 type Drops interface {
-	// Tend is called with the status of every tablet before each cycle; waiting: there is
-	// a table whose data is to be deleted once the safepoint has passed its drop.
+	// Tend is called with the status of every tablet before each cycle. It reports whether
+	// a table's data waits for the safepoint to pass the table's drop.
 	Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting bool, err error)
 }
 
-// DefaultInterval is the default of Config.Interval, unless the history is short.
+// DefaultInterval is the default of Config.Interval for a History of 100 s or more.
 const DefaultInterval = 10 * time.Second
 
-// Overview is what tablets say of themselves.
+// Overview provides recent statuses of tablets.
 type Overview interface {
-	// Leaders is what the tablets' leaders have said lately, of those that could be
-	// asked. The collector does not change the messages.
+	// Leaders returns the latest known status of each tablet's leader. Tablets that could
+	// not be asked are missing. The collector does not modify the messages.
 	Leaders(ctx context.Context) ([]*pb.StatusResponse, error)
 }
 
-// Config is what a collector is started with. Client, Record and History are required.
+// Config configures a collector. Client, Record and History are required; other zero fields
+// take their defaults.
 type Config struct {
-	Name   string // of the actor; default "collector"
+	Name   string // the actor's name; default "collector"
 	Client Client
 	Record Record
-	Drops  Drops // nil: there are none
-	// Overview spares a question to each tablet while there is nothing to collect; nil:
-	// each is asked.
+	Drops  Drops // nil if tables are never dropped
+	// Overview saves a request to each tablet while there is nothing to collect. If it is
+	// nil every tablet is asked.
 	Overview Overview
 
-	History    time.Duration // how long old versions stay readable
-	Interval   time.Duration // between cycles; default a tenth of History, at most 10 s
-	ForceAfter time.Duration // how long a cycle waits for a live transaction from below its bound; default History, at most 1 min
-	MaxHold    time.Duration // the greatest age at which a lease still holds history; default ten times History
-	Timeout    time.Duration // of one request; default 10 s
-	Logger     *slog.Logger
+	History  time.Duration // how long old versions stay readable
+	Interval time.Duration // pause between turns; default History/10, at most 10 s
+	// ForceAfter is how long a cycle waits for a live transaction that began below its
+	// bound; default History, at most 1 min.
+	ForceAfter time.Duration
+	// MaxHold is the greatest age of a lease's timestamp at which the lease still holds
+	// history; default ten times History.
+	MaxHold time.Duration
+	Timeout time.Duration // limit of one request; default 10 s
+	Logger  *slog.Logger
 }
 
 var errConfig = errors.New("collector: Client, Record and a positive History are required")

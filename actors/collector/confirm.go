@@ -13,15 +13,19 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of confirmation: how often one tablet is asked in one turn, and resolutions at once.
+// This file does the step that makes collection safe: it finds transactions from below the
+// target that are still open and resolves them. It runs on the actor's goroutine;
+// resolutions of one round run concurrently, and the round waits for all of them.
+
 const (
-	confirmRounds = 1000
-	resolvers     = 8
+	confirmRounds = 1000 // most requests to one tablet in one turn
+	resolvers     = 8    // most resolutions at once
 )
 
-// confirm asks the tablet whether nothing that began below the target is open in it, and
-// gets out of the way what is. It gives up for this turn when a round has resolved
-// nothing.
+// confirm asks the tablet whether everything in it that began below the target is settled,
+// and resolves what is not. It gives up for this turn, with errBlocked, when a round has
+// resolved nothing. It returns the descriptor of the tablet that confirmed, or errNoBound
+// if the tablet lacks the bound.
 func (c *cycle) confirm(ctx context.Context, rec *wire.Collection, at wire.Position) (*pb.TabletDescriptor, error) {
 	for range confirmRounds {
 		answer, d, err := c.collect(ctx, at, &pb.CollectRequest{Confirm: rec.Target})
@@ -33,7 +37,8 @@ func (c *cycle) confirm(ctx context.Context, rec *wire.Collection, at wire.Posit
 		case answer.Confirmed:
 			return d, nil
 		case len(answer.Unsettled) == 0:
-			return nil, fmt.Errorf("%w: commits from below %d are under way in tablet %d", errBlocked, rec.Target, d.TabletId)
+			return nil, fmt.Errorf("%w: commits from below %d are under way in tablet %d",
+				errBlocked, rec.Target, d.TabletId)
 		}
 		resolved, err := c.resolve(ctx, rec, answer.Unsettled)
 		if err != nil {
@@ -41,25 +46,29 @@ func (c *cycle) confirm(ctx context.Context, rec *wire.Collection, at wire.Posit
 		}
 		if resolved == 0 {
 			l := answer.Unsettled[0]
-			return nil, fmt.Errorf("%w: transaction %d, which has lived since before the bound, locks table %d row %.64q in tablet %d",
-				errBlocked, l.GetLock().GetStartTs(), l.GetCell().GetTable(), l.GetCell().GetRow(), d.TabletId)
+			cell := l.GetCell()
+			return nil, fmt.Errorf("%w: transaction %d, which began before the bound, "+
+				"locks table %d row %.64q in tablet %d",
+				errBlocked, l.GetLock().GetStartTs(), cell.GetTable(), cell.GetRow(), d.TabletId)
 		}
 	}
-	return nil, fmt.Errorf("%w: there are very many locks from below %d", errBlocked, rec.Target)
+	return nil, fmt.Errorf("%w: too many locks from below %d to resolve in one turn", errBlocked, rec.Target)
 }
 
-// resolve resolves locks and intents, a few at once, and counts those that it could.
+// resolve resolves locks and intents and returns how many it could. It returns an error
+// only if none was resolved.
 func (c *cycle) resolve(ctx context.Context, rec *wire.Collection, unsettled []*pb.LockInfo) (resolved int, err error) {
 	now, err := c.cfg.Client.Timestamp(ctx)
 	if err != nil {
 		return 0, err
 	}
-	// A transaction that old is given up, so that one client that beats for ever does not
-	// keep everybody's history. It is told ErrConflict or finds its commit refused: an
-	// abort, never half a commit.
-	one := c.cfg.Client.ResolveLock
-	if force := now.Millis()-mvcc.Timestamp(rec.StepTs).Millis() >= c.cfg.ForceAfter.Milliseconds(); force {
-		one = c.cfg.Client.ForceLock
+	// After ForceAfter even live transactions are aborted, so that one client that sends
+	// heartbeats forever cannot keep the whole cluster's history. The client gets
+	// ErrConflict or has its commit refused; nothing is half committed.
+	resolveOne := c.cfg.Client.ResolveLock
+	waited := now.Millis() - mvcc.Timestamp(rec.StepTs).Millis()
+	if waited >= c.cfg.ForceAfter.Milliseconds() {
+		resolveOne = c.cfg.Client.ForceLock
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
@@ -68,7 +77,7 @@ func (c *cycle) resolve(ctx context.Context, rec *wire.Collection, unsettled []*
 	group.SetLimit(resolvers)
 	for i, l := range unsettled {
 		group.Go(func() error {
-			ok, err := one(ctx, wire.LockInfo(l))
+			ok, err := resolveOne(ctx, wire.LockInfo(l))
 			done[i] = ok
 			return err
 		})
@@ -80,7 +89,7 @@ func (c *cycle) resolve(ctx context.Context, rec *wire.Collection, unsettled []*
 		}
 	}
 	if resolved > 0 {
-		err = nil // some progress: the next round tells the rest
+		err = nil // there is progress; the next round meets the error again if it lasts
 	}
 	return resolved, err
 }

@@ -12,38 +12,44 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// cycle is the collector's work. It belongs to its actor, except status.
+// This file moves a cycle from step to step. It runs on the actor's goroutine. All state
+// is in the record in meta: each step reads it, does its walk, and replaces it with a
+// compare-and-set, so of two collectors that run at once one fails with errRaced.
+
+// cycle is the actor's state. Only the actor's goroutine uses it, except status.
 type cycle struct {
 	cfg    Config
-	status board
+	status statusBoard
 }
 
-// first is where every walk begins: meta's own table has no history.
-var first = wire.Position{Table: mvcc.FirstUserTable}
+// walkStart is where every walk begins. Meta's own table, before it, has no history.
+var walkStart = wire.Position{Table: mvcc.FirstUserTable}
 
 var (
-	// errBlocked ends a turn that can't go on yet; its text says why.
+	// errBlocked ends a turn that cannot proceed yet; the error's text says why.
 	errBlocked = errors.New("collector: waiting")
-	// errRaced ends a turn because the record or the leases have changed under it.
+	// errRaced ends a turn because the record or the leases have changed meanwhile.
 	errRaced = errors.New("collector: another process has changed the record")
-	// errNoBound: a tablet does not have the bound that is to be confirmed.
+	// errNoBound reports a tablet without the bound that is to be confirmed.
 	errNoBound = errors.New("collector: a tablet lacks the bound")
 )
 
-// turn does as many steps as it can, at most one cycle's. Every turn begins with the
-// record: what is in memory may be old.
+// turn does as many steps as it can, up to the end of one cycle. It reads the record
+// first, because another collector may have changed it since the last turn.
 func (c *cycle) turn(ctx context.Context) {
 	err := c.steps(ctx)
 	blocked := ""
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errRaced) {
 		blocked = err.Error()
 		if !errors.Is(err, errBlocked) {
-			c.cfg.Logger.Warn("history: a step failed and is repeated", "error", err)
+			c.cfg.Logger.Warn("history: a step failed; trying again", "error", err)
 		}
 	}
-	c.status.set(func(s *pb.HistoryStatus) { s.BlockedBy = blocked })
+	c.status.update(func(s *pb.HistoryStatus) { s.BlockedBy = blocked })
 }
 
+// steps does the steps of the cycle in order until one fails, the cycle is complete, or
+// there is nothing to collect.
 func (c *cycle) steps(ctx context.Context) error {
 	rec, leases, err := c.cfg.Record.Collection(ctx)
 	if err != nil {
@@ -58,8 +64,10 @@ func (c *cycle) steps(ctx context.Context) error {
 			rec, err = c.walk(ctx, rec, c.bind)
 		case wire.Collection_STEP_CONFIRM:
 			rec, err = c.walk(ctx, rec, c.confirm)
-			if errors.Is(err, errNoBound) { // cannot be; but then confirming would never end
-				_, err = c.enter(ctx, rec, wire.Collection_STEP_BIND, nil)
+			// No known fault makes a tablet lose its bound. Bind again rather than try to
+			// confirm forever.
+			if errors.Is(err, errNoBound) {
+				_, err = c.enterStep(ctx, rec, wire.Collection_STEP_BIND, nil)
 			}
 		case wire.Collection_STEP_RAISE:
 			if rec, err = c.walk(ctx, rec, c.raise); err == nil {
@@ -67,7 +75,7 @@ func (c *cycle) steps(ctx context.Context) error {
 				return nil
 			}
 		default:
-			return fmt.Errorf("collector: the record is of a newer version: step %v", rec.Step)
+			return fmt.Errorf("collector: a newer version wrote the record: unknown step %v", rec.Step)
 		}
 		if err != nil || rec == nil {
 			return err
@@ -76,17 +84,20 @@ func (c *cycle) steps(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// publish tells the status what is being done.
+// publish sets the target in the status; 0 between cycles.
 func (c *cycle) publish(rec *wire.Collection) {
-	c.status.set(func(s *pb.HistoryStatus) {
+	c.status.update(func(s *pb.HistoryStatus) {
 		if s.Target = 0; rec.Step != wire.Collection_STEP_IDLE {
 			s.Target = rec.Target
 		}
 	})
 }
 
-// begin chooses a target if there is anything to collect; nil if there is not.
-func (c *cycle) begin(ctx context.Context, rec *wire.Collection, leases *wire.Leases) (*wire.Collection, error) {
+// begin chooses a target and stores the record of a new cycle. It returns nil if there is
+// nothing to collect, and errBlocked if a lease prevents a higher target than the last.
+func (c *cycle) begin(
+	ctx context.Context, rec *wire.Collection, leases *wire.Leases,
+) (*wire.Collection, error) {
 	tablets, err := c.survey(ctx)
 	if err != nil {
 		return nil, err
@@ -117,19 +128,20 @@ func (c *cycle) begin(ctx context.Context, rec *wire.Collection, leases *wire.Le
 		return nil, nil
 	}
 	to := &wire.Collection{
-		Step: wire.Collection_STEP_BIND, Target: uint64(target), NextTable: uint32(first.Table), StepTs: uint64(now), Safepoint: rec.Safepoint,
+		Step: wire.Collection_STEP_BIND, Target: uint64(target), NextTable: uint32(walkStart.Table),
+		StepTs: uint64(now), Safepoint: rec.Safepoint,
 	}
 	return to, c.save(ctx, rec, to, leases)
 }
 
-// target is the greatest timestamp below which history may go (invariant 1), and whose
-// lease keeps it that low.
+// target returns the greatest timestamp below which history may be removed (invariant 1).
+// If a lease determines it, holder is the lease's holder.
 func (c *cycle) target(now mvcc.Timestamp, leases *wire.Leases) (target mvcc.Timestamp, holder string) {
-	target, floor := before(now, c.cfg.History), before(now, c.cfg.MaxHold)
+	target, floor := earlier(now, c.cfg.History), earlier(now, c.cfg.MaxHold)
 	live, oldest := uint32(0), mvcc.Timestamp(0)
 	for _, l := range leases.Leases {
 		if l.Expires <= uint64(now) || mvcc.Timestamp(l.Oldest) < floor || broken.IgnoreHolds {
-			continue // over, or too old to be allowed to hold any more
+			continue // expired, or older than MaxHold allows
 		}
 		live++
 		if at := mvcc.Timestamp(l.Oldest); oldest == 0 || at < oldest {
@@ -139,30 +151,35 @@ func (c *cycle) target(now mvcc.Timestamp, leases *wire.Leases) (target mvcc.Tim
 			}
 		}
 	}
-	c.status.set(func(s *pb.HistoryStatus) { s.Holds, s.OldestHold = live, uint64(oldest) })
+	c.status.update(func(s *pb.HistoryStatus) { s.Holds, s.OldestHold = live, uint64(oldest) })
 	return target, holder
 }
 
-// before is the timestamp d earlier than t; 0 if there is none.
-func before(t mvcc.Timestamp, d time.Duration) mvcc.Timestamp {
+// earlier returns the timestamp d before t, at least 0.
+func earlier(t mvcc.Timestamp, d time.Duration) mvcc.Timestamp {
 	return mvcc.TimestampAt(max(0, t.Millis()-d.Milliseconds()))
 }
 
-// enter begins another step of the same cycle, from the first position.
-func (c *cycle) enter(ctx context.Context, rec *wire.Collection, step wire.Collection_Step, more func(*wire.Collection)) (*wire.Collection, error) {
+// enterStep stores and returns the record of another step of the same cycle, at the start
+// of its walk. change, unless nil, modifies the record before it is stored.
+func (c *cycle) enterStep(
+	ctx context.Context, rec *wire.Collection, step wire.Collection_Step, change func(*wire.Collection),
+) (*wire.Collection, error) {
 	now, err := c.cfg.Client.Timestamp(ctx)
 	if err != nil {
 		return nil, err
 	}
 	to := &wire.Collection{
-		Step: step, Target: rec.Target, NextTable: uint32(first.Table), StepTs: uint64(now), Safepoint: rec.Safepoint,
+		Step: step, Target: rec.Target, NextTable: uint32(walkStart.Table),
+		StepTs: uint64(now), Safepoint: rec.Safepoint,
 	}
-	if more != nil {
-		more(to)
+	if change != nil {
+		change(to)
 	}
 	return to, c.save(ctx, rec, to, nil)
 }
 
+// save replaces the record. It returns errRaced if the record, or seen, has changed.
 func (c *cycle) save(ctx context.Context, from, to *wire.Collection, seen *wire.Leases) error {
 	ok, err := c.cfg.Record.SaveCollection(ctx, from, to, seen)
 	if err == nil && !ok {

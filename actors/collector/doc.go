@@ -1,32 +1,36 @@
-// Package collector bounds history: the actor beside meta that decides below which
-// timestamp old versions may go, and makes sure that nobody needs them any more (design
-// section 4, invariant 11; the paper leaves collection to Bigtable, whose cells know how
-// many versions to keep).
+// Package collector bounds history (design section 4, invariant 11; the paper leaves this
+// to Bigtable, which limits the number of versions per cell). Its actor runs where meta is
+// led. It decides below which timestamp old versions may be removed, and makes sure that
+// no transaction needs them any more.
 //
-// One cycle has three steps, each a walk over the whole key range of user tables, each repeatable:
+// A cycle has three steps. Each is a walk over the whole key range of user tables and can
+// be repeated:
 //
-//	bind     the target is published: every tablet refuses reads and prewrites below it from now on
-//	confirm  every tablet says that no lock, intent or one-phase commit that began below the target is left in it; what
-//	         is left is resolved, after a limit by force
-//	raise    the target becomes every tablet's safepoint; leaders collect below it in their own time
+//	bind     publishes the target: from now on every tablet refuses reads and prewrites
+//	         below it
+//	confirm  waits until every tablet confirms that it has no lock, intent or one-phase
+//	         commit that began below the target, and resolves those that it has, after
+//	         Config.ForceAfter by force
+//	raise    makes the target every tablet's safepoint; leaders then collect below it
+//	         in their own time
 //
-// Why the whole range: a transaction's locks may be in one tablet, and the record that
-// decides them, the primary's, in another. Were the primary's tablet to collect below a
-// timestamp at which a secondary is still locked elsewhere, the decision would be gone,
-// and the lock could be neither rolled forward nor back. So no tablet's safepoint is
-// raised before every tablet has confirmed; one without garbage too, for a late prewrite
-// could put a lock there after it was asked, unless its bound refuses it. What is saved
-// on idle repositories is the cycle as a whole: without garbage anywhere nothing is
-// published.
+// The walks cover the whole range because a transaction's locks may be in one tablet and
+// the primary's record, which decides them, in another. If the primary's tablet collected
+// below a timestamp at which a secondary is still locked elsewhere, the decision would be
+// lost and the lock could be neither rolled forward nor back. So no safepoint is raised
+// before every tablet has confirmed. Tablets without garbage have to confirm too, since
+// only the bound keeps a late prewrite from placing a lock there. An idle repository saves
+// whole cycles instead: none begins while there is no garbage anywhere.
 //
 // Invariants:
-//  1. The target is at most the oracle's time less the history, and not above the oldest lease that is in force.
-//  2. No tablet gets a safepoint that not every position of the key range has confirmed. Confirmation of a position holds
-//     for good: below its bound nothing begins any more, and the tablets that a split makes inherit the bound. A tablet's
-//     answer counts for its range only if its epoch is still the same after the answer.
-//  3. The record of coverage is durable before what relies on it is sent.
+//  1. The target is at most the oracle's time minus History, and not above the oldest
+//     timestamp held by a lease in force.
+//  2. No tablet gets a safepoint before every position of the key range has confirmed it.
+//     A confirmation is final: below its bound nothing begins any more, and the tablets
+//     that result from a split inherit the bound. A tablet's answer counts for its range
+//     only if its epoch is unchanged after the answer.
+//  3. The record of a finished walk is durable before anything that relies on it is sent.
 //
-// Called by: node, which starts it where meta is led. A crash at any point leaves the
-// record in meta at or before the truth; the next collector repeats at most the walk of
-// one page of tablets.
+// Package node starts it. After a crash the record in meta is never ahead of what has been
+// done, and the next collector repeats the visits of at most saveEvery tablets.
 package collector

@@ -11,15 +11,20 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// saveEvery is after how many tablets a walk's progress is made durable.
+// This file walks the key range of user tables, a tablet at a time, for the steps of a
+// cycle. It runs on the actor's goroutine with one request in flight. The record may lag
+// behind a walk by up to saveEvery tablets; these are visited again after a crash, which
+// is harmless because every visit is idempotent.
+
+// saveEvery is the number of tablets after which a walk's progress is made durable.
 const saveEvery = 32
 
-// visit does a step at the tablet that holds a position. It returns the descriptor that
-// the step was done under.
+// visit does a step at the tablet that holds a position. It returns the descriptor under
+// which the step was done.
 type visit func(ctx context.Context, rec *wire.Collection, at wire.Position) (*pb.TabletDescriptor, error)
 
-// walk does the record's step from its position to the end of everything, and then enters
-// the next step.
+// walk does the record's step at every tablet from the record's position to the end of the
+// key range, and then enters the next step. It returns the record as last stored.
 func (c *cycle) walk(ctx context.Context, rec *wire.Collection, do visit) (*wire.Collection, error) {
 	at := wire.Position{Table: mvcc.TableID(rec.NextTable), Row: wire.String(rec.NextRow)}
 	for done := 1; ; done++ {
@@ -46,29 +51,34 @@ func (c *cycle) walk(ctx context.Context, rec *wire.Collection, do visit) (*wire
 	}
 	switch {
 	case rec.Step == wire.Collection_STEP_BIND && !broken.EarlyCollect:
-		return c.enter(ctx, rec, wire.Collection_STEP_CONFIRM, nil)
+		return c.enterStep(ctx, rec, wire.Collection_STEP_CONFIRM, nil)
 	case rec.Step == wire.Collection_STEP_RAISE:
-		return c.enter(ctx, rec, wire.Collection_STEP_IDLE, func(to *wire.Collection) { to.Safepoint = rec.Target })
+		return c.enterStep(ctx, rec, wire.Collection_STEP_IDLE, func(to *wire.Collection) {
+			to.Safepoint = rec.Target
+		})
 	default:
-		return c.enter(ctx, rec, wire.Collection_STEP_RAISE, nil)
+		return c.enterStep(ctx, rec, wire.Collection_STEP_RAISE, nil)
 	}
 }
 
-// bind publishes the target.
+// bind publishes the target to the tablet.
 func (c *cycle) bind(ctx context.Context, rec *wire.Collection, at wire.Position) (*pb.TabletDescriptor, error) {
 	_, d, err := c.collect(ctx, at, &pb.CollectRequest{Bound: rec.Target})
 	return d, err
 }
 
-// raise makes the target the safepoint.
+// raise makes the target the tablet's safepoint.
 func (c *cycle) raise(ctx context.Context, rec *wire.Collection, at wire.Position) (*pb.TabletDescriptor, error) {
 	_, d, err := c.collect(ctx, at, &pb.CollectRequest{Safepoint: rec.Target})
 	return d, err
 }
 
-// collect has one step done at a tablet, again until its epoch has not changed meanwhile:
-// a tablet that splits while it is asked may answer for its left side only (invariant 2).
-func (c *cycle) collect(ctx context.Context, at wire.Position, op *pb.CollectRequest) (*pb.CollectResponse, *pb.TabletDescriptor, error) {
+// collect sends the operation to the tablet that holds the position, and repeats it until
+// the tablet's epoch has not changed meanwhile: a tablet that splits while it is asked may
+// answer for its left side only (invariant 2).
+func (c *cycle) collect(
+	ctx context.Context, at wire.Position, op *pb.CollectRequest,
+) (*pb.CollectResponse, *pb.TabletDescriptor, error) {
 	const tries = 10 // splits of one tablet in a row
 	for range tries {
 		resp, d, err := c.send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Collect{Collect: op}})
@@ -76,7 +86,7 @@ func (c *cycle) collect(ctx context.Context, at wire.Position, op *pb.CollectReq
 			return nil, nil, err
 		}
 		if resp.GetCollect() == nil {
-			return nil, nil, fmt.Errorf("collector: tablet %d answered something else", d.GetTabletId())
+			return nil, nil, fmt.Errorf("collector: tablet %d sent a response of another type", d.GetTabletId())
 		}
 		now, err := c.tablet(ctx, at)
 		if err != nil {
@@ -86,25 +96,27 @@ func (c *cycle) collect(ctx context.Context, at wire.Position, op *pb.CollectReq
 			return resp.GetCollect(), d, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("%w: the tablet at table %d row %.64q splits again and again", errBlocked, at.Table, at.Row)
+	return nil, nil, fmt.Errorf("%w: the tablet at table %d row %.64q has split %d times in a row",
+		errBlocked, at.Table, at.Row, tries)
 }
 
-// tablet is the status of the tablet that holds the position.
+// tablet returns the status of the tablet that holds the position.
 func (c *cycle) tablet(ctx context.Context, at wire.Position) (*pb.StatusResponse, error) {
 	resp, d, err := c.send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}})
 	if err != nil {
 		return nil, err
 	}
-	// Status is answered whatever the sender believes: the map may be older than the tablet.
+	// A tablet answers a status request for any position: the sender's map may be old.
 	if s := resp.GetStatus(); s != nil && wire.Holds(s.Tablet, at) {
 		return s, nil
 	}
 	return nil, fmt.Errorf("%w: tablet %d has just split", errBlocked, d.GetTabletId())
 }
 
-// survey is the status of all tablets, in range order, as of a while ago: whether there
-// is anything to do. Where the overview has a gap, or is of before and after a split,
-// each tablet is asked.
+// survey returns the status of all tablets in range order, to find out whether there is
+// anything to do. The statuses come from the overview and may be some seconds old. If the
+// overview has a gap, or mixes statuses from before and after a split, survey asks every
+// tablet instead.
 func (c *cycle) survey(ctx context.Context) ([]*pb.StatusResponse, error) {
 	if c.cfg.Overview == nil {
 		return c.tablets(ctx)
@@ -113,17 +125,18 @@ func (c *cycle) survey(ctx context.Context) ([]*pb.StatusResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	if out := chain(all); out != nil {
+	if out := contiguous(all); out != nil {
 		return out, nil
 	}
 	return c.tablets(ctx)
 }
 
-// chain puts the tablets' leaders into range order; nil if they do not cover everything,
-// each place once.
-func chain(all []*pb.StatusResponse) (out []*pb.StatusResponse) {
+// contiguous returns the statuses of leaders in range order, or nil unless their tablets
+// cover every position of user tables exactly once.
+func contiguous(all []*pb.StatusResponse) (out []*pb.StatusResponse) {
 	for _, s := range all {
-		if end, bounded := wire.EndOf(s.GetTablet()); s.GetLeader() && (!bounded || first.Less(end)) {
+		end, bounded := wire.EndOf(s.GetTablet())
+		if s.GetLeader() && (!bounded || walkStart.Less(end)) {
 			out = append(out, s)
 		}
 	}
@@ -133,8 +146,9 @@ func chain(all []*pb.StatusResponse) (out []*pb.StatusResponse) {
 		}
 		return 1
 	})
-	at, bounded := first, true
+	at, bounded := walkStart, true
 	for i, s := range out {
+		// Only the first tablet may begin before the position: it can hold meta's table too.
 		if !bounded || wire.StartOf(s.Tablet) != at && (i > 0 || !wire.Holds(s.Tablet, at)) {
 			return nil
 		}
@@ -146,10 +160,10 @@ func chain(all []*pb.StatusResponse) (out []*pb.StatusResponse) {
 	return out
 }
 
-// tablets is the status of all tablets, in range order.
+// tablets asks every tablet for its status and returns them in range order.
 func (c *cycle) tablets(ctx context.Context) ([]*pb.StatusResponse, error) {
 	var out []*pb.StatusResponse
-	for at := first; ; {
+	for at := walkStart; ; {
 		s, err := c.tablet(ctx, at)
 		if err != nil {
 			return nil, err
@@ -163,7 +177,10 @@ func (c *cycle) tablets(ctx context.Context) ([]*pb.StatusResponse, error) {
 	}
 }
 
-func (c *cycle) send(ctx context.Context, at wire.Position, req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
+// send is Client.Send with Config.Timeout.
+func (c *cycle) send(
+	ctx context.Context, at wire.Position, req *pb.TabletRequest,
+) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	return c.cfg.Client.Send(ctx, at, req)

@@ -10,6 +10,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// This file has the actor, which owns the lock table. Scanners' requests arrive through
+// Lockd.Port from any goroutine; everything here runs on the actor's goroutine. Requests
+// of the open batch are the only thing in flight: each is answered when the batch is
+// handled, or with ErrStopped.
+
 // call is one request in its envelope.
 type call = actorkit.Call[*wire.LockdRequest, *wire.LockdResponse]
 
@@ -24,11 +29,12 @@ type lockdActor struct {
 
 func newLockdActor(cfg Config, stats *counters, stopped chan struct{}) *lockdActor {
 	return &lockdActor{
-		cfg: cfg, table: newTable(cfg.MaxEntries), batch: actorkit.NewBatcher[*call](cfg.Batch), stats: stats, stopped: stopped,
+		cfg: cfg, table: newTable(cfg.MaxEntries), batch: actorkit.NewBatcher[*call](cfg.Batch),
+		stats: stats, stopped: stopped,
 	}
 }
 
-// Receive dispatches; see doc.go for the batch rule.
+// Receive handles one message (see invariant 4 for batches).
 func (a *lockdActor) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *call:
@@ -40,7 +46,7 @@ func (a *lockdActor) Receive(c actor.Context) {
 			a.flush()
 		}
 	case *forget:
-		a.flush() // what came before
+		a.flush() // keep the order of arrival
 		a.table.forget(m.first, m.last)
 		a.stats.held.Store(uint64(len(a.table.entries)))
 	case *actor.Stopping, *actor.Restarting:
@@ -52,7 +58,7 @@ func (a *lockdActor) Receive(c actor.Context) {
 	}
 }
 
-// flush handles what waits, in order of arrival, by one reading of the clock.
+// flush handles the open batch in order of arrival, with one reading of the clock.
 func (a *lockdActor) flush() {
 	batch := a.batch.Take()
 	if len(batch) == 0 {
@@ -72,7 +78,7 @@ func (a *lockdActor) flush() {
 	a.stats.batches.Add(1)
 }
 
-// handle does the unlocks, then the tries, of one request.
+// handle performs the unlocks of one request, then its tries.
 func (a *lockdActor) handle(req *wire.LockdRequest, now time.Time) *wire.LockdResponse {
 	for _, key := range req.Unlock {
 		a.table.unlock(string(key), req.Owner)
@@ -82,11 +88,11 @@ func (a *lockdActor) handle(req *wire.LockdRequest, now time.Time) *wire.LockdRe
 	for i, key := range req.Try {
 		// The key is copied: the table outlives the message.
 		how := a.table.try(string(key), req.Owner, until)
-		resp.Granted[i] = how != heldByAny
+		resp.Granted[i] = how != heldByOther
 		switch how {
-		case heldByAny:
+		case heldByOther:
 			a.stats.refused.Add(1)
-		case unstored:
+		case unrecorded:
 			a.stats.unstored.Add(1)
 			a.stats.granted.Add(1)
 		case granted, renewed:
@@ -96,6 +102,7 @@ func (a *lockdActor) handle(req *wire.LockdRequest, now time.Time) *wire.LockdRe
 	return resp
 }
 
+// lease returns the duration of the locks that the request asks for.
 func (a *lockdActor) lease(req *wire.LockdRequest) time.Duration {
 	if req.LeaseMs == 0 {
 		return a.cfg.Lease
@@ -103,6 +110,7 @@ func (a *lockdActor) lease(req *wire.LockdRequest) time.Duration {
 	return min(time.Duration(req.LeaseMs)*time.Millisecond, a.cfg.MaxLease)
 }
 
+// check returns an error that wraps ErrInvalid if the request breaks a bound.
 func check(req *wire.LockdRequest) error {
 	if req.Owner == 0 {
 		return fmt.Errorf("%w: no owner", ErrInvalid)
@@ -120,6 +128,7 @@ func check(req *wire.LockdRequest) error {
 	return nil
 }
 
+// requestBytes returns roughly how much memory the request holds.
 func requestBytes(req *wire.LockdRequest) int {
 	n := 32
 	for _, k := range req.Try {

@@ -1,18 +1,18 @@
-// Package lockd is the lightweight lock service of §2.4: advisory locks with a lease, in
-// memory only, granted to scanners before they hand a dirty row to an observer, so that
-// two workers seldom do the same work.
+// Package lockd implements the lightweight lock service of §2.4: advisory locks with
+// leases, held in memory only. A scanner takes the lock of a dirty cell before it hands
+// the cell to an observer, so that two workers rarely do the same work.
 //
 // Invariants:
-//  1. At one time a key has at most one owner, as long as its lease lasts by the injected clock. Only its owner gives it
-//     back or renews it.
-//  2. Nothing depends on invariant 1 for correctness: notifications are transactional, and losing locks may duplicate
-//     work, never break it (design section 7).
-//  3. Memory is bounded: at most MaxEntries keys. When all are taken, further locks are granted without being recorded,
-//     because working twice is better than not at all.
+//  1. While its lease lasts, by the injected clock, a key has at most one owner. Only the
+//     owner can unlock it or extend the lease.
+//  2. Correctness does not depend on invariant 1: notifications are transactional, and a
+//     lost lock can only duplicate work (design section 7).
+//  3. The table holds at most MaxEntries keys. When it is full, further locks are granted
+//     without being recorded, because duplicate work is better than none.
 //  4. Requests that wait in the mailbox are handled as one batch, in order of arrival.
 //
-// Scanners call it, through the interface that they declare; package node connects them.
-// It lives on every node and serves the rows of the tablets that the node leads, so that
-// the common case is local. A crash or a restart of the actor loses all locks: their rows
-// may be run twice at once, one of the two transactions then meets a conflict.
+// Every node runs one service, for the rows of the tablets that the node leads, so that
+// most calls are local. Scanners call it through an interface of their own; package node
+// connects them. A crash or a restart of the actor loses all locks: an observer may then
+// run twice at once for a row, and one of the two transactions fails with a conflict.
 package lockd

@@ -19,22 +19,23 @@ const (
 	DefaultMaxEntries = 64 << 10
 	DefaultLease      = 10 * time.Second
 	DefaultMaxLease   = 5 * time.Minute
-	// MaxKeys bounds the keys of one request, MaxKeyBytes one key.
+	// MaxKeys limits the keys of one request, MaxKeyBytes the length of a key.
 	MaxKeys     = 4096
 	MaxKeyBytes = 8 << 10
 )
 
-// ErrInvalid: owner 0, or more or longer keys than the bounds allow. Nothing was done.
+// ErrInvalid reports a request without an owner, with more than MaxKeys keys or with a key
+// longer than MaxKeyBytes. Such a request has no effect.
 var ErrInvalid = errors.New("lockd: invalid request")
 
-// Config of one lock service. Zero fields take the defaults.
+// Config configures a lock service. Zero fields take their defaults.
 type Config struct {
-	Name       string        // the actor's name; "lockd"
-	MaxEntries int           // most locks held at once
-	Lease      time.Duration // of a request that names none
-	MaxLease   time.Duration // longer ones are cut to it
+	Name       string        // the actor's name; default "lockd"
+	MaxEntries int           // limit of recorded locks
+	Lease      time.Duration // lease of a request that specifies none
+	MaxLease   time.Duration // longer leases are shortened to it
 	Batch      actorkit.BatchConfig
-	Now        func() time.Time // clock; time.Now
+	Now        func() time.Time // clock of the leases; default time.Now
 	Logger     *slog.Logger
 }
 
@@ -61,18 +62,18 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Stats are counters since the service began, and Held now.
+// Stats has the number of locks held now and counters since the service started.
 type Stats struct {
 	Held     uint64 // locks now
 	Granted  uint64 // renewals included
 	Refused  uint64 // held by another owner
-	Expired  uint64 // leases that ended before they were given back
-	Unstored uint64 // granted without a record, the table was full
-	Requests uint64 // messages
-	Batches  uint64 // turns that handled them
+	Expired  uint64 // leases that ended before their key was unlocked
+	Unstored uint64 // granted without a record because the table was full
+	Requests uint64 // messages handled
+	Batches  uint64 // batches in which they were handled
 }
 
-// Lockd is a running lock service. Its methods may be used concurrently.
+// Lockd is a running lock service. Its methods may be called concurrently.
 type Lockd struct {
 	port    *actorkit.Port[*wire.LockdRequest, *wire.LockdResponse]
 	system  *actor.ActorSystem
@@ -80,7 +81,7 @@ type Lockd struct {
 	stopped chan struct{} // closed when the actor has ended
 }
 
-// Spawn starts a lock service.
+// Spawn starts a lock service. It fails if the actor's name is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Lockd, error) {
 	cfg = cfg.withDefaults()
 	stats, stopped := &counters{}, make(chan struct{})
@@ -93,12 +94,14 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Lockd, error) {
 	return &Lockd{port: port, system: system, stats: stats, stopped: stopped}, nil
 }
 
-// Port takes requests as messages, from other nodes too.
+// Port returns the port for requests as messages, which package node also uses for those
+// of other nodes.
 func (l *Lockd) Port() *actorkit.Port[*wire.LockdRequest, *wire.LockdResponse] { return l.port }
 
-// TryLock takes each key for the owner, or moves its lease forward, unless another owner
-// has it; one answer a key, in order. lease ≤ 0 means the default. Errors: ErrInvalid,
-// actorkit's, ctx's; locks may then be held until the lease ends.
+// TryLock locks each key for the owner, or extends its lease, unless another owner holds
+// it. It returns one result per key, in order. A lease ≤ 0 means the default. TryLock
+// fails with ErrInvalid or an error of actorkit or ctx; except after ErrInvalid, some locks
+// may then be held until their leases end.
 func (l *Lockd) TryLock(ctx context.Context, owner uint64, lease time.Duration, keys ...string) ([]bool, error) {
 	req := &wire.LockdRequest{Owner: owner, LeaseMs: leaseMillis(lease), Try: keyBytes(keys)}
 	resp, err := l.port.Ask(ctx, req, false)
@@ -108,26 +111,27 @@ func (l *Lockd) TryLock(ctx context.Context, owner uint64, lease time.Duration, 
 	return resp.Granted, nil
 }
 
-// Unlock gives back what the owner holds of the keys. It does not wait, and if it is lost
-// the lease ends by itself.
+// Unlock unlocks those of the keys that the owner holds. It does not wait. If the message
+// is lost, the locks last until their leases end.
 func (l *Lockd) Unlock(owner uint64, keys ...string) {
 	req := &wire.LockdRequest{Owner: owner, Unlock: keyBytes(keys)}
-	// Bypass: giving back makes room, so it is never what a full service refuses.
+	// Bypass the queue limit: unlocking makes room, so a full service must accept it.
 	_ = l.port.Tell(req, time.Time{}, true, func(actorkit.Result[*wire.LockdResponse]) {})
 }
 
 // forget is the message of Forget.
 type forget struct{ first, last uint64 }
 
-// Forget gives back all that the owners first to last hold: they are known dead. It does not wait.
+// Forget unlocks everything held by the owners first to last, which are known to have
+// ended. It does not wait.
 func (l *Lockd) Forget(first, last uint64) { l.system.Root.Send(l.port.PID(), &forget{first, last}) }
 
 // Stats returns the counters.
 func (l *Lockd) Stats() Stats { return l.stats.read() }
 
-// Stop ends the service; requests that wait are answered first. All locks are lost.
-// Further requests end with actorkit.ErrStopped. Errors: ctx's, when the actor has not
-// ended by then.
+// Stop answers the waiting requests and ends the service. All locks are lost, and further
+// requests fail with actorkit.ErrStopped. Stop returns ctx's error if the actor has not
+// ended by the end of ctx.
 func (l *Lockd) Stop(ctx context.Context) error {
 	l.system.Root.Poison(l.port.PID())
 	select {
@@ -138,6 +142,7 @@ func (l *Lockd) Stop(ctx context.Context) error {
 	}
 }
 
+// leaseMillis returns the lease in milliseconds, at least 1, or 0 for the default.
 func leaseMillis(lease time.Duration) uint32 {
 	ms := lease.Milliseconds()
 	switch {
@@ -159,14 +164,15 @@ func keyBytes(keys []string) [][]byte {
 	return out
 }
 
-// counters are written by the actor, a batch at a time, and read by anyone.
+// counters are written by the actor, once per batch, and read from any goroutine.
 type counters struct {
 	held, granted, refused, expired, unstored, requests, batches atomic.Uint64
 }
 
 func (c *counters) read() Stats {
 	return Stats{
-		Held: c.held.Load(), Granted: c.granted.Load(), Refused: c.refused.Load(), Expired: c.expired.Load(),
-		Unstored: c.unstored.Load(), Requests: c.requests.Load(), Batches: c.batches.Load(),
+		Held: c.held.Load(), Granted: c.granted.Load(), Refused: c.refused.Load(),
+		Expired: c.expired.Load(), Unstored: c.unstored.Load(),
+		Requests: c.requests.Load(), Batches: c.batches.Load(),
 	}
 }

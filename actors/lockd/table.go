@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// table is the lock table: keys by owner with a lease. It belongs to the actor. Time is
-// an argument.
+// table is the lock table: the owner and lease of each locked key. Only the actor's
+// goroutine uses it. It reads no clock; callers pass the time.
 type table struct {
-	max     int
-	entries map[string]*entry
-	leases  leaseHeap
+	max     int               // limit of len(entries)
+	entries map[string]*entry // by key
+	leases  leaseHeap         // the same entries by end of lease
 }
 
 type entry struct {
@@ -24,21 +24,21 @@ func newTable(maxEntries int) *table {
 	return &table{max: maxEntries, entries: make(map[string]*entry)}
 }
 
-// grant is how a try ended.
+// grant is the result of try.
 type grant uint8
 
 const (
-	granted   grant = iota
-	renewed         // the same owner had it: the lease is moved forward
-	unstored        // granted, but the table is full: not recorded
-	heldByAny       // another owner has it
+	granted     grant = iota
+	renewed           // the owner held the key already; the lease is extended
+	unrecorded        // granted, but not recorded because the table is full
+	heldByOther       // refused: another owner holds the key
 )
 
-// try takes the key for the owner until the given time.
+// try locks the key for the owner until the given time. It never shortens a lease.
 func (t *table) try(key string, owner uint64, until time.Time) grant {
 	if e, ok := t.entries[key]; ok {
 		if e.owner != owner {
-			return heldByAny
+			return heldByOther
 		}
 		if until.After(e.until) {
 			e.until = until
@@ -47,7 +47,7 @@ func (t *table) try(key string, owner uint64, until time.Time) grant {
 		return renewed
 	}
 	if len(t.entries) >= t.max {
-		return unstored
+		return unrecorded
 	}
 	e := &entry{key: key, owner: owner, until: until}
 	t.entries[key] = e
@@ -55,7 +55,7 @@ func (t *table) try(key string, owner uint64, until time.Time) grant {
 	return granted
 }
 
-// unlock gives the key back if the owner has it.
+// unlock removes the lock of the key if the owner holds it, and reports whether it did.
 func (t *table) unlock(key string, owner uint64) bool {
 	e, ok := t.entries[key]
 	if !ok || e.owner != owner {
@@ -66,7 +66,7 @@ func (t *table) unlock(key string, owner uint64) bool {
 	return true
 }
 
-// forget drops the locks of the owners first to last.
+// forget removes the locks of the owners first to last. It looks at every entry.
 func (t *table) forget(first, last uint64) {
 	for key, e := range t.entries {
 		if e.owner >= first && e.owner <= last {
@@ -76,7 +76,7 @@ func (t *table) forget(first, last uint64) {
 	}
 }
 
-// expire drops the locks whose lease has ended and returns how many there were.
+// expire removes the locks whose lease has ended and returns their number.
 func (t *table) expire(now time.Time) int {
 	n := 0
 	for len(t.leases) > 0 && !t.leases[0].until.After(now) {
@@ -87,10 +87,10 @@ func (t *table) expire(now time.Time) int {
 	return n
 }
 
-// leaseHeap has the lease that ends first on top.
+// leaseHeap is a container/heap with the lease that ends first at index 0.
 type leaseHeap []*entry
 
-// Len, Less, Swap, Push and Pop are container/heap's.
+// Len, Less, Swap, Push and Pop implement heap.Interface.
 func (h leaseHeap) Len() int           { return len(h) }
 func (h leaseHeap) Less(i, j int) bool { return h[i].until.Before(h[j].until) }
 func (h leaseHeap) Swap(i, j int) {

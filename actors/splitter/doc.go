@@ -1,15 +1,17 @@
 // Package splitter splits tablets that have become too large or too busy (the paper's
-// section 2.1: Bigtable splits its tablets by itself; design section 5): the actor beside
-// meta that asks every tablet how it is, and cuts those in two that are over a limit,
-// where their size or their load halves. Everything goes on meanwhile: a split moves no
-// data.
+// section 2.1: Bigtable splits its tablets by itself; design section 5). Its actor runs
+// where meta is led. It looks at the status of all tablets in turns and splits those over
+// a limit, at the row where their size or their load halves. Reads and writes continue
+// meanwhile; a split moves no data.
 //
 // Invariants:
-//  1. A tablet is split only at a row that it has named: inside its range, never its first. One with a single row, or whose
-//     load is on a single row, names none, hence is left as it is and not tried again and again.
-//  2. The meta tablet is never split. There are at most MaxTablets.
-//  3. A split by load leaves both sides alone for Cooldown: what their load is must be seen first.
+//  1. A tablet is split only at a row that it has proposed itself, which is inside its
+//     range and not its first row. A tablet with a single row, or whose load is on a single
+//     row, proposes none and is left as it is.
+//  2. The meta tablet is never split. The splitter makes no more than MaxTablets tablets.
+//  3. After a split by load neither side is split by load again for Cooldown, so that their
+//     own loads can be measured first.
 //
-// Called by: node, which starts it where meta is led. It remembers nothing that matters:
-// a crash loses a cooldown. A split that was cut short is finished by its tablet.
+// Package node starts it. All its state is in memory, on the actor's goroutine: a crash
+// loses the cooldowns, and a split that was interrupted is completed by its tablet.
 package splitter

@@ -16,21 +16,28 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Client carries operations to tablets; *txn.Client has it.
+// This file has the splitter's configuration and its actor.
+
+// Client carries operations to tablets. *txn.Client implements it.
 type Client interface {
-	Send(ctx context.Context, at wire.Position, req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error)
+	// Send performs an idempotent operation at the tablet that holds the position, and
+	// returns the descriptor under which it was done.
+	Send(
+		ctx context.Context, at wire.Position, req *pb.TabletRequest,
+	) (*pb.TabletResponse, *pb.TabletDescriptor, error)
 }
 
-// Meta makes tablet boundaries; *cluster.Meta has it.
+// Meta creates tablet boundaries. *cluster.Meta implements it.
 type Meta interface {
-	// SplitAt makes a boundary before the row; one that is there already is no error.
+	// SplitAt creates a boundary before the row. It returns nil if there is one already.
 	SplitAt(ctx context.Context, table mvcc.TableID, row string) error
 }
 
-// Overview is what tablets say of themselves.
+// Overview provides recent statuses of tablets.
 type Overview interface {
-	// Leaders is what the tablets' leaders have said lately, of those that could be
-	// asked; the others are looked at later. The splitter does not change the messages.
+	// Leaders returns the latest known status of each tablet's leader. Tablets that could
+	// not be asked are missing; the splitter considers them in a later turn. It does not
+	// modify the messages.
 	Leaders(ctx context.Context) ([]*pb.StatusResponse, error)
 }
 
@@ -43,21 +50,22 @@ const (
 	DefaultMaxTablets = 1024
 )
 
-// Config is what a splitter is started with. Client and Meta are required; zero fields
-// take the defaults.
+// Config configures a splitter. Client and Meta are required; other zero fields take their
+// defaults.
 type Config struct {
-	Name   string // of the actor; default "splitter"
+	Name   string // the actor's name; default "splitter"
 	Client Client
 	Meta   Meta
-	// Overview tells which tablets are worth a question of their own; nil: each is asked.
+	// Overview selects the tablets that are worth a request of their own. If it is nil
+	// every tablet is asked.
 	Overview Overview
 
 	MaxBytes   uint64        // a larger tablet is split where its size halves
 	MaxLoad    uint64        // operations per second; a busier tablet is split where its load halves
-	Interval   time.Duration // between looks at all tablets
-	Cooldown   time.Duration // after a split by load
-	MaxTablets int           // none is split when there are so many
-	Timeout    time.Duration // of one request; default 10 s
+	Interval   time.Duration // pause between turns
+	Cooldown   time.Duration // after a split by load, before the next of either side
+	MaxTablets int           // no tablet is split while there are so many
+	Timeout    time.Duration // limit of one request; default 10 s
 	Logger     *slog.Logger
 }
 
@@ -88,13 +96,13 @@ func orDefault[T uint64 | int | time.Duration](v *T, def T) {
 	}
 }
 
-// Splitter is the running actor. Its methods may be used concurrently.
+// Splitter is the running actor. Its methods may be called concurrently.
 type Splitter struct {
 	*actorkit.Turns
 	work *work
 }
 
-// Spawn starts the actor. Errors: a required field is missing, or the name is taken.
+// Spawn starts the actor. It fails if a required field is missing or the name is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Splitter, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -113,16 +121,16 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Splitter, error) {
 	return &Splitter{turns, w}, nil
 }
 
-// Splits is how many tablets it has split since it began, for their size and for their load.
+// Splits returns how many tablets it has split since it started, by size and by load.
 func (s *Splitter) Splits() (bySize, byLoad uint64) {
 	return s.work.bySize.Load(), s.work.byLoad.Load()
 }
 
-// work is what the actor does; its own, except the counters.
+// work is the actor's state. Only the actor's goroutine uses it, except the counters.
 type work struct {
 	cfg            Config
-	cooling        map[wire.Position]time.Time // tablets by start: not to be split by load before
+	cooldown       map[wire.Position]time.Time // by a tablet's start: when its cooldown ends
 	bySize, byLoad atomic.Uint64
 }
 
-func newWork(cfg Config) *work { return &work{cfg: cfg, cooling: map[wire.Position]time.Time{}} }
+func newWork(cfg Config) *work { return &work{cfg: cfg, cooldown: map[wire.Position]time.Time{}} }

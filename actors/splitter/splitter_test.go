@@ -120,8 +120,8 @@ func TestCooldown(t *testing.T) {
 	if got := w.take(); got != "16/g 16/t" {
 		t.Errorf("after the cooldown: %s", got)
 	}
-	if len(s.cooling) > 4 {
-		t.Errorf("%d tablets are remembered", len(s.cooling))
+	if len(s.cooldown) > 4 {
+		t.Errorf("%d tablets are remembered", len(s.cooldown))
 	}
 }
 

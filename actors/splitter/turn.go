@@ -10,34 +10,38 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// turn looks at all tablets once and splits those that call for it, each at most once:
-// what is still too large afterwards is split in a later turn.
+// This file runs one turn. It runs on the actor's goroutine, one request after the other;
+// nothing is in flight between turns.
+
+// turn looks at all tablets once and splits those over a limit, each at most once. A half
+// that is still too large is split in a later turn.
 func (w *work) turn(ctx context.Context, now time.Time) {
-	tablets, there, err := w.candidates(ctx)
+	tablets, total, err := w.candidates(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.cfg.Logger.Warn("tablets could not be looked at for splits", "error", err)
+			w.cfg.Logger.Warn("splitter: reading the tablets' status failed; trying again", "error", err)
 		}
 		return
 	}
-	for at, until := range w.cooling {
+	for at, until := range w.cooldown {
 		if !now.Before(until) {
-			delete(w.cooling, at)
+			delete(w.cooldown, at)
 		}
 	}
-	room := w.cfg.MaxTablets - there
+	room := w.cfg.MaxTablets - total
 	for _, s := range tablets {
 		if room <= 0 || ctx.Err() != nil {
 			return
 		}
-		if w.consider(ctx, now, s) {
+		if w.splitIfNeeded(ctx, now, s) {
 			room--
 		}
 	}
 }
 
-// consider splits the tablet if it is over a limit and knows where.
-func (w *work) consider(ctx context.Context, now time.Time, s *pb.StatusResponse) bool {
+// splitIfNeeded splits the tablet if it is over a limit and has proposed a row. It reports
+// whether it did. Size goes before load.
+func (w *work) splitIfNeeded(ctx context.Context, now time.Time, s *pb.StatusResponse) bool {
 	start := wire.StartOf(s.Tablet)
 	switch key := wire.String(s.SizeKey); {
 	case !s.Leader:
@@ -50,40 +54,46 @@ func (w *work) consider(ctx context.Context, now time.Time, s *pb.StatusResponse
 		return true
 	}
 	key := wire.String(s.LoadKey)
-	if s.Load < w.cfg.MaxLoad || now.Before(w.cooling[start]) || !inside(s.Tablet, key) || !w.split(ctx, s, key) {
+	if s.Load < w.cfg.MaxLoad || now.Before(w.cooldown[start]) {
+		return false
+	}
+	if !inside(s.Tablet, key) || !w.split(ctx, s, key) {
 		return false
 	}
 	w.byLoad.Add(1)
 	until := now.Add(w.cfg.Cooldown)
-	w.cooling[start], w.cooling[wire.Position{Table: start.Table, Row: key}] = until, until
+	w.cooldown[start], w.cooldown[wire.Position{Table: start.Table, Row: key}] = until, until
 	return true
 }
 
-// inside reports whether a split at the row of the tablet's first table would leave two
+// inside reports whether a split at the row, in the tablet's first table, would leave two
 // tablets (invariant 1).
 func inside(d *pb.TabletDescriptor, row string) bool {
 	at := wire.Position{Table: mvcc.TableID(d.GetStartTable()), Row: row}
 	return row != "" && wire.Holds(d, at) && wire.StartOf(d) != at
 }
 
+// split splits the tablet at the row and reports whether it succeeded. Errors are logged;
+// the next turn tries again.
 func (w *work) split(ctx context.Context, s *pb.StatusResponse, row string) bool {
-	asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	splitCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	table := mvcc.TableID(s.Tablet.GetStartTable())
-	if err := w.cfg.Meta.SplitAt(asked, table, row); ctx.Err() != nil {
+	if err := w.cfg.Meta.SplitAt(splitCtx, table, row); ctx.Err() != nil {
 		return false
 	} else if err != nil {
-		w.cfg.Logger.Warn("a tablet could not be split; it is tried again", "tablet", s.Tablet.GetTabletId(), "error", err)
+		w.cfg.Logger.Warn("splitter: splitting a tablet failed; trying again",
+			"tablet", s.Tablet.GetTabletId(), "error", err)
 		return false
 	}
 	w.cfg.Logger.Info("tablet split", "tablet", s.Tablet.GetTabletId(), "bytes", s.SizeBytes, "load", s.Load)
 	return true
 }
 
-// candidates is the status of the tablets that may have to be split, and how many there
-// are in all. With an overview those are asked that it has as large or as busy; without,
-// every one is.
-func (w *work) candidates(ctx context.Context) (out []*pb.StatusResponse, there int, err error) {
+// candidates returns the status of the tablets that may have to be split, and the number
+// of all user tablets known. With an Overview it asks only tablets that are large or busy
+// in the overview; otherwise it asks every tablet.
+func (w *work) candidates(ctx context.Context) (out []*pb.StatusResponse, total int, err error) {
 	if w.cfg.Overview == nil {
 		out, err = w.tablets(ctx)
 		return out, len(out), err
@@ -97,7 +107,7 @@ func (w *work) candidates(ctx context.Context) (out []*pb.StatusResponse, there 
 		if !s.GetLeader() || at.Table < mvcc.FirstUserTable {
 			continue
 		}
-		there++
+		total++
 		if s.SizeBytes < w.measureAbove() && s.Load < w.cfg.MaxLoad {
 			continue
 		}
@@ -106,19 +116,19 @@ func (w *work) candidates(ctx context.Context) (out []*pb.StatusResponse, there 
 		}
 		out = append(out, s)
 	}
-	return out, there, nil
+	return out, total, nil
 }
 
-// measureAbove is how large a tablet must be to measure itself: it is to know where to be
-// split by the time it is twice that.
+// measureAbove returns the size in bytes from which a tablet looks for the row that halves
+// it. At half of MaxBytes it has time to find the row before the split is due.
 func (w *work) measureAbove() uint64 { return max(w.cfg.MaxBytes/2, 1) }
 
-// tablet is the status of the tablet that holds the position.
+// tablet returns the status of the tablet that holds the position.
 func (w *work) tablet(ctx context.Context, at wire.Position) (*pb.StatusResponse, error) {
-	asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	req := &pb.StatusRequest{MeasureAbove: w.measureAbove()}
-	resp, d, err := w.cfg.Client.Send(asked, at, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: req}})
+	op := &pb.TabletRequest_Status{Status: &pb.StatusRequest{MeasureAbove: w.measureAbove()}}
+	resp, d, err := w.cfg.Client.Send(ctx, at, &pb.TabletRequest{Op: op})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +139,7 @@ func (w *work) tablet(ctx context.Context, at wire.Position) (*pb.StatusResponse
 	return s, nil
 }
 
-// tablets is the status of all tablets of user tables, in range order.
+// tablets returns the status of all tablets of user tables, in range order.
 func (w *work) tablets(ctx context.Context) ([]*pb.StatusResponse, error) {
 	var out []*pb.StatusResponse
 	for at := (wire.Position{Table: mvcc.FirstUserTable}); ; {
