@@ -10,6 +10,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/store"
 )
@@ -35,7 +36,8 @@ func openForReopen(t *testing.T) (*Node, context.Context) {
 // panics makes the tablet panic and waits until its actor has begun to say so.
 func (n *Node) panics(id uint64) {
 	if port := n.router.Port(id); port != nil { // else it is being opened anew
-		n.system.Root.Send(port.PID(), &tablet.Call{})
+		// A call without a request; it may be held for a while, and must have somebody to answer.
+		_ = port.Tell(nil, time.Time{}, true, func(actorkit.Result[*pb.TabletResponse]) {})
 	}
 }
 
