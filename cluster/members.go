@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -89,3 +90,15 @@ func (a *Alone) Dead(w mvcc.Worker) bool {
 
 // Watch implements Members: nobody comes or goes, and what the node says of itself it knows.
 func (*Alone) Watch(func(MemberEvent)) (cancel func()) { return func() {} }
+
+// Why a node is not registered in meta: its process must end. Each comes with a
+// txn.ServerError that names the node.
+var (
+	// ErrStaleIncarnation: a later incarnation of the node has registered.
+	ErrStaleIncarnation = errors.New("cluster: a later incarnation of the node has registered")
+	// ErrDuplicateNode: another process has registered with the same node id and
+	// incarnation: a copied directory.
+	ErrDuplicateNode = errors.New("cluster: another process has this node's identity")
+	// ErrForgotten: the node was forgotten; its directory is of no use any more.
+	ErrForgotten = errors.New("cluster: the node was forgotten")
+)

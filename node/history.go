@@ -7,7 +7,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/collector"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -38,7 +38,7 @@ func (l *leaderJobs) startCollector() error {
 
 // drops looks after the catalogue's dropped tables.
 type drops struct {
-	meta   *cluster.Meta
+	meta   *meta.Meta
 	client *txn.Client
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/percolator-go/percolator/actors/placement"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/meta"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -31,9 +33,9 @@ type job interface {
 type leaderJobs struct {
 	cfg     Config
 	system  *actor.ActorSystem
-	meta    *cluster.Meta
+	meta    *meta.Meta
 	client  *txn.Client
-	send    cluster.Sender
+	send    route.Sender
 	members cluster.Members
 	census  *census
 	known   *clusterPolicy

@@ -20,6 +20,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/gossip"
+	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
@@ -36,13 +38,13 @@ import (
 type joining struct {
 	cfg   Config
 	files *certs.Files // nil: plain text
-	self  *cluster.Self
-	door  *cluster.Door
+	self  *join.Self
+	door  *join.Door
 
 	listen  *handover        // nil: there is none
 	ports   *gossip.Listener // nil: none, or gossip has it
 	gossip  *gossip.Gossip   // nil: the node is alone
-	contact *cluster.GRPCContact
+	contact *join.GRPCContact
 	at      *pb.NodeAddresses // what others are told
 
 	early       *grpc.Server // tells who this is until the node serves; nil: not any more
@@ -55,7 +57,7 @@ type joining struct {
 // joiningParts are the parts of it that a test replaces.
 type joiningParts struct {
 	// contact reaches other nodes' doors, and makes this one reachable at the address; nil: gRPC.
-	contact func(listen string, door pb.MembershipServer) cluster.Contact
+	contact func(listen string, door pb.MembershipServer) join.Contact
 	// alone: somebody else tells who the members are, so that nothing is bound for gossip.
 	alone bool
 	// clock is the node's; nil: time.Now.
@@ -71,18 +73,18 @@ type joiningParts struct {
 func openJoining(cfg Config, files *certs.Files, st *store.Store, bootstrap func(*store.Batch, uint64), parts joiningParts) (*joining, error) {
 	e := &joining{cfg: cfg, files: files, at: &pb.NodeAddresses{}, end: func() {}}
 	var err error
-	if e.self, err = cluster.OpenSelf(st); err != nil {
+	if e.self, err = join.OpenSelf(st); err != nil {
 		return nil, err
 	}
 	if err := e.bind(parts); err != nil {
 		return nil, errors.Join(err, e.close())
 	}
-	e.contact = cluster.NewGRPCContact(e.credentials())
+	e.contact = join.NewGRPCContact(e.credentials())
 	voters, err := votersWith(st)
 	if err != nil {
 		return nil, errors.Join(err, e.close())
 	}
-	c := cluster.DoorConfig{
+	c := join.DoorConfig{
 		Voters: voters, Waiting: parts.waiting, Self: e.self, Contact: e.contact, Join: cfg.JoinAddrs(), Expect: cfg.Expect, Addresses: e.at, Labels: cfg.Labels,
 		Version: Version(), Bootstrap: bootstrap, Logger: cfg.Logger,
 		Clock: parts.clock, MaxClockOff: cfg.MaxClockAhead,
@@ -90,11 +92,11 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store, bootstrap func
 	if parts.contact != nil {
 		later := &lateContact{}
 		c.Contact = later
-		e.door = cluster.NewDoor(c)
+		e.door = join.NewDoor(c)
 		later.Contact = parts.contact(cfg.Listen, e.door)
 		return e, nil
 	}
-	e.door = cluster.NewDoor(c)
+	e.door = join.NewDoor(c)
 	e.serveEarly()
 	return e, nil
 }
@@ -160,8 +162,8 @@ func (n *Node) join(ctx context.Context) error {
 }
 
 // registry is by what the door lets others in.
-func (n *Node) registry() cluster.Registry {
-	return &cluster.MetaRegistry{
+func (n *Node) registry() join.Registry {
+	return &meta.Registry{
 		Meta: n.meta, Members: n.others.members, Tablet: func() *pb.TabletDescriptor { return n.router.Descriptor(cluster.MetaTablet) },
 		Now: func(ctx context.Context) (mvcc.Timestamp, error) {
 			ts, _, err := n.transport().Timestamps(ctx, 1)
@@ -184,7 +186,7 @@ func (n *Node) fail(err error) {
 func (n *Node) Failed() <-chan error { return n.failed }
 
 // lateContact is a contact that is made after the door that uses it.
-type lateContact struct{ cluster.Contact }
+type lateContact struct{ join.Contact }
 
 // bind takes all addresses but HTTP's. What is free is known only then, and whoever asks
 // to join says where it is.
@@ -298,7 +300,7 @@ func (e *joining) takeOver() (net.Listener, error) {
 func (e *joining) register(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, e.door) }
 
 // enter returns when the node belongs to a cluster.
-func (e *joining) enter(ctx context.Context) (cluster.Identity, error) {
+func (e *joining) enter(ctx context.Context) (join.Identity, error) {
 	err := e.door.Enter(ctx)
 	return e.self.Identity(), err
 }
@@ -348,7 +350,7 @@ const firstRegister = 2 * time.Second
 // open lets others in from now on, and registers this incarnation in meta: at once, or
 // later as soon as that is possible. refused is called if meta does not take it: this
 // process must end.
-func (e *joining) open(r cluster.Registry, refused func(error)) {
+func (e *joining) open(r join.Registry, refused func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.quit() // looking for others: meta tells from now on
 	e.end = cancel

@@ -20,6 +20,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
 	"github.com/percolator-go/percolator/node"
@@ -82,11 +83,11 @@ func TestJoin(t *testing.T) {
 
 	other := j.must(filepath.Join(dirs, "other"))
 	stray, err := j.open(ctx, filepath.Join(dirs, "stray"), func(c *node.Config) { c.Join = []string{a.Addr(), other.Addr()} })
-	if !errors.Is(err, cluster.ErrOtherCluster) {
+	if !errors.Is(err, join.ErrOtherCluster) {
 		t.Errorf("two clusters in --join: %v, %v", stray, err)
 	}
 	j.close(other)
-	if _, err := j.open(ctx, filepath.Join(dirs, "other"), func(c *node.Config) { c.Join = []string{a.Addr()} }); !errors.Is(err, cluster.ErrOtherCluster) {
+	if _, err := j.open(ctx, filepath.Join(dirs, "other"), func(c *node.Config) { c.Join = []string{a.Addr()} }); !errors.Is(err, join.ErrOtherCluster) {
 		t.Errorf("a directory of another cluster: %v", err)
 	}
 
@@ -174,7 +175,7 @@ func TestExpectWithoutListeners(t *testing.T) {
 			nodes[i], errs[i] = node.OpenWith(ctx, cfg, node.Parts{
 				Link:    func(self peer.Self) (peer.Link, error) { return network.Link(self.NodeID), nil },
 				Members: func(self cluster.Member) (cluster.Members, error) { return members.join(self), nil },
-				Contact: func(listen string, door pb.MembershipServer) cluster.Contact {
+				Contact: func(listen string, door pb.MembershipServer) join.Contact {
 					at.mu.Lock()
 					defer at.mu.Unlock()
 					at.at[listen] = door

@@ -10,6 +10,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/route"
 )
 
 // A node that ends hands over what it leads. This file owns nothing: who leads is in the
@@ -84,7 +85,7 @@ func (t *tablets) handOverOne(ctx context.Context, id uint64) error {
 }
 
 // noteLeader notes who leads a tablet after self was to hand it over; 0: it is not known.
-func noteLeader(r *cluster.Router, id, self, leader uint64) {
+func noteLeader(r *route.Router, id, self, leader uint64) {
 	if leader == self {
 		return
 	}

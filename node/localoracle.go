@@ -12,6 +12,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -21,7 +22,7 @@ import (
 // goroutine, also before it runs and after: then it has nothing to give.
 type localOracle struct {
 	self   uint64
-	router *cluster.Router
+	router *route.Router
 	others *others
 	clock  func() time.Time
 
@@ -35,7 +36,7 @@ func (l *localOracle) start(life context.Context, system *actor.ActorSystem, tur
 	l.judge = oracle.NewJudge(life, oracle.JudgeConfig{
 		Self: l.self, Now: l.clock, Limit: cfg.MaxClockAhead, Peers: l.others.alive, Voters: l.otherVoters,
 		Ask: l.others.clock, HandOver: l.giveMeta, Logger: cfg.Logger,
-		NotLeader: func(leader uint64) error { return &cluster.NotLeader{Leader: leader} },
+		NotLeader: func(leader uint64) error { return &route.NotLeader{Leader: leader} },
 	})
 	o, err := oracle.Spawn(system, l, oracle.Config{
 		Batch: cfg.Batch.Oracle, Clock: clock, Logger: cfg.Logger, Dispatcher: turns, Judge: l.judge.Judge,
@@ -82,7 +83,7 @@ func (l *localOracle) Confirmed() (term, mark uint64, ok bool) { return l.alone.
 func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err error)) {
 	port := l.router.Port(cluster.MetaTablet)
 	if port == nil {
-		then(0, 0, &cluster.NotLeader{Leader: l.router.Leader(cluster.MetaTablet)})
+		then(0, 0, &route.NotLeader{Leader: l.router.Leader(cluster.MetaTablet)})
 		return
 	}
 	req := &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: raiseTo}}}
@@ -91,7 +92,7 @@ func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err erro
 		case r.Err != nil:
 			then(0, 0, r.Err)
 		case e.GetCode() == pb.Error_CODE_NOT_LEADER:
-			then(0, 0, &cluster.NotLeader{Leader: e.LeaderNode})
+			then(0, 0, &route.NotLeader{Leader: e.LeaderNode})
 		case e.GetCode() == pb.Error_CODE_DISK_FULL:
 			then(0, 0, fmt.Errorf("%w: %s", oracle.ErrNoRoom, e.Message))
 		case e != nil:

@@ -6,7 +6,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/scanner"
-	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -19,7 +19,7 @@ import (
 // given back are on their way afterwards, and may be lost: their leases end them.
 type locker struct {
 	self   uint64
-	router *cluster.Router
+	router *route.Router
 	others *others
 	local  *lockd.Lockd
 }

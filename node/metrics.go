@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -25,7 +25,7 @@ type metrics struct {
 	observers *observers
 	tablets   *tablets
 	others    *others
-	oracles   *cluster.Oracles
+	oracles   *route.Oracles
 }
 
 type family struct {

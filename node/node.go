@@ -16,8 +16,10 @@ import (
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/cluster/meta"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -54,14 +56,14 @@ type Node struct {
 
 	store    *store.Store
 	joining  *joining
-	identity cluster.Identity
+	identity join.Identity
 	system   *actor.ActorSystem
 	turns    *actorkit.Dispatcher
-	router   *cluster.Router
+	router   *route.Router
 	others   *others
-	carrier  *cluster.Carrier
-	oracles  *cluster.Oracles
-	meta     *cluster.Meta
+	carrier  *route.Carrier
+	oracles  *route.Oracles
+	meta     *meta.Meta
 	admin    *admin.Service
 	certs    certificates
 	tablets  *tablets
@@ -107,7 +109,7 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	if err := registry.Err(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: cluster.NewRouter()}
+	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: route.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.peersOpen, n.failed = make(chan struct{}), make(chan error, 1)
 	n.changes = newChanges(n)
@@ -172,7 +174,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 
 // findMeta waits until meta answers, and reads the tablet map. Without meta there are no
 // timestamps, and nothing is served; of the tablets themselves nothing is waited for.
-func findMeta(ctx context.Context, router *cluster.Router, logger *slog.Logger) error {
+func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, metaPatience)
 		err := router.Refresh(attempt)
@@ -244,11 +246,11 @@ func (n *Node) now() time.Time {
 }
 
 func (n *Node) transport() txn.Transport {
-	return &transport{cluster.NewTransport(n.carrier, n.oracles, n.meta, workerOf(n.identity)), n}
+	return &transport{route.NewTransport(n.carrier, n.oracles, workerOf(n.identity)), n}
 }
 
 // workerOf is who a process is in locks.
-func workerOf(id cluster.Identity) mvcc.Worker {
+func workerOf(id join.Identity) mvcc.Worker {
 	return mvcc.Worker{Node: id.NodeID, Incarnation: id.Incarnation}
 }
 

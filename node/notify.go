@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/actors/observer"
 	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/meta"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
@@ -62,7 +63,7 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 	obs.honouring <- struct{}{}
 	defer func() { <-obs.honouring }()
 	// Before anything can run: a pause outlives the process. Tablets that are away are told later.
-	if err := obs.honourNow(ctx); err != nil && !errors.Is(err, cluster.ErrUntold) {
+	if err := obs.honourNow(ctx); err != nil && !errors.Is(err, meta.ErrUntold) {
 		return fmt.Errorf("node: what the catalogue says of observers: %w", err)
 	}
 	return obs.startScanners(x)
@@ -134,7 +135,7 @@ func hintsOf(t config.Notifications) scanner.Hints {
 
 // places are the tablets as scanners see them.
 type places struct {
-	router *cluster.Router
+	router *route.Router
 }
 
 // Tablets implements scanner.Places: those that this node leads, or all that it knows of.

@@ -17,6 +17,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/cluster/meta"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -31,13 +34,13 @@ import (
 // begun goes on until stop.
 type observers struct {
 	cfg     Config
-	self    cluster.Identity
+	self    join.Identity
 	worker  mvcc.Worker
 	life    context.Context
 	system  *actor.ActorSystem
 	client  *txn.Client
-	meta    *cluster.Meta
-	router  *cluster.Router
+	meta    *meta.Meta
+	router  *route.Router
 	others  *others
 	tablets *tablets
 	survey  *scanner.ClusterSurvey
@@ -93,7 +96,7 @@ func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.Observer
 	var out []*pb.ObserverInfo
 	for _, o := range registered {
 		entered := slices.ContainsFunc(c.GetObservers(), func(i *pb.ObserverInfo) bool { return i.Name == o.Spec.Name })
-		if o.Table == 0 || entered || cluster.IsDropped(c, uint32(o.Table)) {
+		if o.Table == 0 || entered || meta.IsDropped(c, uint32(o.Table)) {
 			continue
 		}
 		info := infoOf(o.Spec, o.Table)

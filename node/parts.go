@@ -6,6 +6,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/memory"
@@ -38,7 +39,7 @@ type Parts struct {
 	// Contact reaches other nodes before this one belongs to a cluster, by the addresses
 	// that they listen at, and makes the door known to them at its own; nil: gRPC.
 	// Nothing is bound then, and Listen, if it is empty, must not be needed.
-	Contact func(listen string, door pb.MembershipServer) cluster.Contact
+	Contact func(listen string, door pb.MembershipServer) join.Contact
 }
 
 // store is the given one, or one as cfg says.

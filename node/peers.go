@@ -10,8 +10,11 @@ import (
 	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/remoting"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -41,7 +44,7 @@ func (n *Node) openPeers() error {
 	if link == nil && n.joining.peerAddr() != "" {
 		link = func(peer.Self) (peer.Link, error) { return o.openRemoting(n.joining) }
 	}
-	var peers cluster.Caller
+	var peers route.Caller
 	if link != nil {
 		self := peer.Self{ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation}
 		way, err := link(self)
@@ -57,9 +60,9 @@ func (n *Node) openPeers() error {
 	} else {
 		members = nil
 	}
-	n.carrier = cluster.NewCarrier(n.router, n.identity.NodeID, peers, members)
-	n.oracles = cluster.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
-	n.meta = cluster.NewMeta(n.carrier.Sender(), n.router)
+	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, peers, members)
+	n.oracles = route.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
+	n.meta = meta.NewMeta(n.carrier.Sender(), n.router)
 	n.router.ReadFrom(n.meta.Tablets)
 	n.policy.follow(n.meta, n.changes.wake)
 	if o.peers != nil {
@@ -86,7 +89,7 @@ func (o *others) openRemoting(e *joining) (peer.Link, error) {
 }
 
 // member is this node as others are to see it.
-func (e *joining) member(self cluster.Identity) cluster.Member {
+func (e *joining) member(self join.Identity) cluster.Member {
 	return cluster.Member{
 		NodeID: self.NodeID, Incarnation: self.Incarnation, Zone: e.cfg.Labels["zone"],
 		Listen: e.at.Listen, Peer: e.at.Peer, Gossip: e.at.Gossip, HTTP: e.at.Http,
@@ -118,9 +121,9 @@ func (t *tablets) onMember(e cluster.MemberEvent) {
 // own goroutines, and the few that take a goroutine's time go to the node's changes worker.
 // What has no room in a queue is answered at once: overloaded.
 type peerHandler struct {
-	self    cluster.Identity
+	self    join.Identity
 	now     func() time.Time
-	router  *cluster.Router
+	router  *route.Router
 	tablets *tablets
 	oracle  *localOracle
 	survey  *scanner.ClusterSurvey
@@ -192,7 +195,7 @@ func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest, reply fu
 		answer(r.Value)
 	})
 	if err != nil { // the queue is full
-		answer(cluster.Overloaded(port, req.GetTabletId()))
+		answer(route.Overloaded(port, req.GetTabletId()))
 	}
 }
 
@@ -210,7 +213,7 @@ func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest, 
 		return
 	}
 	err := port.Tell(req, deadline, true, func(r actorkit.Result[*pb.TimestampsResponse]) {
-		var elsewhere *cluster.NotLeader
+		var elsewhere *route.NotLeader
 		switch {
 		case errors.As(r.Err, &elsewhere):
 			away(elsewhere.Leader)

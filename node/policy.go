@@ -11,7 +11,8 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/policy"
 )
@@ -28,8 +29,8 @@ type clusterPolicy struct {
 	observers []percolator.ObserverSpec
 	say       func(text string, args ...any) // logs a warning
 
-	meta    *cluster.Meta // where it is read; follow sets both
-	changed func()        // told that there is a newer one
+	meta    *meta.Meta // where it is read; follow sets both
+	changed func()     // told that there is a newer one
 
 	mu      sync.Mutex
 	known   *pb.Policy // not to be changed; nil: none was read
@@ -90,7 +91,7 @@ func (p *clusterPolicy) overruled() []string {
 }
 
 // follow has the policy read from meta from now on, and changed told of newer ones.
-func (p *clusterPolicy) follow(meta *cluster.Meta, changed func()) { p.meta, p.changed = meta, changed }
+func (p *clusterPolicy) follow(meta *meta.Meta, changed func()) { p.meta, p.changed = meta, changed }
 
 // note takes note of a policy that was read, if it is newer, and warns of what the node
 // was told otherwise.
@@ -177,7 +178,7 @@ func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) 
 
 // checkFounder finds what open would refuse before the node founds a cluster whose policy
 // says it.
-func (p *clusterPolicy) checkFounder(self cluster.Identity, cfg Config) error {
+func (p *clusterPolicy) checkFounder(self join.Identity, cfg Config) error {
 	if !self.Fresh() || (len(cfg.Join) > 0 && cfg.Expect <= 1) {
 		return nil // its cluster has a policy
 	}

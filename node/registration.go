@@ -12,7 +12,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/observer"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -25,7 +25,7 @@ import (
 //
 // The field left is begin's until the worker runs, and the worker's from then on.
 type registration struct {
-	meta   *cluster.Meta
+	meta   *meta.Meta
 	logger *slog.Logger
 	honour func(context.Context) error // links observers that have got a table
 
@@ -198,7 +198,7 @@ func (r *registration) once(ctx context.Context) error {
 	if len(r.left) == had {
 		return err
 	}
-	if honoured := r.honour(ctx); !errors.Is(honoured, cluster.ErrUntold) {
+	if honoured := r.honour(ctx); !errors.Is(honoured, meta.ErrUntold) {
 		err = errors.Join(err, honoured)
 	}
 	return err

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -50,13 +50,13 @@ func (obs *observers) linkAnew(ctx context.Context) error {
 // relink registers and links the observers of this node whose table was dropped,
 // according to the catalogue, and made anew, or was not there when the node started; it
 // returns the newest catalogue that it has read. What was retired stays so.
-// cluster.ErrUntold: some tablets do not know of them yet, and are told later. The caller
+// meta.ErrUntold: some tablets do not know of them yet, and are told later. The caller
 // holds honouring.
 func (obs *observers) relink(ctx context.Context, x *notifications, c *pb.Catalogue) (*pb.Catalogue, error) {
 	tables := map[string]mvcc.TableID{}
 	var infos []*pb.ObserverInfo
 	for _, o := range x.dispatcher.Registered() {
-		if o.Table != 0 && !cluster.IsDropped(c, uint32(o.Table)) {
+		if o.Table != 0 && !meta.IsDropped(c, uint32(o.Table)) {
 			continue
 		}
 		t, err := obs.meta.Table(ctx, o.Spec.Column.Table)

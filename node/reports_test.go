@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/internal/actorkit"
 )
 
@@ -59,7 +59,7 @@ func TestEarlyServerRecovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &joining{listen: newHandover(l), door: &cluster.Door{}, end: func() {}} // a door with nothing behind it
+	e := &joining{listen: newHandover(l), door: &join.Door{}, end: func() {}} // a door with nothing behind it
 	e.serveEarly()
 	defer func() {
 		if err := e.close(); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -72,7 +73,7 @@ func (r *rig) add() *node.Node {
 // adopt makes an empty store that of a node of the cluster.
 func (r *rig) adopt(st *store.Store) {
 	r.t.Helper()
-	self, err := cluster.OpenSelf(st)
+	self, err := join.OpenSelf(st)
 	if err == nil {
 		err = self.Joined(&pb.JoinResponse{ClusterId: r.cluster})
 	}

@@ -9,6 +9,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -21,11 +23,11 @@ import (
 // other nodes and the metrics call it, on any goroutine.
 type statuses struct {
 	cfg       Config
-	self      cluster.Identity
+	self      join.Identity
 	started   time.Time
 	now       func() time.Time // by the oracle's clock
 	store     *store.Store
-	router    *cluster.Router
+	router    *route.Router
 	others    *others
 	oracle    *localOracle
 	tablets   *tablets

@@ -14,6 +14,8 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/replicas"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/meta"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -34,7 +36,7 @@ type tablets struct {
 	store  *store.Store
 	system *actor.ActorSystem
 	turns  *actorkit.Dispatcher
-	router *cluster.Router
+	router *route.Router
 	others *others
 	oracle *localOracle
 	policy *clusterPolicy
@@ -44,8 +46,8 @@ type tablets struct {
 	life  context.Context
 
 	// What start is given: where tablets get timestamps, and report to.
-	oracles *cluster.Oracles
-	meta    *cluster.Meta
+	oracles *route.Oracles
+	meta    *meta.Meta
 
 	logs     *tablet.Writers
 	readers  *tablet.ReadPool
@@ -89,7 +91,7 @@ func (t *tablets) open(stopped func() bool) {
 
 // start starts all tablets of the store and waits until those lead that have no other
 // replica. Who leads the others is up to their groups.
-func (t *tablets) start(ctx context.Context, oracles *cluster.Oracles, meta *cluster.Meta) error {
+func (t *tablets) start(ctx context.Context, oracles *route.Oracles, meta *meta.Meta) error {
 	t.oracles, t.meta = oracles, meta
 	defer context.AfterFunc(ctx, t.logs.GiveUp)()
 	err := t.replicas.Start(func(ids []uint64) {

@@ -6,19 +6,39 @@ import (
 	"google.golang.org/grpc"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/cluster/route"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// transport is the cluster's, with what it takes the node for. It owns nothing; the
-// node's own client and remote clients' servers call it, on goroutines that may wait.
+// transport is the node's own txn.Transport: what the router can do by itself, changes of
+// the schema in meta, and what takes the rest of the node. It owns nothing; the node's own
+// client and remote clients' servers call it, on goroutines that may wait.
 type transport struct {
-	*cluster.Transport
+	*route.Transport
 	n *Node
 }
 
 var _ txn.Transport = (*transport)(nil)
+
+// DropTable implements txn.Transport.
+func (t *transport) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
+	return t.n.meta.DropTable(ctx, name, uint32(id))
+}
+
+// Tables implements txn.Transport.
+func (t *transport) Tables(ctx context.Context) ([]*pb.Table, error) { return t.n.meta.Tables(ctx) }
+
+// Catalogue implements txn.Transport.
+func (t *transport) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
+	return t.n.meta.Catalogue(ctx)
+}
+
+// SplitTablet implements txn.Transport.
+func (t *transport) SplitTablet(ctx context.Context, table, row string) error {
+	return t.n.meta.SplitTablet(ctx, table, row)
+}
 
 // NodeStatus implements txn.Transport.
 func (t *transport) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
@@ -50,7 +70,7 @@ func (t *transport) AdminConn() grpc.ClientConnInterface { return admin.Conn(t.n
 // CreateTable implements txn.Transport: when it returns, the table has the observers that
 // programs which run now have for its name, as far as their nodes answer.
 func (t *transport) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
-	made, err := t.Transport.CreateTable(ctx, name, splitKeys)
+	made, err := t.n.meta.CreateTable(ctx, name, splitKeys)
 	if err != nil {
 		return nil, err
 	}

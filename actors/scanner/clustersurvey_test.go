@@ -4,15 +4,15 @@ import (
 	"testing"
 
 	"github.com/percolator-go/percolator/actors/tablet"
-	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // surveyOf is that of node 1, with what it knows of who leads.
-func surveyOf() (*ClusterSurvey, *cluster.Router) {
-	router := cluster.NewRouter()
+func surveyOf() (*ClusterSurvey, *route.Router) {
+	router := route.NewRouter()
 	return NewClusterSurvey(SurveyConfig{Node: 1, Incarnation: 7, Board: &tablet.Board{}, Leaders: router}), router
 }
 

@@ -7,7 +7,7 @@
 // between: CONTRIBUTING.md says which files it takes.
 //
 // Any node takes any call. What must be decided once for the cluster is a transaction on
-// the meta tablet (package cluster); the call returns when that is committed, and what
+// the meta tablet (package meta); the call returns when that is committed, and what
 // follows from it is done by the node that leads meta. Refusals are a *txn.ServerError.
 //
 // A Service keeps only the node table as it was last read. After a crash it begins

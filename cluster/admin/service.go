@@ -8,7 +8,9 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -20,9 +22,9 @@ import (
 // Config is what a Service works with. All of it stays the node's.
 type Config struct {
 	Self    uint64 // this node
-	Meta    *cluster.Meta
-	Router  *cluster.Router
-	Carrier *cluster.Carrier
+	Meta    *meta.Meta
+	Router  *route.Router
+	Carrier *route.Carrier
 	Members cluster.Members
 	Peers   *peer.Peers // nil: there are no other nodes
 	Node    Node
@@ -97,7 +99,7 @@ func (s *Service) askReplica(ctx context.Context, node uint64, req *pb.TabletReq
 		if port == nil {
 			return nil, errors.New("admin: no such replica is here")
 		}
-		return cluster.AskPort(ctx, port, req.TabletId, req)
+		return route.AskPort(ctx, port, req.TabletId, req)
 	}
 	if s.cfg.Peers == nil {
 		return nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node)

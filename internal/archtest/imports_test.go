@@ -55,9 +55,15 @@ var layers = []layer{
 	{of: "actors/tablet/memory", may: []string{pb, "internal/broken", "internal/evaluate", "internal/mvcc", "internal/wire", "store"}},
 	{of: "actors/tablet", may: []string{pb, "actors/tablet/group", "actors/tablet/memory", "internal/actorkit", "internal/broken", "internal/evaluate", "internal/mvcc", "internal/notify", "internal/wire", "store", "store/raftlog"}},
 	{of: "actors/...", may: []string{pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire", "store", "store/raftlog"}},
-	{of: "cluster/admin", may: []string{pb, "actors/placement", "cluster", "cluster/peer", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire"}},
+	{of: "cluster", may: []string{pb, "internal/mvcc"}},
+	{of: "cluster/route", may: []string{pb, "cluster", "internal/actorkit", "internal/mvcc", "internal/txn", "internal/wire"}},
+	{of: "cluster/meta", may: []string{pb, "cluster", "cluster/route", "internal/broken", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire"}},
+	{of: "cluster/join", may: []string{pb, "cluster", "internal/broken", "internal/mvcc", "internal/wire", "store"}},
+	{of: "cluster/admin", may: []string{
+		pb, "actors/placement", "cluster", "cluster/meta", "cluster/peer", "cluster/route", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire",
+	}},
 	{of: "cluster/...", may: []string{
-		pb, "cluster/...", "internal/actorkit", "internal/broken", "internal/certs", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire", "store",
+		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/broken", "internal/certs", "internal/mvcc", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
 	{of: "internal/pbjson"},

@@ -181,11 +181,11 @@ const (
 
 	// OldCopy: a directory that was restored from an old copy registers as soon as its
 	// incarnation, which grows with each start, is that of the last registration (invariant
-	// 7 of package cluster).
+	// 7 of package meta).
 	OldCopy = false
 
 	// PromiseTwice: a fresh node lets a second one found the cluster although it has
-	// promised that to another (package cluster).
+	// promised that to another (package join).
 	PromiseTwice = false
 
 	// ReplayFromApplied: after a crash entries are applied from where the state says that

@@ -1,6 +1,6 @@
 // Package policy describes the settings that hold for a whole cluster: how many replicas
 // a tablet has, how long history is kept, when tablets are split. They are kept in meta
-// (cluster.Meta.Policy), set from the flags of the node that founds the cluster, and
+// (meta.Meta.Policy), set from the flags of the node that founds the cluster, and
 // changed by `percolator cluster set`. A node's own flags are compared with them and
 // never acted on.
 //

@@ -12,7 +12,7 @@ import (
 // dropped, not which there will be: what a client wrote under an id that is still to be
 // given out would appear in the table that gets it.
 //
-// Ids only grow (invariant 1 of package cluster), so what is known stays true, and only
+// Ids only grow (invariant 1 of package meta), so what is known stays true, and only
 // ids above it cost a question to meta. Every id that a client may know was in an answer
 // before, so those are rare.
 type tableIDs struct {

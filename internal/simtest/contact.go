@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/join"
 )
 
 // doors are the nodes' Membership services, by the address that they listen at.
@@ -29,10 +29,10 @@ type contact struct {
 	index int
 }
 
-var _ cluster.Contact = contact{}
+var _ join.Contact = contact{}
 
 // open makes a node's door known. A later incarnation's takes its place.
-func (d *doors) open(index int, listen string, door pb.MembershipServer) cluster.Contact {
+func (d *doors) open(index int, listen string, door pb.MembershipServer) join.Contact {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.all[listen] = door
@@ -55,17 +55,17 @@ func call[Q, A proto.Message](ctx context.Context, c contact, addr string, req Q
 	return proto.CloneOf(a), nil
 }
 
-// Hello implements cluster.Contact.
+// Hello implements join.Contact.
 func (c contact) Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	return call(ctx, c, addr, req, pb.MembershipServer.Hello)
 }
 
-// Join implements cluster.Contact.
+// Join implements join.Contact.
 func (c contact) Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error) {
 	return call(ctx, c, addr, req, pb.MembershipServer.Join)
 }
 
-// Found implements cluster.Contact.
+// Found implements join.Contact.
 func (c contact) Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error) {
 	return call(ctx, c, addr, req, pb.MembershipServer.Found)
 }

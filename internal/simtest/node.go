@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node"
@@ -86,7 +87,7 @@ func (m *machine) start() error {
 		Members: func(self cluster.Member) (cluster.Members, error) {
 			return m.c.gossip.join(m.index, self), nil
 		},
-		Contact: func(listen string, door pb.MembershipServer) cluster.Contact {
+		Contact: func(listen string, door pb.MembershipServer) join.Contact {
 			return m.c.doors.open(m.index, listen, door)
 		},
 		Transport: func(t txn.Transport) txn.Transport { l.transport = t; return mortal{t, l} },

@@ -1,0 +1,144 @@
+package join
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Whether a directory may vote. One that was restored from an old copy has forgotten
+// votes and acknowledgments. Meta knows the last start of each node and refuses it, but
+// all nodes may be starting, and meta be away: so each node keeps, durably, which start
+// of each other node was the last that it has heard of, from that node itself or from
+// meta. A node that comes back tells the others of its new start before it votes, and
+// waits until a majority of those that it votes with, itself included, have noted it. One
+// that knows a start which is not among the directory's own does not note it.
+//
+// The notes are changed by the service Membership on any goroutine, and by Upkeep; the
+// answers are the door's.
+
+// seenStart is the last start of another node that this one has heard of.
+type seenStart struct {
+	Incarnation uint64 `json:"incarnation"`
+	Start       uint64 `json:"start"`
+}
+
+// readSeen reads what is known of others' starts. The Self is not shared yet.
+func (s *Self) readSeen(snap *store.Snap) error {
+	data, ok, err := snap.Record(startsRecord)
+	if err == nil && ok {
+		err = json.Unmarshal(data, &s.seen)
+	}
+	return wrapf(err, "join: read the starts of other nodes")
+}
+
+// learnSeen adds to the batch what the records of nodes tell that is newer, and returns
+// what is known then. Called with mu held.
+func (s *Self) learnSeen(b *store.Batch, nodes []*pb.Node) (map[uint64]seenStart, error) {
+	seen := maps.Clone(s.seen)
+	for _, n := range nodes {
+		if n.Start != 0 && n.NodeId != s.record.NodeID && n.Incarnation > seen[n.NodeId].Incarnation {
+			seen[n.NodeId] = seenStart{n.Incarnation, n.Start}
+		}
+	}
+	if maps.Equal(seen, s.seen) {
+		return s.seen, nil
+	}
+	data, err := json.Marshal(seen)
+	if err != nil {
+		return nil, fmt.Errorf("join: encode the starts of other nodes: %w", err)
+	}
+	b.PutRecord(startsRecord, data)
+	return seen, nil
+}
+
+// Confirm notes another node's start, the last of those of its directory, if the
+// directory knows the last one that this node has heard of; else it is an old copy, and
+// false is returned. The note is durable.
+func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) {
+	if node == 0 || len(starts) == 0 || len(starts) > maxStarts {
+		return false, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, ok := s.seen[node]
+	if ok && !slices.Contains(starts, known.Start) {
+		return false, nil
+	}
+	if !ok && len(s.seen) >= cluster.MaxNodes {
+		return false, nil
+	}
+	b := &store.Batch{}
+	seen, err := s.learnSeen(b, []*pb.Node{{NodeId: node, Incarnation: incarnation, Start: starts[len(starts)-1]}})
+	if err != nil {
+		return false, err
+	}
+	if b.Len() > 0 {
+		if err := s.st.StateWriter().Commit([]*store.Batch{b}); err != nil {
+			return false, fmt.Errorf("join: note the start of node %d: %w", node, err)
+		}
+	}
+	s.seen = seen
+	return true, nil
+}
+
+// History are the numbers of this directory's last starts, the present one at the end.
+// Not to be changed.
+func (s *Self) History() []uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.record.History
+}
+
+// answers are what other nodes have said of this start, by node. The door's mutex guards them.
+type answers map[uint64]pb.HelloResponse_Start
+
+// confirmed reports whether a majority of those that this node votes with, itself
+// included, have noted its start; why says what is missing.
+func (d *Door) confirmed() (ok bool, why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	self := d.cfg.Self.Identity().NodeID
+	all, noted := 1, 1
+	var silent, refusing []uint64
+	for _, node := range d.cfg.Voters {
+		if node == self {
+			continue
+		}
+		all++
+		switch answer, heard := d.answers[node]; {
+		case !heard:
+			silent = append(silent, node)
+		case answer == pb.HelloResponse_START_UNKNOWN:
+			refusing = append(refusing, node)
+		default: // confirmed, or of a version that does not say
+			noted++
+		}
+	}
+	if noted > all/2 || broken.UnconfirmedStart {
+		return true, ""
+	}
+	why = fmt.Sprintf("%d of the %d nodes that vote with this one, itself included, have confirmed its start", noted, all)
+	if len(silent) > 0 {
+		why += fmt.Sprintf("; no answer from nodes %d", silent)
+	}
+	if len(refusing) > 0 {
+		why += fmt.Sprintf("; nodes %d know of a later start: this directory is an old copy, and must be deleted", refusing)
+	}
+	return false, why
+}
+
+// hold waits a little for others to confirm this start, and says so.
+func (d *Door) hold(ctx context.Context, why string) error {
+	d.say("waiting: the node neither votes nor serves until a majority of those that it votes with confirms that its directory is no old copy",
+		"missing", why)
+	d.cfg.Waiting(why)
+	return d.pause(ctx, d.cfg.Timing.Round)
+}

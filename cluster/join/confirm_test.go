@@ -1,0 +1,180 @@
+package join
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/percolator-go/percolator/store"
+)
+
+// onDisk has the node live in a directory.
+func (h *house) onDisk(dir string) {
+	h.s.t.Helper()
+	if err := h.st.Close(); err != nil {
+		h.s.t.Error(err)
+	}
+	st, err := store.Open(store.Options{Dir: dir, MemTableSize: 1 << 20})
+	if err != nil {
+		h.s.t.Fatal(err)
+	}
+	h.st = st
+}
+
+// waits reports whether the node that has been started does not come in for a minute.
+func (h *house) waits() bool {
+	select {
+	case err := <-h.entered:
+		h.entered <- err
+		return false
+	case <-time.After(time.Minute):
+		return true
+	}
+}
+
+// enters expects the node that has been started to come in within a minute.
+func (h *house) enters(what string) {
+	h.s.t.Helper()
+	select {
+	case err := <-h.entered:
+		if err != nil {
+			h.s.t.Errorf("%s: %s: %v", what, h.addr, err)
+		}
+	case <-time.After(time.Minute):
+		h.s.t.Errorf("%s: %s does not come in", what, h.addr)
+	}
+}
+
+// trio is three nodes of one cluster that vote together, the first one in a directory.
+func (s *street) trio(dir string) (all [3]*house) {
+	s.t.Helper()
+	all = [3]*house{s.build("a", 1), s.build("b", 1, "a"), s.build("c", 1, "a")}
+	all[0].onDisk(dir)
+	for _, h := range all {
+		h.start()
+	}
+	if err := s.settle(time.Minute); err != nil {
+		s.t.Fatal(err)
+	}
+	var voters []uint64
+	for _, h := range all {
+		voters = append(voters, h.self.Identity().NodeID)
+	}
+	for _, h := range all {
+		h.voters = voters
+		h.crash()
+		h.start()
+		h.enters("meta is there")
+	}
+	<-time.After(time.Minute) // all know of all
+	return all
+}
+
+// TestOldCopyWaits: a directory is restored from a copy that was made before the node's
+// last start, while meta is away. The others know, and it does not come in, however often
+// it is started; the node's own directory does.
+func TestOldCopyWaits(t *testing.T) {
+	dir, old := filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "copy")
+	onStreet(t, 1, func(s *street) {
+		all := s.trio(dir)
+		a := all[0]
+		a.crash()
+		a.onDisk(filepath.Join(t.TempDir(), "elsewhere")) // nobody has the directory open
+		if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		a.onDisk(dir)
+		s.say(errors.New("meta has no leader"))
+		a.start() // it is not registered, but the others hear of it
+		a.enters("a restart without meta")
+		for _, h := range all { // the others do not forget it
+			h.crash()
+			h.start()
+		}
+		for _, h := range all {
+			h.enters("all start at once")
+		}
+		a.crash()
+		a.onDisk(old)
+		for range 2 * maxStarts {
+			a.start()
+			a.crash()
+		}
+		a.start()
+		if !a.waits() {
+			t.Fatal("UNCONFIRMED-START: an old copy votes")
+		}
+		if !strings.Contains(s.told(), "know of a later start: this directory is an old copy") {
+			t.Error("nothing is said of it")
+		}
+		a.crash()
+		a.onDisk(dir)
+		a.start()
+		a.enters("the node's own directory")
+	})
+}
+
+// TestStartsAreConfirmed: while meta is away, a node of three waits for one other, of
+// which it knows that it votes with it; two that start at once need no third.
+func TestStartsAreConfirmed(t *testing.T) {
+	onStreet(t, 2, func(s *street) {
+		all := s.trio(filepath.Join(t.TempDir(), "node"))
+		s.say(errors.New("meta has no leader"))
+		for _, h := range all {
+			h.crash()
+		}
+		all[1].start()
+		if !all[1].waits() {
+			t.Error("a node of three starts alone")
+		}
+		if !strings.Contains(s.told(), "1 of the 3 nodes that vote with this one, itself included, have confirmed its start") {
+			t.Error("nothing is said of it")
+		}
+		all[2].start()
+		all[1].enters("two of three")
+		all[2].enters("two of three")
+		all[0].voters = all[0].voters[:1]
+		all[0].start()
+		all[0].enters("it votes alone")
+	})
+}
+
+// TestStartsAreKept: what a node knows of another's starts outlives its process, grows,
+// and is bounded.
+func TestStartsAreKept(t *testing.T) {
+	st, err := store.Open(store.Options{InMemory: true, MemTableSize: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for i, c := range []struct {
+		incarnation uint64
+		starts      []uint64
+		want        bool
+	}{
+		{3, []uint64{1, 2, 3}, true},
+		{3, []uint64{1, 2, 3}, true},
+		{5, []uint64{1, 2, 3, 4, 5}, true},
+		{4, []uint64{1, 2, 3, 4}, false},
+		{9, []uint64{1, 2, 3, 4, 8}, false},
+		{4, []uint64{1, 2, 3, 4, 5}, true}, // a late copy of a question changes nothing
+		{6, []uint64{5, 6}, true},
+		{7, nil, false},
+		{7, make([]uint64, maxStarts+1), false},
+	} {
+		self, err := OpenSelf(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := self.Confirm(7, c.incarnation, c.starts); err != nil || got != c.want {
+			t.Errorf("question %d: %v, %v", i, got, err)
+		}
+	}
+}

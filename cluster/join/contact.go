@@ -1,0 +1,99 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// GRPCContact is Contact over gRPC.
+type GRPCContact struct {
+	creds credentials.TransportCredentials
+
+	mu    sync.Mutex
+	conns map[string]*grpc.ClientConn // by address
+}
+
+var _ Contact = (*GRPCContact)(nil)
+
+// NewGRPCContact returns a contact with the credentials of a node.
+func NewGRPCContact(creds credentials.TransportCredentials) *GRPCContact {
+	return &GRPCContact{creds: creds, conns: map[string]*grpc.ClientConn{}}
+}
+
+// maxConns bounds the connections that are kept; when there are so many, all are made anew.
+const maxConns = 128
+
+// client is a client of the node at the address.
+func (c *GRPCContact) client(addr string) (pb.MembershipClient, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn := c.conns[addr]; conn != nil {
+		return pb.NewMembershipClient(conn), nil
+	}
+	if len(c.conns) >= maxConns {
+		if err := c.closeAll(); err != nil {
+			return nil, err
+		}
+	}
+	// A node that is waited for must be found soon after it has come: gRPC's own pauses
+	// grow to two minutes.
+	retry := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: time.Second}}
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(c.creds), grpc.WithConnectParams(retry))
+	if err != nil {
+		return nil, fmt.Errorf("join: reach %s: %w", addr, err)
+	}
+	c.conns[addr] = conn
+	return pb.NewMembershipClient(conn), nil
+}
+
+// Hello implements Contact.
+func (c *GRPCContact) Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error) {
+	m, err := c.client(addr)
+	if err != nil {
+		return nil, err
+	}
+	return m.Hello(ctx, req)
+}
+
+// Join implements Contact.
+func (c *GRPCContact) Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error) {
+	m, err := c.client(addr)
+	if err != nil {
+		return nil, err
+	}
+	return m.Join(ctx, req)
+}
+
+// Found implements Contact.
+func (c *GRPCContact) Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error) {
+	m, err := c.client(addr)
+	if err != nil {
+		return nil, err
+	}
+	return m.Found(ctx, req)
+}
+
+// Close ends the connections. They are made anew when the contact is used again.
+func (c *GRPCContact) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closeAll()
+}
+
+func (c *GRPCContact) closeAll() error {
+	var errs []error
+	for addr, conn := range c.conns {
+		errs = append(errs, conn.Close())
+		delete(c.conns, addr)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,365 @@
+package join
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// ErrOtherCluster: the node belongs to another cluster than the one that it asks.
+var ErrOtherCluster = errors.New("join: the node belongs to another cluster")
+
+// Contact asks another node's Membership service, by its Listen address. GRPCContact is
+// the real one.
+type Contact interface {
+	Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error)
+	Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error)
+	Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error)
+}
+
+// Registry is what a node of a cluster needs to let others in. MetaRegistry is the real one.
+type Registry interface {
+	// Register records an incarnation of a node in meta. Errors: ErrStaleIncarnation,
+	// ErrDuplicateNode, or that it was not possible now.
+	Register(ctx context.Context, r *wire.NodeRecord) error
+	// Contacts is what a node that joins must know: the nodes, and where meta is.
+	Contacts(ctx context.Context) (*pb.JoinResponse, error)
+}
+
+// DoorConfig is what a Door needs.
+type DoorConfig struct {
+	Self    *Self
+	Contact Contact
+	// Join are the Listen addresses of nodes, as the operator has given them.
+	Join []string
+	// Expect is how many fresh nodes found a cluster together; at most 1: this one does
+	// not wait for others.
+	Expect int
+	// Addresses are where others reach this node.
+	Addresses *pb.NodeAddresses
+	Labels    map[string]string
+	Version   string
+	// Voters are the nodes that this one votes with, by what its store has of Raft
+	// groups; it may be among them.
+	Voters []uint64
+	// Waiting is told why a node that comes back has to wait; nil: nobody wants to know.
+	Waiting func(why string)
+	// Bootstrap adds the first tablets' state to the batch that begins a cluster.
+	Bootstrap func(b *store.Batch, node uint64)
+	// Clock is this node's clock; nil: time.Now. A fresh node whose clock is off from the
+	// others' by more than MaxClockOff neither joins nor founds; 0: clocks are not
+	// compared.
+	Clock       func() time.Time
+	MaxClockOff time.Duration
+	Timing      DoorTiming
+	Logger      *slog.Logger // nil: discarded
+}
+
+// DoorTiming says how often things are done; zero fields take the defaults.
+type DoorTiming struct {
+	Round     time.Duration // between two rounds of questions to all addresses; default 250 ms
+	Call      time.Duration // how long one answer is waited for; default 2 s
+	Fresh     time.Duration // for how long an answer of a fresh node counts; default 3 s
+	Rank      time.Duration // how much longer each next node waits before it founds instead of those before it; default 3 s
+	ComeBack  time.Duration // how long a node that comes back looks for one that registers it; default 2 s
+	Duplicate time.Duration // how long it asks again when another process seems to have its identity: its own last one may just have ended; default 15 s
+	Upkeep    time.Duration // between two looks at who is in the cluster, for the next start; default 30 s
+	Log       time.Duration // between two lines that say the same; default 30 s
+}
+
+func (t DoorTiming) withDefaults() DoorTiming {
+	return DoorTiming{
+		Round: cmp.Or(t.Round, 250*time.Millisecond), Call: cmp.Or(t.Call, 2*time.Second), Fresh: cmp.Or(t.Fresh, 3*time.Second),
+		Rank: cmp.Or(t.Rank, 3*time.Second), ComeBack: cmp.Or(t.ComeBack, 2*time.Second), Duplicate: cmp.Or(t.Duplicate, 15*time.Second),
+		Upkeep: cmp.Or(t.Upkeep, 30*time.Second), Log: cmp.Or(t.Log, 30*time.Second),
+	}
+}
+
+// Door is how a node comes into a cluster (Enter), and lets others in: it serves
+// Membership, from before the node belongs to a cluster until it stops. How several fresh
+// nodes found one together: see the package's documentation.
+type Door struct {
+	pb.UnimplementedMembershipServer
+	cfg DoorConfig
+
+	mu       sync.Mutex
+	fresh    map[uint64]*freshNode
+	registry Registry          // nil: not open yet
+	met      map[uint64]string // where nodes of the own cluster gossip, by what they have said themselves
+	callers  map[uint64]string // where nodes of the own cluster listen that have called since this one started
+	answers  answers
+	said     string // what was logged last, and when
+	saidAt   time.Time
+
+	registered atomic.Bool   // this incarnation, through the registry
+	again      chan struct{} // capacity 1: Upkeep is to look at once who is in the cluster
+
+	attempts   uint64 // to found a cluster, by this process
+	complete   string // the set of fresh nodes that is expected, and since when it is complete
+	completeAt time.Time
+}
+
+// freshNode is another node that belongs to no cluster, as far as was heard.
+type freshNode struct {
+	node     *pb.Node
+	expect   uint32
+	heard    time.Time // it called, or another one spoke of it
+	answered time.Time // it answered a question of this node
+
+	clock clockReading // of that answer
+	told  bool         // there is one
+}
+
+// maxFresh bounds the fresh nodes that are remembered.
+const maxFresh = 64
+
+// NewDoor returns a closed door: it tells who it is, and lets nobody in before Open.
+func NewDoor(cfg DoorConfig) *Door {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Waiting == nil {
+		cfg.Waiting = func(string) {}
+	}
+	cfg.Timing = cfg.Timing.withDefaults()
+	return &Door{
+		cfg: cfg, fresh: map[uint64]*freshNode{}, met: map[uint64]string{}, callers: map[uint64]string{}, answers: answers{},
+		again: make(chan struct{}, 1),
+	}
+}
+
+// LookAgain has Upkeep note at once who is in the cluster: somebody has come. It never blocks.
+func (d *Door) LookAgain() {
+	select {
+	case d.again <- struct{}{}:
+	default:
+	}
+}
+
+// Open lets others in from now on.
+func (d *Door) Open(r Registry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.registry = r
+}
+
+// Hello implements pb.MembershipServer.
+func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse, error) {
+	id := d.cfg.Self.Identity()
+	start, err := d.judge(id, req)
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := &pb.HelloResponse{
+		Start: start, ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Addresses: d.cfg.Addresses,
+		Expect: uint32(max(d.cfg.Expect, 0)), Version: d.cfg.Version, UnixMs: d.clock().UnixMilli(),
+	}
+	if !id.Fresh() {
+		if req.ClusterId == id.ClusterID {
+			d.meet(req.NodeId, req.Addresses.GetGossip())
+			d.called(req.NodeId, req.Addresses.GetListen())
+		}
+		return r, nil
+	}
+	// Who has founded or joined the cluster meanwhile that this node expects is asked back, too.
+	if req.ClusterId == "" || (d.cfg.Expect > 1 && int(req.Expect) == d.cfg.Expect) {
+		d.hear(req.NodeId, req.Addresses.GetListen())
+	}
+	for _, f := range d.recent(func(f *freshNode) time.Time { return f.heard }) {
+		r.Fresh = append(r.Fresh, f.node)
+	}
+	return r, nil
+}
+
+// hear remembers a fresh node that was spoken of. Called with mu held.
+func (d *Door) hear(node uint64, listen string) {
+	if node == 0 || listen == "" || len(listen) > maxAddress || node == d.cfg.Self.Identity().NodeID {
+		return
+	}
+	f := d.fresh[node]
+	if f == nil {
+		d.forget()
+		if len(d.fresh) >= maxFresh {
+			return
+		}
+		f = &freshNode{}
+		d.fresh[node] = f
+	}
+	f.node, f.heard = &pb.Node{NodeId: node, Listen: listen}, time.Now()
+}
+
+// meet remembers where a node of the own cluster gossips. Called with mu held.
+func (d *Door) meet(node uint64, gossip string) {
+	if node == 0 || node == d.cfg.Self.Identity().NodeID || gossip == "" || len(gossip) > maxAddress {
+		return
+	}
+	if _, known := d.met[node]; known || len(d.met) < cluster.MaxNodes {
+		d.met[node] = gossip
+	}
+}
+
+// called remembers where a node of the own cluster that calls listens: it is asked back,
+// also if nobody knows that address. Called with mu held.
+func (d *Door) called(node uint64, listen string) {
+	if node == 0 || node == d.cfg.Self.Identity().NodeID || listen == "" || len(listen) > maxAddress {
+		return
+	}
+	if _, known := d.callers[node]; known || len(d.callers) < cluster.MaxNodes {
+		d.callers[node] = listen
+	}
+}
+
+// judge says what this node knows of the start of the one that asks.
+func (d *Door) judge(id Identity, req *pb.HelloRequest) (pb.HelloResponse_Start, error) {
+	if id.Fresh() || req.ClusterId != id.ClusterID || len(req.Starts) == 0 || req.NodeId == id.NodeID {
+		return pb.HelloResponse_START_UNSPECIFIED, nil
+	}
+	confirmed, err := d.cfg.Self.Confirm(req.NodeId, req.Incarnation, req.Starts)
+	if err != nil || !confirmed {
+		return pb.HelloResponse_START_UNKNOWN, err
+	}
+	return pb.HelloResponse_START_CONFIRMED, nil
+}
+
+// Met are the addresses at which nodes of the cluster gossip, as far as they have said so
+// to this process: newer than what it knew when it started.
+func (d *Door) Met() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Values(d.met))
+}
+
+// maxAddress bounds an address that another node names.
+const maxAddress = 256
+
+// forget drops fresh nodes that were not heard of for long. Called with mu held.
+func (d *Door) forget() {
+	for id, f := range d.fresh {
+		if time.Since(f.heard) > 4*d.cfg.Timing.Fresh {
+			delete(d.fresh, id)
+		}
+	}
+}
+
+// recent are the fresh nodes with a sign of life that still counts, as they are now.
+// Called with mu held.
+func (d *Door) recent(sign func(*freshNode) time.Time) []*freshNode {
+	var out []*freshNode
+	for _, f := range d.fresh {
+		if time.Since(sign(f)) <= d.cfg.Timing.Fresh {
+			now := *f
+			out = append(out, &now)
+		}
+	}
+	return out
+}
+
+// Join implements pb.MembershipServer.
+func (d *Door) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse, error) {
+	id := d.cfg.Self.Identity()
+	d.mu.Lock()
+	registry := d.registry
+	d.mu.Unlock()
+	switch {
+	case id.Fresh():
+		return nil, status.Error(codes.Unavailable, "this node belongs to no cluster yet")
+	case req.ClusterId != "" && req.ClusterId != id.ClusterID:
+		d.cfg.Logger.Warn("a node of another cluster was refused", "its_cluster", req.ClusterId, "its_address", req.Addresses.GetListen())
+		return nil, joinStatus(fmt.Errorf("%w: it is of %s, this is %s", ErrOtherCluster, req.ClusterId, id.ClusterID))
+	case registry == nil:
+		return nil, status.Error(codes.Unavailable, "this node is starting")
+	}
+	err := registry.Register(ctx, &wire.NodeRecord{
+		NodeId: req.NodeId, Incarnation: req.Incarnation, Labels: req.Labels, Version: req.Version,
+		Listen: req.Addresses.GetListen(), Peer: req.Addresses.GetPeer(), Gossip: req.Addresses.GetGossip(), Http: req.Addresses.GetHttp(),
+		Starts: req.Starts,
+	})
+	if err != nil {
+		d.cfg.Logger.Warn("a node was not let in", "node", req.NodeId, "incarnation", req.Incarnation,
+			"its_address", req.Addresses.GetListen(), "error", err)
+		return nil, joinStatus(err)
+	}
+	r, err := registry.Contacts(ctx)
+	if err != nil {
+		return nil, joinStatus(err)
+	}
+	r.ClusterId = id.ClusterID
+	return r, nil
+}
+
+// Found implements pb.MembershipServer.
+func (d *Door) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundResponse, error) {
+	id := d.cfg.Self.Identity()
+	named := false
+	for _, node := range req.Nodes {
+		named = named || node == id.NodeID
+	}
+	if !named || req.Founder == 0 || req.Founder == id.NodeID || len(req.Nodes) != int(req.Expect) || int(req.Expect) != d.cfg.Expect {
+		return nil, status.Error(codes.FailedPrecondition, "this node does not expect that cluster")
+	}
+	if req.Withdraw {
+		return &pb.FoundResponse{}, d.cfg.Self.Withdraw(req.Founder, req.Attempt)
+	}
+	holder, err := d.cfg.Self.Promise(req.Founder, req.Attempt)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return &pb.FoundResponse{Granted: holder == req.Founder, Founder: holder}, nil
+}
+
+// refusals are the errors of Join that say more than "not now", each by its code.
+var refusals = []struct {
+	code codes.Code
+	err  error
+}{
+	{codes.FailedPrecondition, ErrOtherCluster},
+	{codes.AlreadyExists, cluster.ErrDuplicateNode},
+	{codes.OutOfRange, cluster.ErrStaleIncarnation},
+	{codes.NotFound, cluster.ErrForgotten},
+}
+
+// joinStatus is how an error travels.
+func joinStatus(err error) error {
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return status.Error(r.code, err.Error())
+		}
+	}
+	return status.Error(codes.Unavailable, err.Error())
+}
+
+// joinError is what joinStatus was given.
+func joinError(err error) error {
+	for _, r := range refusals {
+		if status.Code(err) == r.code {
+			return &refusal{text: status.Convert(err).Message(), kind: r.err}
+		}
+	}
+	return err
+}
+
+// refusal is another node's refusal, in its words.
+type refusal struct {
+	text string
+	kind error
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.kind }

@@ -1,0 +1,92 @@
+package join
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// namesBoth reports whether a refusal names both clocks and the limit, of a street that
+// begins with the year 2000.
+func namesBoth(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "it is 2000-01-01 01:") && strings.Contains(text, " and 2000-01-01 00:") && strings.Contains(text, "differ by 5s at most")
+}
+
+// TestWrongClockDoesNotJoin: a fresh node whose clock is an hour off is refused, and told
+// both clocks. Once it is set the node joins; one that belongs to the cluster comes back
+// whatever its clock says.
+func TestWrongClockDoesNotJoin(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		a, b := s.build("a", 1), s.build("b", 1, "a")
+		a.start()
+		<-time.After(time.Second)
+		b.ahead = time.Hour
+		b.start()
+		if err := <-b.entered; !errors.Is(err, ErrClock) || !namesBoth(err) {
+			t.Fatalf("an hour ahead: %v", err)
+		}
+		for _, ahead := range []time.Duration{-time.Hour, 2 * time.Second} {
+			b.crash()
+			b.ahead = ahead
+			b.start()
+			if err := <-b.entered; ahead < 0 && !errors.Is(err, ErrClock) || ahead > 0 && err != nil {
+				t.Fatalf("%v ahead: %v", ahead, err)
+			}
+		}
+		b.crash()
+		b.ahead = time.Hour
+		b.start()
+		if err := <-b.entered; err != nil {
+			t.Errorf("a node of the cluster: %v", err)
+		}
+	})
+}
+
+// TestWrongClockDoesNotFound: of three that are to found a cluster one has a wrong clock.
+// It is refused, the others wait for a third.
+func TestWrongClockDoesNotFound(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		var all []*house
+		for _, addr := range []string{"a", "b", "c"} {
+			all = append(all, s.build(addr, 3, "a", "b", "c"))
+		}
+		wrong := all[1]
+		wrong.ahead = time.Hour
+		for _, h := range all {
+			h.start()
+		}
+		if err := <-wrong.entered; !errors.Is(err, ErrClock) || !namesBoth(err) {
+			t.Fatalf("the one that is wrong: %v", err)
+		}
+		<-time.After(time.Minute)
+		s.mu.Lock()
+		begun := len(s.begun)
+		s.mu.Unlock()
+		if begun != 0 {
+			t.Fatalf("%d clusters were founded", begun)
+		}
+		wrong.crash()
+		wrong.ahead = 0
+		wrong.start()
+		if err := s.settle(time.Minute); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestTwoClocksDiffer: of two nobody knows whose clock is wrong; both are refused.
+func TestTwoClocksDiffer(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		a, b := s.build("a", 2, "a", "b"), s.build("b", 2, "a", "b")
+		a.ahead = time.Hour
+		a.start()
+		b.start()
+		for _, h := range []*house{a, b} {
+			if err := <-h.entered; !errors.Is(err, ErrClock) {
+				t.Errorf("%s: %v", h.addr, err)
+			}
+		}
+	})
+}

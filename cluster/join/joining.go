@@ -1,0 +1,378 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Enter returns when the node belongs to a cluster: it begins one, founds one with others
+// or joins one, and waits for that as long as ctx allows. A node that belongs to one
+// already looks for a short time only for somebody who registers its new incarnation: all
+// nodes may be starting, and then Upkeep does it later. Errors that waiting does not
+// help: ErrOtherCluster, ErrDuplicateNode, ErrStaleIncarnation, ErrForgotten, ErrWaiting,
+// ErrClock.
+func (d *Door) Enter(ctx context.Context) error {
+	switch {
+	case !d.cfg.Self.Identity().Fresh():
+		return d.comeBack(ctx)
+	case len(d.cfg.Join) == 0:
+		return d.cfg.Self.Begin(d.cfg.Bootstrap)
+	}
+	if err := d.cfg.Self.Wait(); err != nil {
+		return err
+	}
+	var suspect time.Time // since when another process seems to have this node's identity
+	for {
+		done, err := d.round(ctx)
+		if errors.Is(err, cluster.ErrDuplicateNode) {
+			if suspect.IsZero() {
+				suspect = time.Now()
+			}
+			if time.Since(suspect) < d.cfg.Timing.Duplicate {
+				d.say("waiting: the identity seems to be in use", "error", err)
+				done, err = false, nil
+			}
+		}
+		if done || err != nil {
+			return err
+		}
+		if err := d.pause(ctx, d.cfg.Timing.Round); err != nil {
+			return fmt.Errorf("join: waiting to join: %w", err)
+		}
+	}
+}
+
+func (d *Door) pause(ctx context.Context, wait time.Duration) error {
+	return d.pauseUnless(ctx, wait, nil)
+}
+
+// pauseUnless is a pause that ends early when something comes.
+func (d *Door) pauseUnless(ctx context.Context, wait time.Duration, something <-chan struct{}) error {
+	t := time.NewTimer(wait/2 + rand.N(wait))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-something:
+		return nil
+	case <-t.C:
+		return nil
+	}
+}
+
+// greeting is a node's answer to Hello.
+type greeting struct {
+	addr string
+	r    *pb.HelloResponse
+	err  error
+
+	clock clockReading
+	told  bool // it has told its clock
+}
+
+// round asks every address once, and then joins, founds, or neither.
+func (d *Door) round(ctx context.Context) (done bool, err error) {
+	greetings := d.greet(ctx, d.targets())
+	var in []greeting
+	for _, g := range greetings {
+		if g.r != nil && g.r.ClusterId != "" {
+			in = append(in, g)
+		}
+	}
+	if len(in) > 0 {
+		return d.join(ctx, in)
+	}
+	if d.cfg.Expect > 1 {
+		return d.found(ctx)
+	}
+	d.sayWaiting(greetings)
+	return false, nil
+}
+
+// targets are whom to ask: those that were named, and fresh nodes that were heard of.
+func (d *Door) targets() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := slices.Clone(d.cfg.Join)
+	for _, f := range d.recent(func(f *freshNode) time.Time { return f.heard }) {
+		out = append(out, f.node.Listen)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// greet asks all addresses at once who is there.
+func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timing.Call)
+	defer cancel()
+	id := d.cfg.Self.Identity()
+	req := &pb.HelloRequest{NodeId: id.NodeID, Addresses: d.cfg.Addresses, Expect: uint32(max(d.cfg.Expect, 0)), ClusterId: id.ClusterID}
+	if !id.Fresh() {
+		req.Incarnation, req.Starts = id.Incarnation, d.cfg.Self.History()
+	}
+	out := make([]greeting, len(addrs))
+	var all sync.WaitGroup
+	for i, addr := range addrs {
+		all.Go(func() {
+			began := d.clock()
+			r, err := d.cfg.Contact.Hello(ctx, addr, req)
+			out[i] = greeting{addr: addr, r: r, err: err}
+			out[i].clock, out[i].told = readClock(addr, began, d.clock(), r.GetUnixMs())
+		})
+	}
+	all.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, g := range out {
+		if g.r == nil || g.r.ClusterId != "" {
+			if g.r != nil && g.r.ClusterId == id.ClusterID {
+				d.meet(g.r.NodeId, g.r.Addresses.GetGossip())
+				d.answers[g.r.NodeId] = g.r.Start
+			}
+			continue
+		}
+		d.hear(g.r.NodeId, g.r.Addresses.GetListen())
+		if f := d.fresh[g.r.NodeId]; f != nil {
+			f.answered, f.expect = time.Now(), g.r.Expect
+			f.clock, f.told = g.clock, g.told
+		}
+		for _, n := range g.r.Fresh[:min(len(g.r.Fresh), maxFresh)] {
+			// Only if nothing better is known: an answer of its own counts for longer
+			// than what others say.
+			if d.fresh[n.NodeId] == nil {
+				d.hear(n.NodeId, n.Listen)
+			}
+		}
+	}
+	return out
+}
+
+// join asks nodes of a cluster to take this node in.
+func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
+	id := d.cfg.Self.Identity()
+	for _, g := range in {
+		switch {
+		case !id.Fresh() && g.r.ClusterId != id.ClusterID:
+			return false, fmt.Errorf("%w: this directory is of cluster %s, but %s is of cluster %s; name nodes of the own cluster (--join), "+
+				"or join the other one with an empty directory", ErrOtherCluster, id.ClusterID, g.addr, g.r.ClusterId)
+		case g.r.ClusterId != in[0].r.ClusterId:
+			return false, fmt.Errorf("%w: %s is of cluster %s, but %s is of cluster %s; name nodes of one cluster only (--join)",
+				ErrOtherCluster, in[0].addr, in[0].r.ClusterId, g.addr, g.r.ClusterId)
+		}
+	}
+	if err := d.joinClocks(in); err != nil {
+		return false, err
+	}
+	req := &pb.JoinRequest{
+		ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Addresses: d.cfg.Addresses, Labels: d.cfg.Labels, Version: d.cfg.Version,
+		Starts: d.cfg.Self.Starts(),
+	}
+	for _, g := range in {
+		calling, cancel := context.WithTimeout(ctx, 2*d.cfg.Timing.Call)
+		r, err := d.cfg.Contact.Join(calling, g.addr, req)
+		cancel()
+		if err == nil {
+			if err := d.cfg.Self.Joined(r); err != nil {
+				return false, err
+			}
+			d.cfg.Logger.Info("registered with the cluster", "cluster", r.ClusterId, "node", id.NodeID, "incarnation", id.Incarnation, "by", g.addr)
+			return true, nil
+		}
+		if err = joinError(err); isRefusal(err) {
+			return false, fmt.Errorf("join: %s does not let this node in: %w", g.addr, err)
+		}
+		if ctx.Err() != nil {
+			return false, fmt.Errorf("join: waiting to join: %w", context.Cause(ctx))
+		}
+		d.say("waiting: the cluster cannot take this node in yet", "addr", g.addr, "error", err)
+	}
+	return false, nil
+}
+
+func isRefusal(err error) bool {
+	return errors.Is(err, ErrOtherCluster) || errors.Is(err, cluster.ErrDuplicateNode) || errors.Is(err, cluster.ErrStaleIncarnation) ||
+		errors.Is(err, cluster.ErrForgotten)
+}
+
+// maxAskedBack bounds how many known nodes a node that comes back asks of those that it
+// does not vote with.
+const maxAskedBack = 32
+
+// comeBack registers the new incarnation with whoever answers. If nobody can do that, for
+// all may be starting, the node goes on as soon as its start is confirmed, and Upkeep
+// registers it later.
+func (d *Door) comeBack(ctx context.Context) error {
+	began := time.Now()
+	for {
+		addrs := d.acquainted()
+		asking, cancel := context.WithTimeout(ctx, d.cfg.Timing.ComeBack)
+		done, err := d.join(asking, d.ofCluster(d.greet(asking, addrs)))
+		cancel()
+		confirmed, missing := d.confirmed()
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("join: coming back: %w", context.Cause(ctx))
+		case done:
+			return nil
+		case errors.Is(err, cluster.ErrDuplicateNode) && time.Since(began) < d.cfg.Timing.Duplicate:
+			d.say("waiting: the identity seems to be in use", "error", err)
+			err = d.pause(ctx, d.cfg.Timing.Round)
+		case isRefusal(err):
+			return err
+		case confirmed:
+			if len(addrs) > 0 {
+				d.cfg.Logger.Info("no node has registered this one yet; it starts, for the others may be starting too", "asked", addrs)
+			}
+			return nil
+		default:
+			err = d.hold(ctx, missing)
+		}
+		if err != nil {
+			return fmt.Errorf("join: coming back: %w", err)
+		}
+	}
+}
+
+// acquainted are the addresses of nodes that this one was told of, or was in a cluster
+// with: all of those that it votes with, and some others.
+func (d *Door) acquainted() []string {
+	addrs := slices.Clone(d.cfg.Join)
+	others := 0
+	for _, n := range d.cfg.Self.Contacts().Nodes {
+		if !slices.Contains(d.cfg.Voters, n.NodeId) {
+			if others++; others > maxAskedBack {
+				continue
+			}
+		}
+		addrs = append(addrs, n.Listen)
+	}
+	d.mu.Lock()
+	addrs = slices.AppendSeq(addrs, maps.Values(d.callers))
+	d.mu.Unlock()
+	slices.Sort(addrs)
+	return slices.DeleteFunc(slices.Compact(addrs), func(addr string) bool { return addr == d.cfg.Addresses.GetListen() })
+}
+
+// Seek asks the nodes that this one knows of where they are now, again and again, until
+// Upkeep goes on or ctx ends: as long as meta is not reached, nobody else tells it of
+// addresses that have changed since its last life.
+func (d *Door) Seek(ctx context.Context) {
+	for d.pause(ctx, d.cfg.Timing.ComeBack) == nil && !d.registered.Load() {
+		d.greet(ctx, d.acquainted())
+	}
+}
+
+// ofCluster leaves out who belongs to no cluster, and nodes of another one at addresses
+// that the operator has not named: an address may have been given to somebody else.
+func (d *Door) ofCluster(all []greeting) []greeting {
+	own := d.cfg.Self.Identity().ClusterID
+	return slices.DeleteFunc(all, func(g greeting) bool {
+		return g.r == nil || g.r.ClusterId == "" || (g.r.ClusterId != own && !slices.Contains(d.cfg.Join, g.addr))
+	})
+}
+
+// Register registers this incarnation through the registry, now that the node can reach
+// meta by itself: once, unless it is done.
+func (d *Door) Register(ctx context.Context, r Registry) error {
+	if d.registered.Load() {
+		return nil
+	}
+	id, a := d.cfg.Self.Identity(), d.cfg.Addresses
+	err := r.Register(ctx, &wire.NodeRecord{
+		NodeId: id.NodeID, Incarnation: id.Incarnation, Labels: d.cfg.Labels, Version: d.cfg.Version,
+		Listen: a.GetListen(), Peer: a.GetPeer(), Gossip: a.GetGossip(), Http: a.GetHttp(), Starts: d.cfg.Self.Starts(),
+	})
+	d.registered.Store(err == nil)
+	return err
+}
+
+// Upkeep registers, as often as it takes, and then keeps what the node knows of the
+// others up to date for its next start, until ctx ends. It returns an error only if the
+// node is refused: it must stop then.
+func (d *Door) Upkeep(ctx context.Context, r Registry) error {
+	for {
+		wait := d.cfg.Timing.Upkeep
+		err := d.Register(ctx, r)
+		if isRefusal(err) {
+			return err
+		}
+		if err == nil {
+			err = d.noteContacts(ctx, r)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.say("meta is not reached yet", "error", err)
+			wait = d.cfg.Timing.Round
+		} else {
+			// One that comes back and waits for others may know nobody: it asks back who
+			// calls. So may one of those that were to found the cluster together, if the
+			// others' Join names it.
+			d.greet(ctx, d.acquainted())
+			if len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect {
+				wait = 10 * d.cfg.Timing.Round
+			}
+		}
+		if d.pauseUnless(ctx, wait, d.again) != nil {
+			return nil
+		}
+	}
+}
+
+// noteContacts stores whom this node knows.
+func (d *Door) noteContacts(ctx context.Context, r Registry) error {
+	contacts, err := r.Contacts(ctx)
+	if err != nil {
+		return err
+	}
+	id := d.cfg.Self.Identity()
+	if !slices.ContainsFunc(contacts.Nodes, func(n *pb.Node) bool { return n.NodeId == id.NodeID }) {
+		// It was taken for gone, or even forgotten, while it was cut off: registering tells which.
+		d.registered.Store(false)
+	}
+	contacts.ClusterId = id.ClusterID
+	return d.cfg.Self.Joined(contacts)
+}
+
+// say logs what the node waits for: when that is something new, and then now and then.
+func (d *Door) say(text string, args ...any) {
+	d.mu.Lock()
+	now := time.Now()
+	again := d.said == text && now.Sub(d.saidAt) < d.cfg.Timing.Log
+	if !again {
+		d.said, d.saidAt = text, now
+	}
+	d.mu.Unlock()
+	if !again {
+		d.cfg.Logger.Info(text, args...)
+	}
+}
+
+// sayWaiting says why there is nobody to join.
+func (d *Door) sayWaiting(all []greeting) {
+	var fresh, silent []string
+	var why error
+	own := d.cfg.Self.Identity().NodeID
+	for _, g := range all {
+		switch {
+		case g.r == nil:
+			silent, why = append(silent, g.addr), g.err
+		case g.r.NodeId != own:
+			fresh = append(fresh, g.addr)
+		}
+	}
+	if len(fresh)+len(silent) == 0 {
+		d.say("waiting to join, but --join names only this node; start the first node of a cluster without --join, or all of them with --expect")
+		return
+	}
+	d.say("waiting to join a cluster", "no_answer", strings.Join(silent, ","), "in_no_cluster_yet", strings.Join(fresh, ","), "error", why)
+}

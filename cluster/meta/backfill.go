@@ -1,0 +1,138 @@
+package meta
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// prefixBackfill begins the rows of back-fills' records, one an observer: the last one.
+const prefixBackfill = "backfill/"
+
+// Backfill reads the record of the observer's last back-fill; nil if there was none. An
+// unknown observer is refused.
+func (m *Meta) Backfill(ctx context.Context, name string) (*pb.Backfill, error) {
+	c, err := m.Catalogue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := observer(c, name); err != nil {
+		return nil, err
+	}
+	b, _, err := m.backfill(ctx, name)
+	return b, err
+}
+
+// backfill is the record, and its bytes.
+func (m *Meta) backfill(ctx context.Context, name string) (*pb.Backfill, []byte, error) {
+	value, err := m.get(ctx, prefixBackfill+name)
+	if err != nil || value == nil {
+		return nil, nil, err
+	}
+	b := &pb.Backfill{}
+	return b, value, decode(prefixBackfill+name, value, b)
+}
+
+// Backfills reads the records of the observers' last back-fills, by observer; of each
+// there may be none.
+func (m *Meta) Backfills(ctx context.Context, observers []*pb.ObserverInfo) (map[string]*pb.Backfill, error) {
+	out := map[string]*pb.Backfill{}
+	if len(observers) == 0 {
+		return out, nil
+	}
+	// By name, not by a walk: records change often, and a walk passes all that is left of
+	// former versions.
+	rows := make([]string, len(observers))
+	for i, o := range observers {
+		rows[i] = prefixBackfill + o.Name
+	}
+	values, err := m.getAll(ctx, rows...)
+	for i, value := range values {
+		if value == nil {
+			continue
+		}
+		b := &pb.Backfill{}
+		if err := decode(rows[i], value, b); err != nil {
+			return nil, err
+		}
+		out[b.Name] = b
+	}
+	return out, err
+}
+
+// StartBackfill makes a record of a back-fill at ts, a fresh timestamp, unless one runs:
+// that one goes on. An unknown or retired observer is refused.
+func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.Backfill, error) {
+	return m.changeBackfill(ctx, name, func(o *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill, error) {
+		if o.Retired {
+			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is being retired", name)
+		}
+		if wire.BackfillRuns(b) {
+			return b, nil
+		}
+		return &pb.Backfill{Name: name, Ts: ts}, nil
+	})
+}
+
+// CancelBackfill ends the observer's back-fill, if one runs, and returns its record. Rows
+// that are marked stay so.
+func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
+	return m.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill, error) {
+		if wire.BackfillRuns(b) {
+			b.Cancelled = true
+		}
+		return b, nil
+	})
+}
+
+// SaveBackfill stores the progress of a back-fill. goesOn is false if it is to end: it
+// was cancelled, another one has taken its place, or its observer is retired or gone;
+// then nothing is stored.
+func (m *Meta) SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, err error) {
+	stored, err := m.changeBackfill(ctx, b.Name, func(o *pb.ObserverInfo, have *pb.Backfill) (*pb.Backfill, error) {
+		goesOn = wire.BackfillRuns(have) && have.Ts == b.Ts && !o.Retired
+		if !goesOn {
+			return have, nil
+		}
+		return proto.CloneOf(b), nil
+	})
+	return goesOn && wire.BackfillRuns(stored), err
+}
+
+// changeBackfill replaces a record by what fn makes of it, if that is something else. fn
+// is called again if another was faster; what it returns belongs to the caller.
+func (m *Meta) changeBackfill(
+	ctx context.Context, name string, fn func(*pb.ObserverInfo, *pb.Backfill) (*pb.Backfill, error),
+) (after *pb.Backfill, err error) {
+	err = retry(ctx, func() (bool, error) {
+		catalogue, err := m.get(ctx, rowCatalogue)
+		if err != nil {
+			return false, err
+		}
+		c := &pb.Catalogue{}
+		if err := decode(rowCatalogue, catalogue, c); err != nil {
+			return false, err
+		}
+		o, err := observer(c, name)
+		if err != nil {
+			return false, err
+		}
+		b, old, err := m.backfill(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		if after, err = fn(o, b); err != nil || after == nil {
+			return true, err
+		}
+		value, err := encode(after)
+		if err != nil || string(value) == string(old) {
+			return true, err
+		}
+		// On condition that the catalogue is still the same: no record may outlive its observer.
+		return m.swap(ctx, change{row: prefixBackfill + name, old: old, value: value}, change{row: rowCatalogue, old: catalogue, keep: true})
+	})
+	return after, err
+}

@@ -1,0 +1,102 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file removes nodes from the node table. Of a node that is forgotten its id alone
+// is kept, in one record: its directory may hold promises to groups that have gone on
+// without it, and is not let in again.
+
+// rowForgotten is the row of the ids, maxForgotten the most of them, eight bytes each.
+const (
+	rowForgotten = "forgotten"
+	maxForgotten = 1 << 16
+)
+
+// ErrNodeInUse: the node is not forgotten, for it is alive, or holds replicas. It comes
+// with a txn.ServerError that names the node.
+var ErrNodeInUse = errors.New("meta: the node is in use")
+
+// forgotten are the nodes that were forgotten, and the record's bytes; nil if there is none.
+func (m *Meta) forgotten(ctx context.Context) (*wire.ForgottenNodes, []byte, error) {
+	value, err := m.get(ctx, rowForgotten)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := &wire.ForgottenNodes{}
+	return f, value, decode(rowForgotten, value, f)
+}
+
+// notForgotten is the condition for a new record of the node: it was not forgotten, and
+// is not meanwhile.
+func (m *Meta) notForgotten(ctx context.Context, id uint64) (change, error) {
+	f, old, err := m.forgotten(ctx)
+	if err != nil {
+		return change{}, err
+	}
+	if slices.Contains(f.Nodes, id) && !broken.WelcomeForgotten {
+		return change{}, refuseNode(cluster.ErrForgotten, "node %d was forgotten, after it had been away and held nothing: delete its directory, and join with an empty one", id)
+	}
+	return change{row: rowForgotten, old: old, keep: true}, nil
+}
+
+// ForgetNode removes the record of a node that meta's leader has recorded as away and that holds no
+// replica. One that was forgotten already is no error. Errors: ErrNoNode, ErrNodeInUse.
+func (m *Meta) ForgetNode(ctx context.Context, id uint64) error {
+	return retry(ctx, func() (bool, error) {
+		f, forgotten, err := m.forgotten(ctx)
+		if err != nil {
+			return false, err
+		}
+		have, old, err := m.node(ctx, id)
+		switch {
+		case err != nil:
+			return false, err
+		case have == nil && slices.Contains(f.Nodes, id):
+			return true, nil
+		case have == nil:
+			return false, refuseNode(ErrNoNode, "there is no node %d", id)
+		case have.GoneSince == 0:
+			return false, refuseNode(ErrNodeInUse, "node %d is not known to be away: stop it, and wait until the node that leads meta has noticed", id)
+		case len(f.Nodes) >= maxForgotten:
+			return false, refuse(pb.Error_CODE_TOO_LARGE, "%d nodes were forgotten; at most %d", len(f.Nodes), maxForgotten)
+		}
+		// Read after the record: a node that came back since, and has got one, has changed that.
+		if err := m.holdsNothing(ctx, id); err != nil {
+			return false, err
+		}
+		f.Nodes = append(f.Nodes, id)
+		value, err := encode(f)
+		if err != nil {
+			return false, err
+		}
+		return m.swap(ctx, change{row: nodeRow(id), old: old}, change{row: rowForgotten, old: forgotten, value: value})
+	})
+}
+
+// holdsNothing is an error if a tablet has a replica on the node.
+func (m *Meta) holdsNothing(ctx context.Context, id uint64) error {
+	tablets, err := m.Tablets(ctx)
+	if err != nil {
+		return err
+	}
+	held := 0
+	for _, d := range tablets {
+		if slices.ContainsFunc(d.GetReplicas(), func(r *pb.Replica) bool { return r.NodeId == id }) {
+			held++
+		}
+	}
+	if held > 0 {
+		return refuseNode(ErrNodeInUse, "node %d is to hold replicas of %d tablets: they are made anew elsewhere once it has been away for long "+
+			"enough (gone-after), if there are other nodes for them", id, held)
+	}
+	return nil
+}

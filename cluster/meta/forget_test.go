@@ -1,0 +1,118 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// TestForgottenIsRefused: a node that is away and holds nothing is forgotten, and makes
+// room for another. Its directory is not let in again, whatever it says; nor does a
+// process go on that was only cut off. Catches BROKEN=welcome_forgotten.
+func TestForgottenIsRefused(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, m := newWorld(t)
+	registry := &Registry{
+		Meta: m, Members: cluster.NewAlone(cluster.Member{}), Now: func(context.Context) (mvcc.Timestamp, error) { return 77, nil },
+		Tablet: func() *pb.TabletDescriptor { return cluster.FirstTablets(1)[0] },
+	}
+	st, err := store.Open(store.Options{InMemory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	start := func() (*join.Door, join.Identity) {
+		self, err := join.OpenSelf(st)
+		if err == nil && self.Identity().Fresh() {
+			err = self.Joined(&pb.JoinResponse{ClusterId: "c"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return join.NewDoor(join.DoorConfig{
+			Self: self, Addresses: &pb.NodeAddresses{Listen: "a:1", Peer: "a:2", Gossip: "a:3"},
+			Timing: join.DoorTiming{Upkeep: time.Millisecond},
+		}), self.Identity()
+	}
+	d, self := start()
+	if err := d.Register(ctx, registry); err != nil {
+		t.Fatal(err)
+	}
+	id := self.NodeID
+	refused := func(what string, err error, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("nobody", m.ForgetNode(ctx, 4711), ErrNoNode)
+	refused("alive", m.ForgetNode(ctx, id), ErrNodeInUse)
+	if _, err := m.SetNodeGone(ctx, id, self.Incarnation, 99); err != nil {
+		t.Fatal(err)
+	}
+	held := &pb.TabletDescriptor{TabletId: 9, Epoch: 1, Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: id, Learner: true}}}
+	if err := m.Report(ctx, held); err != nil {
+		t.Fatal(err)
+	}
+	refused("holding a replica", m.ForgetNode(ctx, id), ErrNodeInUse)
+	if err := m.Report(ctx, &pb.TabletDescriptor{TabletId: 9, Epoch: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second finds it done
+		if err := m.ForgetNode(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if nodes, err := m.Nodes(ctx); err != nil || len(nodes) != 0 {
+		t.Errorf("nodes are left: %v, %v", nodes, err)
+	}
+	again, _ := start()
+	if err := again.Register(ctx, registry); !errors.Is(err, cluster.ErrForgotten) {
+		t.Fatalf("WELCOME-FORGOTTEN: its directory was let in: %v", err)
+	}
+	// The process itself, which was cut off, learns of it when it looks who is there.
+	if err := d.Upkeep(ctx, registry); !errors.Is(err, cluster.ErrForgotten) {
+		t.Errorf("a process of it goes on: %v", err)
+	}
+	if _, err := m.RegisterNode(ctx, &wire.NodeRecord{NodeId: id + 1, Incarnation: 1}, 100); err != nil {
+		t.Errorf("another node: %v", err)
+	}
+}
+
+// TestForgettingMakesRoom: nodes come and go without end.
+func TestForgettingMakesRoom(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, m := newWorld(t)
+	for id := uint64(1); id <= cluster.MaxNodes; id++ {
+		if _, err := m.RegisterNode(ctx, &wire.NodeRecord{NodeId: id, Incarnation: 1}, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := &wire.NodeRecord{NodeId: cluster.MaxNodes + 1, Incarnation: 1}
+	if _, err := m.RegisterNode(ctx, one, 1); err == nil {
+		t.Fatal("one node too many")
+	}
+	if _, err := m.SetNodeGone(ctx, 5, 1, 99); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.ForgetNode(ctx, 5); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.RegisterNode(ctx, one, 1); err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+}

@@ -1,0 +1,198 @@
+package meta
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"slices"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Bounds of leases on history: how many processes hold one, how many of one origin (a host),
+// their names and tokens in bytes, and how long one lasts.
+const (
+	maxLeases     = 1024
+	maxLeasesEach = 128
+	maxHolder     = 128
+	maxOrigin     = 128
+	maxToken      = 64
+	maxLeaseTTL   = time.Minute
+)
+
+// Collection reads how far the collection of history has come, and the leases on it.
+// Neither is nil.
+func (m *Meta) Collection(ctx context.Context) (*wire.Collection, *wire.Leases, error) {
+	c, _, err := m.collection(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, _, err := m.leases(ctx)
+	return c, l, err
+}
+
+func (m *Meta) collection(ctx context.Context) (*wire.Collection, []byte, error) {
+	value, err := m.get(ctx, rowCollection)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &wire.Collection{}
+	return c, value, decode(rowCollection, value, c)
+}
+
+func (m *Meta) leases(ctx context.Context) (*wire.Leases, []byte, error) {
+	value, err := m.get(ctx, rowLeases)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &wire.Leases{}
+	return l, value, decode(rowLeases, value, l)
+}
+
+// SaveCollection replaces the record from, as it was read, by to, which gets the next
+// version. With seen it also demands that the leases are still those: a lease that was
+// granted meanwhile must be looked at before a bound is chosen. False if another was
+// faster.
+func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection, seen *wire.Leases) (bool, error) {
+	_, old, err := m.collection(ctx)
+	if err != nil {
+		return false, err
+	}
+	now := &wire.Collection{}
+	if err := decode(rowCollection, old, now); err != nil || now.Version != from.Version {
+		return false, err
+	}
+	to.Version = from.Version + 1
+	value, err := encode(to)
+	if err != nil {
+		return false, err
+	}
+	changes := []change{{row: rowCollection, old: old, value: value}}
+	if seen != nil {
+		_, have, err := m.leases(ctx)
+		if err != nil {
+			return false, err
+		}
+		want, err := encode(seen)
+		if err != nil || !slices.Equal(have, want) {
+			return false, err
+		}
+		changes = append(changes, change{row: rowLeases, old: have, value: have})
+	}
+	return m.swap(ctx, changes...)
+}
+
+// HoldHistory grants, renews or (with oldest 0) ends a lease on history. now is a fresh oracle
+// timestamp: leases end by oracle time, so that they outlive a restart and no clock but the
+// oracle's matters. The answer's bound is exact: what is at or above it stays readable as long
+// as the lease is in force.
+//
+// A lease belongs to whoever knows its token. Operators see the holders' names, and so does
+// every client: with another token, the same name is another lease.
+func (m *Meta) HoldHistory(
+	ctx context.Context, now mvcc.Timestamp, req *pb.HoldHistoryRequest,
+) (*pb.HoldHistoryResponse, error) {
+	name, origin := wire.Origin(req.Holder)
+	if name == "" || len(name) > maxHolder || len(origin) > maxOrigin {
+		return nil, refuse(pb.Error_CODE_INVALID, "a holder's name has 1 to %d bytes, not %d", maxHolder, len(name))
+	}
+	if len(req.Token) > maxToken {
+		return nil, refuse(pb.Error_CODE_INVALID, "a holder's token has at most %d bytes", maxToken)
+	}
+	ttl := min(time.Duration(req.TtlMs)*time.Millisecond, maxLeaseTTL)
+	lease := &wire.Lease{
+		Holder: req.Holder, TokenHash: tokenHash(req.Token), Oldest: min(req.Oldest, uint64(now)),
+		Expires: uint64(mvcc.TimestampAt(now.Millis() + ttl.Milliseconds())),
+	}
+	if ttl == 0 {
+		lease.Oldest = 0
+	}
+	var bound uint64
+	err := retry(ctx, func() (bool, error) {
+		c, collect, err := m.collection(ctx)
+		if err != nil {
+			return false, err
+		}
+		leases, old, err := m.leases(ctx)
+		if err != nil {
+			return false, err
+		}
+		if err := replaceLease(leases, lease, now); err != nil {
+			return false, err
+		}
+		value, err := encode(leases)
+		if err != nil {
+			return false, err
+		}
+		bound = c.Target
+		// In one step with the record of collection: no bound is chosen without this
+		// lease unless the answer names it.
+		return m.swap(ctx, change{row: rowLeases, old: old, value: value}, change{row: rowCollection, old: collect, value: collect})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.HoldHistoryResponse{Bound: bound, TtlMs: uint32(ttl.Milliseconds())}, nil
+}
+
+// tokenHash is what is kept of a token: every client can read meta's records.
+func tokenHash(token []byte) []byte {
+	if len(token) == 0 {
+		return nil
+	}
+	sum := sha256.Sum256(token)
+	return sum[:]
+}
+
+// replaceLease puts the lease in the place of its holder's earlier one, without one if its
+// oldest is 0, and drops what has expired.
+func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) error {
+	mine, others := 0, 0 // leases of that name
+	leases.Leases = slices.DeleteFunc(leases.Leases, func(l *wire.Lease) bool {
+		if l.Expires <= uint64(now) {
+			return true
+		}
+		if l.Holder != lease.Holder {
+			return false
+		}
+		if !bytes.Equal(l.TokenHash, lease.TokenHash) && !broken.AnyToken {
+			others++
+			return false
+		}
+		mine++
+		return true
+	})
+	if lease.Oldest == 0 {
+		if mine == 0 && others > 0 {
+			return refuse(pb.Error_CODE_PERMISSION,
+				"the lease of %q is given back with the token that it was taken with", lease.Holder)
+		}
+		return nil
+	}
+	leases.Leases = append(leases.Leases, lease)
+	_, origin := wire.Origin(lease.Holder)
+	if n := ofOrigin(leases, origin); origin != "" && n > maxLeasesEach && !broken.UnsharedLeases {
+		return refuse(pb.Error_CODE_OVERLOADED,
+			"%d processes of %s hold history; at most %d: give leases back, or wait for their end",
+			n-1, origin, maxLeasesEach)
+	}
+	if len(leases.Leases) > maxLeases {
+		n := len(leases.Leases) - 1
+		return refuse(pb.Error_CODE_OVERLOADED, "%d processes hold history; at most %d", n, maxLeases)
+	}
+	return nil
+}
+
+// ofOrigin is how many of the leases are of the origin.
+func ofOrigin(leases *wire.Leases, origin string) (n int) {
+	for _, l := range leases.Leases {
+		if _, from := wire.Origin(l.Holder); from == origin {
+			n++
+		}
+	}
+	return n
+}

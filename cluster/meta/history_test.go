@@ -1,0 +1,272 @@
+package meta
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// TestHoldHistory: a holder has one lease, which ends by oracle time or when it is given
+// back; leases are bounded.
+func TestHoldHistory(t *testing.T) {
+	_, m := newWorld(t)
+	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
+	hold := func(holder string, oldest mvcc.Timestamp, ttl time.Duration) (*pb.HoldHistoryResponse, error) {
+		return m.HoldHistory(ctx, now, &pb.HoldHistoryRequest{Holder: holder, Oldest: uint64(oldest), TtlMs: uint32(ttl.Milliseconds())})
+	}
+	held := func() (names string) {
+		_, l, err := m.Collection(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range l.Leases {
+			names += fmt.Sprintf("%s@%d ", l.Holder, mvcc.Timestamp(l.Oldest).Millis())
+		}
+		return names
+	}
+	at := mvcc.TimestampAt
+	for _, step := range []struct {
+		holder string
+		oldest mvcc.Timestamp
+		want   string
+	}{
+		{"a", at(500), "a@500 "}, {"b", at(700), "a@500 b@700 "}, {"a", at(600), "b@700 a@600 "}, {"b", 0, "a@600 "},
+		{"c", at(1 << 40), "a@600 c@1000000 "}, // not above now
+	} {
+		if _, err := hold(step.holder, step.oldest, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if got := held(); got != step.want {
+			t.Fatalf("after %s at %d: %q, want %q", step.holder, step.oldest.Millis(), got, step.want)
+		}
+	}
+	if r, err := hold("d", at(900), time.Hour); err != nil || r.TtlMs != uint32(maxLeaseTTL.Milliseconds()) {
+		t.Errorf("an hour was granted: %v, %v", r, err)
+	}
+	now = at(1_000_000 + 10_000)
+	if _, err := hold("e", at(950), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if got := held(); got != "d@900 e@950 " {
+		t.Errorf("after the others' end: %q", got)
+	}
+	for _, holder := range []string{"", strings.Repeat("x", maxHolder+1)} {
+		if _, err := hold(holder, at(1), time.Second); err == nil {
+			t.Errorf("a holder of %d bytes", len(holder))
+		}
+	}
+	for i := range maxLeases - 2 {
+		if _, err := hold(fmt.Sprint(i), at(1), time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := hold("one too many", at(1), time.Second); err == nil {
+		t.Errorf("more than %d leases", maxLeases)
+	}
+}
+
+// TestBoundAndLeaseInOneStep: of a lease and a bound above it, one comes first. Either
+// the bound is refused, for the leases have changed, or the lease's answer names it.
+func TestBoundAndLeaseInOneStep(t *testing.T) {
+	_, m := newWorld(t)
+	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
+	rec, seen, err := m.Collection(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &pb.HoldHistoryRequest{Holder: "a", Oldest: 5, TtlMs: 10_000}
+	if r, err := m.HoldHistory(ctx, now, request); err != nil || r.Bound != 0 {
+		t.Fatal(r, err)
+	}
+	if ok, err := m.SaveCollection(ctx, rec, &wire.Collection{Target: 10}, seen); ok || err != nil {
+		t.Fatalf("a bound was chosen without looking at the lease: %v", err)
+	}
+	if _, seen, err = m.Collection(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := m.SaveCollection(ctx, rec, &wire.Collection{Target: 10}, seen); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if ok, err := m.SaveCollection(ctx, rec, &wire.Collection{Target: 11}, nil); ok || err != nil {
+		t.Errorf("an old version was replaced: %v", err)
+	}
+	if r, err := m.HoldHistory(ctx, now, request); err != nil || r.Bound != 10 {
+		t.Errorf("the lease's answer is %v, %v; want the bound 10", r, err)
+	}
+}
+
+// TestDropsInterrupted: whatever operation the process dies at, a drop is dated only
+// after every tablet knows of it, and what is forgotten stays refused by id.
+func TestDropsInterrupted(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		died := true
+		for failAt := 1; died; failAt++ {
+			w, m := newWorld(t)
+			ctx := t.Context()
+			var ids []uint32
+			for _, name := range []string{"a", "b", "c"} {
+				table, err := m.CreateTable(ctx, name, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ids = append(ids, table.Id); name != "c" {
+					if err := dropTable(ctx, m, name); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			w.ops, w.failAt, w.after = 0, failAt, after
+			first := tendDrops(ctx, w, m)
+			died = first != nil
+			w.failAt = 0
+			if err := tendDrops(ctx, w, m); err != nil {
+				t.Fatal(err)
+			}
+			c, err := m.Catalogue(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(c.DroppedTables) != 0 || len(c.Gone) != 1 || c.Gone[0].First != ids[0] || c.Gone[0].Last != ids[1] {
+				t.Errorf("crash at %d (after: %v): %v", failAt, after, c)
+			}
+			if v, err := m.get(ctx, droppedRow(ids[0])); v != nil || err != nil {
+				t.Errorf("crash at %d: the table's record is still there: %v", failAt, err)
+			}
+		}
+	}
+}
+
+func tendDrops(ctx context.Context, w *world, m *Meta) error {
+	err := m.DateDrops(ctx, func(context.Context) (mvcc.Timestamp, error) {
+		c, err := m.Catalogue(ctx)
+		for id := range w.held {
+			if id != cluster.MetaTablet && err == nil && w.has[id] < c.Version {
+				w.t.Errorf("a drop is dated, and tablet %d does not know of it", id)
+			}
+		}
+		return mvcc.TimestampAt(77), err
+	})
+	if err != nil {
+		return err
+	}
+	if err := m.Sync(ctx); err != nil {
+		return err
+	}
+	return m.ForgetDrops(ctx, func(_ mvcc.TableID, at mvcc.Timestamp) bool {
+		if at != mvcc.TimestampAt(77) {
+			w.t.Errorf("dropped at %d", at)
+		}
+		return true
+	})
+}
+
+func TestAddToRanges(t *testing.T) {
+	var ranges []*pb.TableRange
+	for _, step := range []struct {
+		id   uint32
+		want string
+	}{{20, "20-20"}, {16, "16-16 20-20"}, {18, "16-16 18-18 20-20"}, {17, "16-18 20-20"}, {19, "16-20"}, {16, "16-20"}, {21, "16-21"}, {30, "16-21 30-30"}} {
+		ranges = addToRanges(ranges, step.id)
+		var got []string
+		for _, r := range ranges {
+			got = append(got, fmt.Sprintf("%d-%d", r.First, r.Last))
+		}
+		if strings.Join(got, " ") != step.want {
+			t.Errorf("with %d: %v, want %s", step.id, got, step.want)
+		}
+	}
+}
+
+// TestLeasesAreShared: one host's processes can't take all leases, whatever they call
+// themselves; others still get theirs.
+func TestLeasesAreShared(t *testing.T) {
+	_, m := newWorld(t)
+	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
+	hold := func(holder string) error {
+		_, err := m.HoldHistory(ctx, now, &pb.HoldHistoryRequest{Holder: holder, Oldest: 5, TtlMs: 60_000})
+		return err
+	}
+	greedy := func(i int) string { return wire.WithOrigin(fmt.Sprintf("%d from 10.0.0.%d", i, i), "192.0.2.1") }
+	for i := range maxLeasesEach {
+		if err := hold(greedy(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := hold(greedy(maxLeasesEach)); err == nil {
+		t.Errorf("UNSHARED-LEASES: one host has more than %d", maxLeasesEach)
+	}
+	if err := hold(greedy(0)); err != nil {
+		t.Errorf("it can't renew: %v", err)
+	}
+	for _, holder := range []string{wire.WithOrigin("a", "192.0.2.2"), "node 1, start 2"} {
+		if err := hold(holder); err != nil {
+			t.Errorf("%s: %v", holder, err)
+		}
+	}
+}
+
+// TestLeaseIsItsHolders: whoever knows a holder's name, and not its token, neither ends
+// its lease nor moves it, nor gets the token from meta's record, which every client can
+// read. Clients without tokens are served as ever.
+func TestLeaseIsItsHolders(t *testing.T) {
+	_, m := newWorld(t)
+	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
+	hold := func(token string, oldest uint64) error {
+		_, err := m.HoldHistory(ctx, now, &pb.HoldHistoryRequest{
+			Holder: "a", Token: []byte(token), Oldest: oldest, TtlMs: 60_000,
+		})
+		return err
+	}
+	held := func() (all []uint64) {
+		_, l, err := m.Collection(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range l.Leases {
+			all = append(all, l.Oldest)
+		}
+		return all
+	}
+	if err := hold("secret", 5); err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"", "guess"} {
+		var refused *txn.ServerError
+		if err := hold(token, 0); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_PERMISSION {
+			t.Errorf("ANY-TOKEN: given back with the token %q: %v", token, err)
+		}
+		if err := hold(token, 7); err != nil {
+			t.Error(err)
+		}
+		if got := held(); len(got) == 0 || got[0] != 5 {
+			t.Errorf("ANY-TOKEN: after another's with the token %q: %v", token, got)
+		}
+		if err := hold(token, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	value, err := m.get(ctx, rowLeases)
+	if err != nil || bytes.Contains(value, []byte("secret")) {
+		t.Errorf("the record has the token: %q, %v", value, err)
+	}
+	if err := hold("secret", 6); err != nil || !slices.Equal(held(), []uint64{6}) {
+		t.Errorf("renewed: %v, %v", held(), err)
+	}
+	if err := hold("secret", 0); err != nil || len(held()) > 0 {
+		t.Errorf("given back: %v, %v", held(), err)
+	}
+	if err := hold(strings.Repeat("x", maxToken+1), 5); err == nil {
+		t.Error("a token of any length")
+	}
+}

@@ -1,0 +1,149 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// prefixMove begins the rows of moves that an operator has ordered, one a tablet at most:
+// the request as it was made.
+const prefixMove = "move/"
+
+// Why an order to move a tablet is refused. Each comes with a txn.ServerError that says
+// more; ErrNoNode is another.
+var (
+	// ErrNoTablet: the tablet map does not have the tablet.
+	ErrNoTablet = errors.New("meta: no such tablet")
+	// ErrCannotMove: the replicas and nodes are such that the move can't be made, or
+	// would be undone at once.
+	ErrCannotMove = errors.New("meta: the move cannot be made")
+	// ErrOrdered: another move of the tablet is under way.
+	ErrOrdered = errors.New("meta: another move of the tablet is under way")
+)
+
+func moveRow(tablet uint64) string { return prefixMove + strconv.FormatUint(tablet, 10) }
+
+// OrderMove records that a replica of a tablet, or its leadership, is to be moved;
+// placement does it, however often the node that leads meta changes. It may be repeated.
+// Errors: ErrNoTablet, ErrNoNode, ErrCannotMove, ErrOrdered. The answer is the tablet as
+// the map has it.
+func (m *Meta) OrderMove(ctx context.Context, req *pb.MoveTabletRequest) (d *pb.TabletDescriptor, err error) {
+	err = retry(ctx, func() (bool, error) {
+		values, err := m.getAll(ctx, tabletRow(req.TabletId), moveRow(req.TabletId))
+		if err != nil {
+			return false, err
+		}
+		if values[0] == nil {
+			return false, refuseMove(ErrNoTablet, "there is no tablet %d", req.TabletId)
+		}
+		d = &pb.TabletDescriptor{}
+		if err := decode(tabletRow(req.TabletId), values[0], d); err != nil {
+			return false, err
+		}
+		order, err := encode(&pb.MoveTabletRequest{TabletId: req.TabletId, FromNode: req.FromNode, ToNode: req.ToNode, Leader: req.Leader})
+		if err != nil {
+			return false, err
+		}
+		if values[1] != nil {
+			if string(values[1]) == string(order) {
+				return true, nil
+			}
+			return false, refuseMove(ErrOrdered, "another move of tablet %d is under way", req.TabletId)
+		}
+		if err := m.checkMove(ctx, d, req); err != nil {
+			return false, err
+		}
+		// On condition that the tablet's replicas are still those that were looked at.
+		return m.swap(ctx, change{row: moveRow(req.TabletId), value: order}, change{row: tabletRow(req.TabletId), old: values[0], keep: true})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// checkMove refuses what can't be done as the cluster stands.
+func (m *Meta) checkMove(ctx context.Context, d *pb.TabletDescriptor, req *pb.MoveTabletRequest) error {
+	nodes, err := m.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	byID := map[uint64]*wire.NodeRecord{}
+	for _, n := range nodes {
+		byID[n.NodeId] = n
+	}
+	to, from := byID[req.ToNode], byID[req.FromNode]
+	switch {
+	case to == nil:
+		return refuseMove(ErrNoNode, "there is no node %d", req.ToNode)
+	case to.State != pb.NodeState_NODE_STATE_ACTIVE:
+		return refuseMove(ErrCannotMove, "node %d is %s", req.ToNode, wire.NodeStateName(to.State))
+	case to.GoneSince != 0:
+		return refuseMove(ErrCannotMove, "node %d is not alive", req.ToNode)
+	}
+	if req.Leader {
+		if r := wire.ReplicaOn(d, req.ToNode); r == nil || r.Learner || r.Outgoing {
+			return refuseMove(ErrCannotMove, "node %d has no voting replica of tablet %d: it can't lead it", req.ToNode, d.TabletId)
+		}
+		return nil
+	}
+	if from == nil {
+		return refuseMove(ErrNoNode, "there is no node %d", req.FromNode)
+	}
+	if r := wire.ReplicaOn(d, req.FromNode); r == nil || r.Learner || r.Outgoing {
+		return refuseMove(ErrCannotMove, "node %d has no voting replica of tablet %d", req.FromNode, d.TabletId)
+	}
+	if wire.ReplicaOn(d, req.ToNode) != nil {
+		return refuseMove(ErrCannotMove, "node %d has a replica of tablet %d already: there is one a node", req.ToNode, d.TabletId)
+	}
+	return checkZone(d, byID, from, to)
+}
+
+// checkZone: a move into the zone of another replica would be undone by placement, which
+// keeps zones apart first of all.
+func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from, to *wire.NodeRecord) error {
+	inZone := func(zone string) (n int) {
+		for _, r := range d.Replicas {
+			if !r.Learner && r.NodeId != from.NodeId && nodes[r.NodeId].GetLabels()["zone"] == zone {
+				n++
+			}
+		}
+		return n
+	}
+	if zone := to.Labels["zone"]; inZone(zone) > inZone(from.Labels["zone"]) {
+		return refuseMove(ErrCannotMove, "zone %q would have %d replicas of tablet %d: they are kept in different zones", zone, inZone(zone)+1, d.TabletId)
+	}
+	return nil
+}
+
+// MoveOrders are the moves that are ordered and not done, in the order of rows.
+func (m *Meta) MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error) {
+	var out []*pb.MoveTabletRequest
+	err := m.records(ctx, prefixMove, func(row string, value []byte) error {
+		r := &pb.MoveTabletRequest{}
+		out = append(out, r)
+		return decode(row, value, r)
+	})
+	return out, err
+}
+
+// EndMove removes an order that is done, or can't be done any more; no error if another
+// has taken its place.
+func (m *Meta) EndMove(ctx context.Context, order *pb.MoveTabletRequest) error {
+	value, err := encode(proto.CloneOf(order))
+	if err != nil {
+		return err
+	}
+	_, err = m.swap(ctx, change{row: moveRow(order.TabletId), old: value})
+	return err
+}
+
+func refuseMove(why error, format string, args ...any) error {
+	return errors.Join(refuse(pb.Error_CODE_INVALID, format, args...), why)
+}

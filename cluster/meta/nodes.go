@@ -1,0 +1,197 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// prefixNode begins the rows of the nodes' records, one a node that has joined and was
+// not forgotten.
+const prefixNode = "node/"
+
+// maxNodeRecord bounds a record in bytes.
+const maxNodeRecord = 4096
+
+// Why the node table refuses a change. Each comes with a txn.ServerError that names the node.
+var (
+	// ErrNoNode: meta has no record of the node.
+	ErrNoNode = errors.New("meta: no such node")
+	// ErrNodeState: the node is not in a state from which the change is allowed.
+	ErrNodeState = errors.New("meta: the node's state does not allow it")
+)
+
+func nodeRow(id uint64) string { return prefixNode + strconv.FormatUint(id, 10) }
+
+// node is a node's record, and its bytes; nil if there is none.
+func (m *Meta) node(ctx context.Context, id uint64) (*wire.NodeRecord, []byte, error) {
+	value, err := m.get(ctx, nodeRow(id))
+	if err != nil || value == nil {
+		return nil, nil, err
+	}
+	r := &wire.NodeRecord{}
+	return r, value, decode(nodeRow(id), value, r)
+}
+
+// Node reads one node's record; nil if it never joined.
+func (m *Meta) Node(ctx context.Context, id uint64) (*wire.NodeRecord, error) {
+	r, _, err := m.node(ctx, id)
+	return r, err
+}
+
+// Nodes reads the node table, by node id: every node that has joined and was not forgotten.
+func (m *Meta) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
+	var out []*wire.NodeRecord
+	err := m.records(ctx, prefixNode, func(row string, value []byte) error {
+		r := &wire.NodeRecord{}
+		out = append(out, r)
+		return decode(row, value, r)
+	})
+	slices.SortFunc(out, func(a, b *wire.NodeRecord) int {
+		if a.NodeId < b.NodeId {
+			return -1
+		}
+		return 1
+	})
+	return out, err
+}
+
+// RegisterNode records an incarnation of a node: its addresses, labels and version. now
+// is a fresh oracle timestamp; it becomes joined_ts of a node that is new. What meta says
+// of the node's state stays, but a node that was gone is active again. It may be
+// repeated: the same process registers twice without harm. Errors: ErrStaleIncarnation,
+// ErrDuplicateNode. The answer is the record as it stands.
+func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord, now uint64) (*wire.NodeRecord, error) {
+	if r.NodeId == 0 || r.Incarnation == 0 || proto.Size(r) > maxNodeRecord {
+		return nil, refuse(pb.Error_CODE_INVALID, "a node registers with its id and incarnation, in at most %d bytes", maxNodeRecord)
+	}
+	return m.changeNode(ctx, r.NodeId, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
+		to := proto.CloneOf(r)
+		to.GoneSince, to.State, to.JoinedTs = 0, pb.NodeState_NODE_STATE_ACTIVE, now
+		to.Starts = to.Starts[max(0, len(to.Starts)-1):]
+		if have == nil {
+			return to, m.roomForNode(ctx)
+		}
+		switch {
+		case have.Incarnation > r.Incarnation:
+			return nil, refuseNode(cluster.ErrStaleIncarnation, "node %d has registered as incarnation %d, later than %d: this directory is in use elsewhere, or was restored from a copy",
+				r.NodeId, have.Incarnation, r.Incarnation)
+		case have.Incarnation == r.Incarnation && !sameProcess(have, r):
+			return nil, refuseNode(cluster.ErrDuplicateNode, "node %d, incarnation %d, is registered at %s: two processes run on copies of one directory",
+				r.NodeId, r.Incarnation, have.Peer)
+		case !knowsStart(have, r) && !broken.OldCopy:
+			return nil, refuseNode(cluster.ErrStaleIncarnation, "node %d has run, as incarnation %d, since this directory was copied: its promises to others are not "+
+				"in it. Delete it, and join with an empty one", r.NodeId, have.Incarnation)
+		}
+		to.JoinedTs = have.JoinedTs
+		if have.State != pb.NodeState_NODE_STATE_GONE {
+			to.State = have.State
+		}
+		return to, nil
+	})
+}
+
+// sameProcess: two processes cannot have the same addresses.
+func sameProcess(a, b *wire.NodeRecord) bool {
+	return a.Listen == b.Listen && a.Peer == b.Peer && a.Gossip == b.Gossip
+}
+
+// knowsStart reports whether the directory that wants to register knows the start that
+// registered last: otherwise it was restored from a copy, and whoever votes or
+// acknowledges by it breaks what the node has promised since. Its incarnation does not
+// tell: that grows with every start, also with those that are refused.
+func knowsStart(have, r *wire.NodeRecord) bool {
+	if len(have.Starts) == 0 || len(r.Starts) == 0 { // of a version that does not number them
+		return true
+	}
+	return slices.Contains(r.Starts, have.Starts[len(have.Starts)-1])
+}
+
+func (m *Meta) roomForNode(ctx context.Context) error {
+	all, err := m.Nodes(ctx)
+	if err == nil && len(all) >= cluster.MaxNodes {
+		return refuse(pb.Error_CODE_TOO_LARGE, "there are records of %d nodes; at most %d: `percolator node forget` removes those of nodes that are gone",
+			len(all), cluster.MaxNodes)
+	}
+	return err
+}
+
+// SetNodeState moves the node to a state, if it is in one of those that are named, or in
+// that state already; no names: in any. Errors: ErrNoNode, ErrNodeState. The answer is
+// the record as it stands.
+func (m *Meta) SetNodeState(ctx context.Context, id uint64, to pb.NodeState, from ...pb.NodeState) (*wire.NodeRecord, error) {
+	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
+		switch {
+		case have == nil:
+			return nil, refuseNode(ErrNoNode, "there is no node %d", id)
+		case have.State != to && len(from) > 0 && !slices.Contains(from, have.State):
+			return nil, refuseNode(ErrNodeState, "node %d is %s", id, wire.NodeStateName(have.State))
+		}
+		have.State = to
+		return have, nil
+	})
+}
+
+// SetNodeGone records since when, in oracle time, the incarnation has not been seen
+// alive; 0: it is alive. It does nothing if another incarnation has registered meanwhile.
+// A node that was declared gone and is seen again is active.
+func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation, since uint64) (*wire.NodeRecord, error) {
+	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
+		if have == nil {
+			return nil, refuseNode(ErrNoNode, "there is no node %d", id)
+		}
+		if have.Incarnation == incarnation {
+			have.GoneSince = since
+			if since == 0 && have.State == pb.NodeState_NODE_STATE_GONE {
+				have.State = pb.NodeState_NODE_STATE_ACTIVE
+			}
+		}
+		return have, nil
+	})
+}
+
+// changeNode replaces a record by what fn makes of it (nil: there is none), if that is
+// something else. fn is called again if another was faster. A node that was forgotten
+// gets no record any more: ErrForgotten.
+func (m *Meta) changeNode(
+	ctx context.Context, id uint64, fn func(have *wire.NodeRecord) (*wire.NodeRecord, error),
+) (after *wire.NodeRecord, err error) {
+	err = retry(ctx, func() (bool, error) {
+		have, old, err := m.node(ctx, id)
+		if err != nil {
+			return false, err
+		}
+		var with []change
+		if have == nil {
+			unless, err := m.notForgotten(ctx, id)
+			if err != nil {
+				return false, err
+			}
+			with = append(with, unless)
+		}
+		if after, err = fn(have); err != nil {
+			return false, err
+		}
+		value, err := encode(after)
+		if err != nil || string(value) == string(old) {
+			return true, err
+		}
+		return m.swap(ctx, append([]change{{row: nodeRow(id), old: old, value: value}}, with...)...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return after, nil
+}
+
+func refuseNode(why error, format string, args ...any) error {
+	return errors.Join(refuse(pb.Error_CODE_INVALID, format, args...), why)
+}

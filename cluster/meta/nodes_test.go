@@ -1,0 +1,157 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+func nodeRecord(id, incarnation uint64) *wire.NodeRecord {
+	return &wire.NodeRecord{NodeId: id, Incarnation: incarnation, Peer: fmt.Sprint("host:", id), Labels: map[string]string{"zone": "a"}}
+}
+
+// TestRegisterNode: an incarnation registers once or repeats itself; an earlier one and
+// another process are refused.
+func TestRegisterNode(t *testing.T) {
+	ctx := context.Background()
+	_, m := newWorld(t)
+	for range 2 {
+		got, err := m.RegisterNode(ctx, nodeRecord(11, 3), 100)
+		if err != nil || got.State != pb.NodeState_NODE_STATE_ACTIVE || got.JoinedTs != 100 || got.Labels["zone"] != "a" {
+			t.Fatalf("%v, %v", got, err)
+		}
+	}
+	other := nodeRecord(11, 3)
+	other.Peer = "elsewhere:1"
+	for _, c := range []struct {
+		r    *wire.NodeRecord
+		want error
+	}{{nodeRecord(11, 2), cluster.ErrStaleIncarnation}, {other, cluster.ErrDuplicateNode}} {
+		_, err := m.RegisterNode(ctx, c.r, 200)
+		var refused *txn.ServerError
+		if !errors.Is(err, c.want) || !errors.As(err, &refused) {
+			t.Errorf("%v: %v, want %v", c.r, err, c.want)
+		}
+	}
+	for _, r := range []*wire.NodeRecord{nodeRecord(0, 1), nodeRecord(1, 0), {NodeId: 1, Incarnation: 1, Peer: string(make([]byte, maxNodeRecord))}} {
+		if _, err := m.RegisterNode(ctx, r, 200); err == nil {
+			t.Errorf("node %d, incarnation %d was registered", r.NodeId, r.Incarnation)
+		}
+	}
+	other.Incarnation = 4
+	if got, err := m.RegisterNode(ctx, other, 300); err != nil || got.JoinedTs != 100 || got.Peer != other.Peer {
+		t.Errorf("a restart elsewhere: %v, %v", got, err)
+	}
+	if _, err := m.RegisterNode(ctx, nodeRecord(9, 1), 300); err != nil {
+		t.Fatal(err)
+	}
+	all, err := m.Nodes(ctx)
+	if err != nil || len(all) != 2 || all[0].NodeId != 9 || all[1].Incarnation != 4 {
+		t.Errorf("%v, %v", all, err)
+	}
+	if n, err := m.Node(ctx, 12); n != nil || err != nil {
+		t.Errorf("a node that never joined: %v, %v", n, err)
+	}
+}
+
+// TestNodeState: states change only from where they may, outlive a restart of the node,
+// and one that was gone is active when it is seen again.
+func TestNodeState(t *testing.T) {
+	const (
+		active, draining = pb.NodeState_NODE_STATE_ACTIVE, pb.NodeState_NODE_STATE_DRAINING
+		drained, gone    = pb.NodeState_NODE_STATE_DRAINED, pb.NodeState_NODE_STATE_GONE
+	)
+	ctx := context.Background()
+	_, m := newWorld(t)
+	if _, err := m.SetNodeState(ctx, 11, draining); !errors.Is(err, ErrNoNode) {
+		t.Errorf("an unknown node: %v", err)
+	}
+	register := func(incarnation uint64) *wire.NodeRecord {
+		r, err := m.RegisterNode(ctx, nodeRecord(11, incarnation), 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	register(1)
+	if _, err := m.SetNodeState(ctx, 11, drained, draining); !errors.Is(err, ErrNodeState) {
+		t.Errorf("drained from active: %v", err)
+	}
+	for range 2 {
+		if r, err := m.SetNodeState(ctx, 11, draining, active); err != nil || r.State != draining {
+			t.Errorf("%v, %v", r, err)
+		}
+	}
+	if r := register(2); r.State != draining {
+		t.Errorf("a restart ended the drain: %v", r)
+	}
+	if r, err := m.SetNodeGone(ctx, 11, 1, 500); err != nil || r.GoneSince != 0 {
+		t.Errorf("news of an earlier incarnation: %v, %v", r, err)
+	}
+	if r, err := m.SetNodeGone(ctx, 11, 2, 500); err != nil || r.GoneSince != 500 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, err := m.SetNodeState(ctx, 11, gone); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := m.SetNodeGone(ctx, 11, 2, 0); err != nil || r.GoneSince != 0 || r.State != active {
+		t.Errorf("seen again: %v, %v", r, err)
+	}
+	if _, err := m.SetNodeGone(ctx, 11, 2, 700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.SetNodeState(ctx, 11, gone); err != nil {
+		t.Fatal(err)
+	}
+	if r := register(3); r.State != active || r.GoneSince != 0 {
+		t.Errorf("back again: %v", r)
+	}
+}
+
+// TestNodesRaced: writers of one record at once lose nothing of each other's.
+func TestNodesRaced(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	_, m := newWorld(t)
+	if _, err := m.RegisterNode(ctx, nodeRecord(11, 1), 100); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			var err error
+			switch i % 4 {
+			case 0:
+				_, err = m.SetNodeState(ctx, 11, pb.NodeState_NODE_STATE_DRAINING)
+			case 1:
+				_, err = m.SetNodeGone(ctx, 11, 1, 77)
+			case 2:
+				_, err = m.RegisterNode(ctx, nodeRecord(uint64(20+i), 1), 100)
+			default:
+				_, err = m.Nodes(ctx)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	want := nodeRecord(11, 1)
+	want.State, want.JoinedTs, want.GoneSince = pb.NodeState_NODE_STATE_DRAINING, 100, 77
+	if got, err := m.Node(ctx, 11); err != nil || !proto.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	if all, err := m.Nodes(ctx); err != nil || len(all) != 3 {
+		t.Errorf("%v, %v", all, err)
+	}
+}

@@ -1,0 +1,187 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// Bounds of an observer's entry: the most runs at once that may be asked for, and its
+// name in bytes.
+const (
+	maxObserverLimit = 1 << 16
+	maxObserverName  = 255
+)
+
+// errRetiring: the name or the column still belongs to an observer whose work is being removed.
+var errRetiring = errors.New("meta: observer is being retired")
+
+// Register adds the observers that are not in the catalogue yet and waits until every
+// tablet has applied it: from then on every change of their columns leaves a
+// notification. One that is there stays as it is: paused, and with its limit. A second
+// observer on one column, another kind for the same one, or a name on two columns is
+// refused (design section 7). ErrUntold: they are in the catalogue, and some tablets do
+// not know it yet.
+//
+// A retired observer that is registered again is a new one, once what is left of the old
+// one has been removed: Register waits for that as long as ctx allows, and then says so.
+func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error {
+	c, err := m.Enter(ctx, observers)
+	if err != nil {
+		return err
+	}
+	return m.tell(ctx, c)
+}
+
+// Enter is Register that does not wait for the tablets: they are to be told by Sync. It
+// returns the newest catalogue.
+func (m *Meta) Enter(ctx context.Context, observers []*pb.ObserverInfo) (c *pb.Catalogue, err error) {
+	var waited error
+	err = retry(ctx, func() (bool, error) {
+		c, err = m.enter(ctx, observers)
+		if errors.Is(err, errRetiring) {
+			waited = err
+			return false, nil
+		}
+		return true, err
+	})
+	if err != nil && waited != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", waited, err)
+	}
+	return c, err
+}
+
+func (m *Meta) enter(ctx context.Context, observers []*pb.ObserverInfo) (*pb.Catalogue, error) {
+	return m.writeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+		for _, o := range observers {
+			known, err := find(c, o)
+			if err != nil {
+				return nil, err
+			}
+			if !known {
+				c.Observers = append(c.Observers, o)
+			}
+		}
+		return nil, nil
+	})
+}
+
+// find looks the observer up and refuses what contradicts it.
+func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
+	if o.Name == "" || len(o.Name) > maxObserverName {
+		return false, refuse(pb.Error_CODE_INVALID, "an observer's name has 1 to %d bytes, not %d", maxObserverName, len(o.Name))
+	}
+	for _, have := range c.Observers {
+		sameColumn := have.Table == o.Table && string(have.Column) == string(o.Column)
+		switch {
+		case have.Retired && (have.Name == o.Name || sameColumn):
+			return false, errors.Join(errRetiring, refuse(pb.Error_CODE_UNAVAILABLE,
+				"observer %q of %s.%q is being retired, and its notifications are still being removed: try again later, or leave observer %q out",
+				have.Name, have.TableName, have.Column, o.Name))
+		case have.Name == o.Name && sameColumn && have.Weak == o.Weak:
+			return true, nil
+		case have.Name == o.Name && sameColumn:
+			return false, refuse(pb.Error_CODE_INVALID, "observer %q is registered with the other kind (strong or weak)", o.Name)
+		case have.Name == o.Name:
+			return false, refuse(pb.Error_CODE_INVALID, "observer %q observes %s.%q already; choose another name", o.Name, have.TableName, have.Column)
+		case sameColumn:
+			return false, refuse(pb.Error_CODE_INVALID, "column %s.%q is observed by %q already: one observer a column", o.TableName, o.Column, have.Name)
+		}
+	}
+	return false, nil
+}
+
+// ControlObserver changes an observer's entry and waits until every tablet has applied
+// it. Retiring is final: the entry goes when its work has been removed (ForgetObserver),
+// and until then nothing else of it can be changed.
+func (m *Meta) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
+	if req.GetLimit() > maxObserverLimit {
+		return nil, refuse(pb.Error_CODE_INVALID, "a limit of %d runs at once; at most %d", req.GetLimit(), maxObserverLimit)
+	}
+	var after *pb.ObserverInfo
+	err := m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+		o, err := observer(c, req.GetName())
+		if err != nil {
+			return nil, err
+		}
+		if o.Retired && (req.Paused != nil || req.Limit != nil) {
+			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is being retired", o.Name)
+		}
+		if req.Paused != nil {
+			o.Paused = req.GetPaused()
+		}
+		if req.Limit != nil {
+			o.Limit = req.GetLimit()
+		}
+		o.Retired = o.Retired || req.GetRetire()
+		after = proto.CloneOf(o)
+		return nil, nil
+	})
+	return after, err
+}
+
+// observer is the entry of that name; if there is none, the error lists those that there are.
+func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
+	const listed = 20
+	names := make([]string, 0, len(c.Observers))
+	for _, o := range c.Observers {
+		if o.Name == name {
+			return o, nil
+		}
+		names = append(names, fmt.Sprintf("%q", o.Name))
+	}
+	slices.Sort(names)
+	text := strings.Join(names[:min(len(names), listed)], ", ")
+	switch {
+	case len(names) == 0:
+		text = "none at all"
+	case len(names) > listed:
+		text += fmt.Sprintf(" and %d more", len(names)-listed)
+	}
+	return nil, refuse(pb.Error_CODE_INVALID, "there is no observer %q; there are: %s", name, text)
+}
+
+// ForgetObserver takes a retired observer out of the catalogue, and the record of its
+// back-fill with it: its name and its column are free from then on. The caller has
+// removed its notifications after every tablet had applied that it is retired. One that
+// is gone is no error.
+func (m *Meta) ForgetObserver(ctx context.Context, name string) error {
+	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+		o, err := observer(c, name)
+		var refused *txn.ServerError
+		if asServer(err, &refused) {
+			return nil, nil
+		}
+		if !o.Retired {
+			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is not retired", name)
+		}
+		return m.removeObservers(ctx, c, func(o *pb.ObserverInfo) bool { return o.Name == name })
+	})
+}
+
+// removeObservers takes entries out of the catalogue and returns the changes that take
+// the records of their back-fills away: a later observer of the name has had none.
+func (m *Meta) removeObservers(ctx context.Context, c *pb.Catalogue, which func(*pb.ObserverInfo) bool) ([]change, error) {
+	var with []change
+	for _, o := range c.Observers {
+		if !which(o) {
+			continue
+		}
+		old, err := m.get(ctx, prefixBackfill+o.Name)
+		if err != nil {
+			return nil, err
+		}
+		if old != nil {
+			with = append(with, change{row: prefixBackfill + o.Name, old: old})
+		}
+	}
+	c.Observers = slices.DeleteFunc(c.Observers, which)
+	return with, nil
+}

@@ -1,0 +1,242 @@
+package meta
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/route"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// How every tablet gets the newest catalogue. Whoever has written a version gives it to
+// all tablets, those that are away again and again, and then notes in meta, under
+// rowTold, that all have it. A version that is not noted is told by whoever comes upon
+// it: a node that starts, and the one that leads meta (node/registration.go). Any
+// goroutine may tell, several at once: a tablet keeps the newest version that it is
+// given, and the note only rises.
+
+// ErrUntold is the error of a change of the catalogue, or of Sync, that is durable in
+// meta, while some tablets could not be told in time. Sync goes on with it.
+var ErrUntold = errors.New("meta: not every tablet has been told of the newest observers and dropped tables")
+
+// rowTold has the newest version of the catalogue that every tablet is known to have, as 8 bytes.
+const rowTold = "told"
+
+const (
+	// pushAttempt bounds the wait for one tablet in one round: one that has no leader
+	// must not keep others waiting.
+	pushAttempt = 2 * time.Second
+	// pushAtOnce is how many tablets are told at the same time.
+	pushAtOnce = 32
+	// pushPause is the first pause between rounds, maxPushPause the longest.
+	pushPause    = 10 * time.Millisecond
+	maxPushPause = 5 * time.Second
+)
+
+// toldVersion is the newest version of the catalogue that every tablet is known to have.
+func (m *Meta) toldVersion(ctx context.Context) (version uint64, value []byte, err error) {
+	value, err = m.get(ctx, rowTold)
+	if err != nil || value == nil {
+		return 0, value, err
+	}
+	if len(value) != 8 {
+		return 0, value, fmt.Errorf("meta: record %s is damaged", rowTold)
+	}
+	return binary.BigEndian.Uint64(value), value, nil
+}
+
+// tell gives the catalogue to every tablet and notes that they have it. If that is noted
+// already, nothing is done.
+func (m *Meta) tell(ctx context.Context, c *pb.Catalogue) error {
+	if told, _, err := m.toldVersion(ctx); err != nil || told >= c.Version {
+		return err
+	}
+	if broken.EarlyTold {
+		_ = m.noteTold(ctx, c.Version)
+	}
+	if err := m.push(ctx, c); err != nil {
+		return err
+	}
+	m.raisePushed(c.Version)
+	_ = m.noteTold(ctx, c.Version) // without the note the tablets are told once more
+	return nil
+}
+
+// raisePushed notes that this process has told every tablet the version.
+func (m *Meta) raisePushed(version uint64) {
+	for {
+		before := m.pushed.Load()
+		if before >= version || m.pushed.CompareAndSwap(before, version) {
+			return
+		}
+	}
+}
+
+func (m *Meta) noteTold(ctx context.Context, version uint64) error {
+	return retry(ctx, func() (bool, error) {
+		told, old, err := m.toldVersion(ctx)
+		if err != nil || told >= version {
+			return true, err
+		}
+		return m.swap(ctx, change{row: rowTold, old: old, value: binary.BigEndian.AppendUint64(nil, version)})
+	})
+}
+
+// push gives the catalogue to every tablet of user tables, round after round, until what
+// those that have taken it hold is everything, or ctx ends. A split inherits the version,
+// so what is made of a tablet after it was asked has it.
+func (m *Meta) push(ctx context.Context, c *pb.Catalogue) error {
+	left := []gap{{from: wire.Position{Table: mvcc.FirstUserTable}}}
+	for wait := pushPause; ; wait = min(2*wait, maxPushPause) {
+		r := &pushRound{meta: m, catalogue: c}
+		if err := r.run(ctx, left); err != nil {
+			return err
+		}
+		if left = uncovered(left, r.taken); len(left) == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s: %w", ErrUntold, r.missing(), ctx.Err())
+		}
+	}
+}
+
+// pushRound asks each tablet of some ranges once.
+type pushRound struct {
+	meta      *Meta
+	catalogue *pb.Catalogue
+
+	mu     sync.Mutex
+	taken  []*pb.TabletDescriptor // those that have it now
+	failed []uint64               // those that did not answer
+	why    error                  // of the first of them to fail
+}
+
+func (r *pushRound) run(ctx context.Context, ranges []gap) error {
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(pushAtOnce)
+	for _, g := range ranges {
+		for at := g.from; ; {
+			held, err := r.meta.router.Find(within, at.Table, at.Row, 1)
+			if err != nil || len(held) == 0 { // it may be found in the next round
+				r.note(0, err)
+				break
+			}
+			group.Go(func() error { return r.ask(within, held[0]) })
+			end, bounded := wire.EndOf(held[0])
+			if !bounded || g.bounded && !end.Less(g.to) {
+				break
+			}
+			at = end
+		}
+	}
+	return group.Wait()
+}
+
+// ask gives the catalogue to the tablet if it has the range that it is believed to have.
+// An error is one that asking again can't help.
+func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
+	attempt, cancel := context.WithTimeout(ctx, pushAttempt)
+	defer cancel()
+	_, err := r.meta.send(attempt, d.TabletId, &pb.TabletRequest{
+		Epoch: d.Epoch, Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{Catalogue: r.catalogue}},
+	})
+	var refused *txn.ServerError
+	switch {
+	case err == nil:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.taken = append(r.taken, d)
+		return nil
+	case attempt.Err() != nil, asServer(err, &refused) && passes(refused.Code):
+		r.note(d.TabletId, err)
+		return nil
+	}
+	return fmt.Errorf("meta: give tablet %d the catalogue: %w", d.TabletId, err)
+}
+
+// passes reports whether a tablet that refuses the catalogue for this reason may take it later.
+func passes(code pb.Error_Code) bool {
+	return code == pb.Error_CODE_WRONG_TABLET || code == pb.Error_CODE_DISK_FULL
+}
+
+// note takes note of a tablet that did not take the catalogue; 0: it is not known which
+// one there is.
+func (r *pushRound) note(tablet uint64, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.failed) == 0 {
+		r.why = why
+	}
+	r.failed = append(r.failed, tablet)
+}
+
+// missing says which tablets did not take the catalogue. The round has ended.
+func (r *pushRound) missing() string {
+	const listed = 8
+	slices.Sort(r.failed)
+	text := fmt.Sprintf("version %d is missing on %d tablets", r.catalogue.Version, len(r.failed))
+	for i, id := range r.failed[:min(len(r.failed), listed)] {
+		if i == 0 {
+			text += ":"
+		}
+		text += fmt.Sprintf(" %d", id)
+	}
+	if len(r.failed) > listed {
+		text += " and others"
+	}
+	if r.why != nil {
+		text += fmt.Sprintf(" (%v)", r.why)
+	}
+	return text
+}
+
+// gap is a range of rows that is held by tablets which are not known to have the catalogue.
+type gap struct {
+	from, to wire.Position
+	bounded  bool // else it has no end
+}
+
+// uncovered is what the tablets leave of the gaps.
+func uncovered(gaps []gap, tablets []*pb.TabletDescriptor) (out []gap) {
+	slices.SortFunc(tablets, route.ByStart)
+	for _, g := range gaps {
+		out = append(out, g.without(tablets)...)
+	}
+	return out
+}
+
+// without is what the tablets, in order of their starts, leave of the gap.
+func (g gap) without(tablets []*pb.TabletDescriptor) (out []gap) {
+	for _, d := range tablets {
+		start := wire.StartOf(d)
+		end, bounded := wire.EndOf(d)
+		if bounded && !g.from.Less(end) {
+			continue
+		}
+		if g.bounded && !start.Less(g.to) {
+			break
+		}
+		if g.from.Less(start) {
+			out = append(out, gap{from: g.from, to: start, bounded: true})
+		}
+		if !bounded || g.bounded && !end.Less(g.to) {
+			return out
+		}
+		g.from = end
+	}
+	return append(out, g)
+}

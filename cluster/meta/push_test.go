@@ -1,0 +1,139 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// away has the tablet answer nobody until it is called.
+func (w *world) away(m *Meta, tablet uint64) (back func()) {
+	returned := make(chan struct{})
+	m.send = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+		if to == tablet {
+			select {
+			case <-returned:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		return w.send(ctx, to, req)
+	}
+	return func() { close(returned) }
+}
+
+// TestUntoldTablets: a new observer is entered and told to all tablets but one, which is
+// away. That it is registered is said of it only when that one knows as well, whoever
+// asks, also after a restart; and no change of a table waits meanwhile.
+func TestUntoldTablets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		w, m := newWorld(t)
+		table, err := m.CreateTable(ctx, "t", []string{"k", "p"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost := w.router.Locate(16, "m", 1)[0].TabletId
+		back := w.away(m, lost)
+		again := NewMeta(m.send, w.router) // a restart
+		observers := []*pb.ObserverInfo{{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")}}
+		for _, m := range []*Meta{m, again} {
+			began := time.Now()
+			attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+			err := m.Register(attempt, observers)
+			cancel()
+			if !errors.Is(err, ErrUntold) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("EARLY-TOLD: an observer that tablet %d does not know is registered: %v", lost, err)
+			} else if !strings.Contains(err.Error(), "version 1 is missing on 1 tablets") {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+		for id := range w.held {
+			if want := uint64(1); id != cluster.MetaTablet && id != lost && w.has[id] != want {
+				t.Errorf("tablet %d has version %d of the catalogue, not %d", id, w.has[id], want)
+			}
+		}
+		registered := make(chan error)
+		go func() { registered <- m.Register(ctx, observers) }()
+		synctest.Wait()
+		if _, err := m.CreateTable(ctx, "u", nil); err != nil {
+			t.Error(err)
+		}
+		back()
+		if err := <-registered; err != nil {
+			t.Fatal(err)
+		}
+		w.checkCatalogue(1)
+		ops := w.ops
+		if err := again.Register(ctx, observers); err != nil || w.ops-ops > 3 {
+			t.Errorf("registered once more, in %d operations: %v", w.ops-ops, err)
+		}
+	})
+}
+
+// TestUntoldFullDisk: a tablet that has no room for the catalogue is told when it has, and keeps no
+// other from being told.
+func TestUntoldFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, m := newWorld(t)
+		table, err := m.CreateTable(t.Context(), "t", []string{"k", "p"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		full, tries := w.router.Locate(16, "m", 1)[0].TabletId, 0
+		m.send = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+			if to == full && tries < 3 {
+				tries++
+				return nil, &txn.ServerError{Code: pb.Error_CODE_DISK_FULL, Message: "test"}
+			}
+			return w.send(ctx, to, req)
+		}
+		observers := []*pb.ObserverInfo{{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")}}
+		if err := m.Register(t.Context(), observers); err != nil {
+			t.Fatal(err)
+		}
+		if tries != 3 {
+			t.Errorf("the tablet was asked %d times while it had no room", tries)
+		}
+		w.checkCatalogue(1)
+	})
+}
+
+// TestUncovered: what is left of all rows when some tablets have been told.
+func TestUncovered(t *testing.T) {
+	w, m := newWorld(t)
+	if _, err := m.CreateTable(context.Background(), "t", []string{"b", "c", "d"}); err != nil {
+		t.Fatal(err)
+	}
+	rows := w.router.Locate(16, "", 100)
+	all := []gap{{from: wire.StartOf(rows[0])}}
+	for told := range 1 << len(rows) {
+		var some []*pb.TabletDescriptor
+		for i, d := range rows {
+			if told>>i&1 == 1 {
+				some = append(some, d)
+			}
+		}
+		left := uncovered(all, some)
+		for i, d := range rows {
+			within := false
+			for _, g := range left {
+				within = within || !wire.StartOf(d).Less(g.from) && (!g.bounded || wire.StartOf(d).Less(g.to))
+			}
+			if within == (told>>i&1 == 1) {
+				t.Errorf("of %04b tablet %d is left: %v", told, i, within)
+			}
+		}
+		if rest := uncovered(left, rows); len(rest) != 0 {
+			t.Errorf("of %04b and all others %v is left", told, rest)
+		}
+	}
+}

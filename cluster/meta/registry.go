@@ -1,0 +1,80 @@
+package meta
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Registry has nodes registered in the node table. It implements join.Registry, over
+// the node table and gossip.
+type Registry struct {
+	Meta    *Meta
+	Members cluster.Members
+	// Now is a fresh timestamp of the oracle.
+	Now func(ctx context.Context) (mvcc.Timestamp, error)
+	// Tablet is the meta tablet's descriptor, as this node knows it.
+	Tablet func() *pb.TabletDescriptor
+}
+
+// Register implements join.Registry. A node whose id is alive at another address is refused as
+// a duplicate, also if it is a later incarnation: two processes would run on copies of
+// one directory. A process that was killed is taken for alive for a second or so; who
+// comes after it asks again.
+func (r *Registry) Register(ctx context.Context, rec *wire.NodeRecord) error {
+	if m, ok := r.Members.Member(rec.NodeId); ok && m.Gossip != "" && (m.Listen != rec.Listen || m.Gossip != rec.Gossip) {
+		return fmt.Errorf("%w: node %d, incarnation %d, is alive at %s; if this directory is a copy, delete it and join with an empty one",
+			cluster.ErrDuplicateNode, rec.NodeId, m.Incarnation, m.Listen)
+	}
+	now, err := r.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("meta: register a node: %w", err)
+	}
+	_, err = r.Meta.RegisterNode(ctx, rec, uint64(now))
+	return err
+}
+
+// Contacts implements join.Registry. Where nodes are that are alive gossip knows best, also of
+// those that are yet to register.
+func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
+	nodes, err := r.Meta.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	alive := map[uint64]cluster.Member{}
+	for _, m := range r.Members.Alive() {
+		alive[m.NodeID] = m
+	}
+	out := &pb.JoinResponse{Meta: r.Tablet()}
+	for _, n := range nodes {
+		if m, ok := alive[n.NodeId]; ok && m.Incarnation <= n.Incarnation {
+			delete(alive, n.NodeId)
+		}
+		if n.State == pb.NodeState_NODE_STATE_GONE {
+			continue
+		}
+		known := &pb.Node{
+			NodeId: n.NodeId, Incarnation: n.Incarnation, Listen: n.Listen, Peer: n.Peer, Gossip: n.Gossip, Http: n.Http, Labels: n.Labels,
+		}
+		if last := len(n.Starts) - 1; last >= 0 {
+			known.Start = n.Starts[last]
+		}
+		out.Nodes = append(out.Nodes, known)
+	}
+	for _, m := range slices.SortedFunc(maps.Values(alive), func(a, b cluster.Member) int { return cmp.Compare(a.NodeID, b.NodeID) }) {
+		if m.Listen == "" {
+			continue
+		}
+		known := &pb.Node{NodeId: m.NodeID, Incarnation: m.Incarnation, Listen: m.Listen, Peer: m.Peer, Gossip: m.Gossip, Http: m.HTTP}
+		out.Nodes = slices.DeleteFunc(out.Nodes, func(n *pb.Node) bool { return n.NodeId == m.NodeID })
+		out.Nodes = append(out.Nodes, known)
+	}
+	return out, nil
+}

@@ -1,0 +1,62 @@
+package meta
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/route"
+)
+
+// TestLostAnswersAreReadBack: the answer to a conditional write is lost, before or after
+// it was carried out, and meanwhile another writer may have been there. No number is ever
+// given twice.
+func TestLostAnswersAreReadBack(t *testing.T) {
+	for _, carriedOut := range []bool{false, true} {
+		for _, rival := range []bool{false, true} {
+			t.Run(fmt.Sprintf("carried out %v, rival %v", carriedOut, rival), func(t *testing.T) {
+				w, other := newWorld(t)
+				lost := 0
+				mine := NewMeta(func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+					if req.GetRawWrite() == nil || lost > 0 {
+						return w.send(ctx, tablet, req)
+					}
+					lost++
+					if carriedOut {
+						if _, err := w.send(ctx, tablet, req); err != nil {
+							return nil, err
+						}
+					}
+					if rival {
+						if _, err := other.nextID(ctx, rowNextTable, 16); err != nil {
+							return nil, err
+						}
+					}
+					return nil, route.ErrUnknown
+				}, w.router)
+				seen := map[uint64]bool{}
+				if rival {
+					seen[16] = !carriedOut
+					seen[17] = carriedOut
+				}
+				for range 3 {
+					id, err := mine.nextID(t.Context(), rowNextTable, 16)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if seen[id] {
+						t.Errorf("number %d was given twice", id)
+					}
+					seen[id] = true
+				}
+				if lost != 1 {
+					t.Error("no answer was lost")
+				}
+				if !rival && carriedOut && !seen[16] {
+					t.Error("a number was thrown away although its writer could know that it has it")
+				}
+			})
+		}
+	}
+}

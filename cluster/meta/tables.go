@@ -1,0 +1,278 @@
+package meta
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/route"
+	"github.com/percolator-go/percolator/internal/broken"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Bounds of one request: a table's name in bytes, and its split keys, each of which makes a tablet.
+const (
+	maxTableName = 255
+	maxSplitKeys = 1024
+)
+
+// Table reads a table's record; nil if there is no such table.
+func (m *Meta) Table(ctx context.Context, name string) (*pb.Table, error) {
+	value, err := m.get(ctx, prefixTable+name)
+	if err != nil || value == nil {
+		return nil, err
+	}
+	t := &pb.Table{}
+	return t, decode(prefixTable+name, value, t)
+}
+
+// Tables lists the tables by name.
+func (m *Meta) Tables(ctx context.Context) ([]*pb.Table, error) {
+	var out []*pb.Table
+	err := m.records(ctx, prefixTable, func(row string, value []byte) error {
+		t := &pb.Table{}
+		out = append(out, t)
+		return decode(row, value, t)
+	})
+	return out, err
+}
+
+// CreateTable makes the table, or adds missing split keys to the one there is. It may be
+// repeated after any failure: the record that gives the name its id is written last, when
+// the tablet boundaries are there; until then the id is reserved.
+func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
+	if name == "" || len(name) > maxTableName {
+		return nil, refuse(pb.Error_CODE_INVALID, "a table's name has 1 to %d bytes, not %d", maxTableName, len(name))
+	}
+	if len(splitKeys) > maxSplitKeys {
+		return nil, refuse(pb.Error_CODE_TOO_LARGE, "%d split keys; at most %d at once: add the others by another request", len(splitKeys), maxSplitKeys)
+	}
+	if err := m.ddl.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.ddl.unlock()
+	for {
+		t, err := m.Table(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if t != nil {
+			return t, m.addSplitKeys(ctx, t, splitKeys)
+		}
+		if err := m.roomForTable(ctx, name, splitKeys); err != nil {
+			return nil, err
+		}
+		reserved, err := m.reserveTable(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		t = &pb.Table{Id: binary.BigEndian.Uint32(reserved), Name: name}
+		if err := m.splitTable(ctx, t, append([]string{""}, splitKeys...)); err != nil {
+			return nil, err
+		}
+		value, err := encode(t)
+		if err != nil {
+			return nil, err
+		}
+		// No copy of this that comes late makes anything: the reservation is gone with
+		// the first, and the id with the drop.
+		made := []change{
+			{row: prefixTable + name, value: value}, {row: prefixCreating + name, old: reserved}, {row: droppedRow(t.Id), keep: true},
+		}
+		if done, err := m.swap(ctx, made...); done || err != nil {
+			return t, err
+		}
+	}
+}
+
+// roomForTable is roomForTablets for a table that is to be made: before an id is reserved for it.
+func (m *Meta) roomForTable(ctx context.Context, name string, splitKeys []string) error {
+	reserved, err := m.get(ctx, prefixCreating+name)
+	if err != nil {
+		return err
+	}
+	keys := append([]string{""}, splitKeys...)
+	if len(reserved) == 4 {
+		return m.roomForTablets(ctx, binary.BigEndian.Uint32(reserved), keys...)
+	}
+	next, _, err := m.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
+	if err != nil {
+		return err
+	}
+	return m.roomForTablets(ctx, uint32(next), keys...)
+}
+
+// reserveTable is the id of a table that is being made, as four bytes: an attempt that
+// ended half-way, as one with many split keys does that takes longer than its caller
+// waits, is gone on with. A new id would leave its tablets to nobody.
+func (m *Meta) reserveTable(ctx context.Context, name string) (reserved []byte, err error) {
+	err = retry(ctx, func() (bool, error) {
+		if reserved, err = m.get(ctx, prefixCreating+name); err != nil || len(reserved) == 4 {
+			return true, err
+		}
+		id, step, err := m.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
+		if err != nil {
+			return false, err
+		}
+		old := reserved
+		reserved = binary.BigEndian.AppendUint32(nil, uint32(id))
+		// In one step with the counter, which never has the same value again: a copy of
+		// this that comes when the table was made, and dropped, would reserve the dropped
+		// id.
+		return m.swap(ctx, change{row: prefixCreating + name, old: old, value: reserved}, step)
+	})
+	return reserved, err
+}
+
+// addSplitKeys splits an existing table at the keys it lacks and notes them in its record.
+func (m *Meta) addSplitKeys(ctx context.Context, t *pb.Table, keys []string) error {
+	old, err := encode(t)
+	if err != nil {
+		return err
+	}
+	if len(keys) > 0 {
+		if err := m.roomForTablets(ctx, t.Id, keys...); err != nil {
+			return err
+		}
+	}
+	before := len(t.SplitKeys)
+	if err := m.splitTable(ctx, t, keys); err != nil || len(t.SplitKeys) == before {
+		return err
+	}
+	value, err := encode(t)
+	if err != nil {
+		return err
+	}
+	_, err = m.swap(ctx, change{row: prefixTable + t.Name, old: old, value: value}) // a lost race is another's keys: the splits are made
+	return err
+}
+
+// splitTable makes the boundaries and adds them to the table's split keys.
+func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error {
+	for _, key := range keys {
+		if slices.ContainsFunc(t.SplitKeys, func(k []byte) bool { return string(k) == key }) {
+			continue
+		}
+		if err := m.split(ctx, mvcc.TableID(t.Id), key); err != nil {
+			return fmt.Errorf("meta: split table %q at %q: %w", t.Name, key, err)
+		}
+		if key != "" {
+			t.SplitKeys = append(t.SplitKeys, []byte(key))
+		}
+	}
+	return nil
+}
+
+// DropTable takes the name away from the table with the id and tells all tablets, which
+// then refuse reads and writes of its cells. The id is never used again. It may be
+// repeated after any failure: a drop of which some tablets may not have heard is
+// finished, and a table that is dropped already is no error, whoever has its name by now.
+// With the id 0, for who saw no table of that name, it finishes an earlier drop.
+// CODE_NO_TABLE if the name and the id are not of one table.
+func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
+	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+		if id != 0 && IsDropped(c, id) {
+			return nil, nil // the push that follows tells whom the first request did not reach
+		}
+		t, err := m.Table(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if t == nil {
+			return nil, m.dropUntold(ctx, c, name)
+		}
+		if t.Id != id && !broken.DropByName {
+			return nil, refuse(pb.Error_CODE_NO_TABLE, "table %q has the id %d, not %d: list the tables again", name, t.Id, id)
+		}
+		value, err := encode(t)
+		if err != nil {
+			return nil, err
+		}
+		// In one step with the catalogue: a name that is gone and observers that are not
+		// would refuse those of a new table of the same name.
+		c.DroppedTables, c.DroppedTs = append(c.DroppedTables, t.Id), append(droppedTS(c), 0) // DateDrops fills it in
+		gone, err := m.removeObservers(ctx, c, func(o *pb.ObserverInfo) bool { return o.Table == t.Id })
+		if err != nil {
+			return nil, err
+		}
+		dropped := change{row: droppedRow(t.Id), value: value}
+		return append(gone, change{row: prefixTable + name, old: value}, dropped), nil
+	})
+}
+
+// split makes a tablet boundary before (table, row). A boundary that is there already is no error.
+func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error {
+	return retry(ctx, func() (bool, error) {
+		held, err := m.router.Find(ctx, table, row, 1)
+		if err != nil || len(held) == 0 {
+			return false, err
+		}
+		if wire.StartOf(held[0]) == (wire.Position{Table: table, Row: row}) {
+			return true, nil
+		}
+		id, err := m.nextID(ctx, rowNextTablet, cluster.FirstFreeTablet)
+		if err != nil {
+			return false, err
+		}
+		r, err := m.send(ctx, held[0].TabletId, &pb.TabletRequest{Op: &pb.TabletRequest_Split{
+			Split: &pb.SplitRequest{Table: uint32(table), Row: wire.Bytes(row), NewTabletId: id},
+		}})
+		var refused *txn.ServerError
+		if errors.Is(err, route.ErrUnknown) { // done or not: the tablet itself answers the next attempt with what it has become
+			return false, nil
+		}
+		if asServer(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		for _, d := range []*pb.TabletDescriptor{r.GetSplit().GetLeft(), r.GetSplit().GetRight()} {
+			if d == nil {
+				continue
+			}
+			m.router.Update(d)
+			if err := m.Report(ctx, d); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+}
+
+// SplitTablet makes a tablet boundary in a table; one that is there already is no error.
+func (m *Meta) SplitTablet(ctx context.Context, name, row string) error {
+	if err := m.ddl.lock(ctx); err != nil {
+		return err
+	}
+	defer m.ddl.unlock()
+	t, err := m.Table(ctx, name)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+	}
+	if err := m.roomForTablets(ctx, t.Id, row); err != nil {
+		return err
+	}
+	return m.split(ctx, mvcc.TableID(t.Id), row)
+}
+
+// SplitAt is SplitTablet for who knows the table's id.
+func (m *Meta) SplitAt(ctx context.Context, table mvcc.TableID, row string) error {
+	if err := m.ddl.lock(ctx); err != nil {
+		return err
+	}
+	defer m.ddl.unlock()
+	if err := m.roomForTablets(ctx, uint32(table), row); err != nil {
+		return err
+	}
+	return m.split(ctx, table, row)
+}

@@ -1,0 +1,112 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// refreshPace is the shortest time between two readings of the tablet map from meta.
+const refreshPace = 50 * time.Millisecond
+
+// refresh is the re-reading of the tablet map: one at a time, shared by all who ask for
+// it meanwhile, and paced.
+type refresh struct {
+	mu     sync.Mutex
+	read   func(context.Context) ([]*pb.TabletDescriptor, error) // nil: there is nowhere to read it from
+	flight *reading                                              // the reading under way; nil: none is
+	last   time.Time                                             // when the last one ended
+}
+
+// reading is one reading of the map; err is set before done is closed.
+type reading struct {
+	done chan struct{}
+	err  error
+}
+
+// ReadFrom sets where the tablet map is read from: Meta.Tablets. Call it before the router is used.
+func (r *Router) ReadFrom(read func(context.Context) ([]*pb.TabletDescriptor, error)) {
+	r.news.read = read
+}
+
+var errNoMap = errors.New("route: there is nowhere to read the tablet map from")
+
+// Refresh reads the tablet map from meta. Whoever comes while a reading is under way
+// shares it; one that would follow the last too soon waits.
+func (r *Router) Refresh(ctx context.Context) error {
+	n := &r.news
+	if n.read == nil {
+		return errNoMap
+	}
+	for {
+		n.mu.Lock()
+		f := n.flight
+		pause := refreshPace - time.Since(n.last)
+		if f == nil && pause <= 0 {
+			f = &reading{done: make(chan struct{})}
+			n.flight = f
+			n.mu.Unlock()
+			r.readMap(ctx, f)
+			return f.err
+		}
+		n.mu.Unlock()
+		if f == nil {
+			if err := pauseFor(ctx, pause); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-f.done:
+			// Its reader's context may have ended, not ours.
+			if f.err == nil || ctx.Err() != nil || !(errors.Is(f.err, context.Canceled) || errors.Is(f.err, context.DeadlineExceeded)) {
+				return f.err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (r *Router) readMap(ctx context.Context, f *reading) {
+	tablets, err := r.news.read(ctx)
+	for _, d := range tablets {
+		r.Update(d)
+	}
+	f.err = err
+	r.news.mu.Lock()
+	r.news.flight, r.news.last = nil, time.Now()
+	r.news.mu.Unlock()
+	close(f.done)
+}
+
+// Find is Locate that reads the map anew when no tablet is known to hold the place. None
+// is no error: the map in meta follows the tablets.
+func (r *Router) Find(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+	if held := r.Locate(table, row, limit); len(held) > 0 {
+		return held, nil
+	}
+	if err := r.Refresh(ctx); err != nil && !errors.Is(err, errNoMap) {
+		return nil, err
+	}
+	return r.Locate(table, row, limit), nil
+}
+
+// pauseFor waits for d or the end of ctx, whose error it returns.
+func pauseFor(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,51 @@
+package route
+
+import (
+	"testing"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// TestLateRefusal: a replica's refusal from before its election may reach the map after
+// its word that it leads. It must not take the tablet from those who do their node's
+// duties for what it leads, above all from the sweeper: what transactions have left over
+// in it would stay for ever.
+func TestLateRefusal(t *testing.T) {
+	const self, other = 1, 4
+	refusal := func(leader uint64) *pb.TabletResponse {
+		return &pb.TabletResponse{Error: &pb.Error{Code: pb.Error_CODE_NOT_LEADER, LeaderNode: leader}}
+	}
+	carrier, _ := carried(nil)
+	router := carrier.router
+	check := func(when string, here bool, leader uint64) {
+		t.Helper()
+		led := router.LedHere()
+		if router.LeadsHere(testedTablet) != here || (len(led) == 1 && led[0].TabletId == testedTablet) != here {
+			t.Errorf("%s: led here: %t, %v", when, router.LeadsHere(testedTablet), led)
+		}
+		if got := router.Leader(testedTablet); got != leader {
+			t.Errorf("%s: node %d is believed to lead, want %d", when, got, leader)
+		}
+	}
+	late := &forward{Carrier: carrier, d: &pb.TabletDescriptor{TabletId: testedTablet}}
+	check("at first", false, 0)
+	before := router.Version()
+	router.Leads(testedTablet, self)
+	check("elected", true, self)
+	late.learn(self, refusal(0))
+	check("a refusal without a leader", true, self)
+	late.learn(self, refusal(other))
+	check("a refusal that names another", true, other) // who is asked, and says better
+	late.learn(other, refusal(self))
+	check("the other's refusal", true, self)
+	router.Follows(testedTablet, other)
+	check("another elected", false, other)
+	late.learn(other, refusal(0))
+	check("who does not lead any more", false, 0)
+	router.Leads(testedTablet, self)
+	router.Detach(testedTablet)
+	check("gone from this node", false, self)
+	if router.Version() == before {
+		t.Error("the map's version has not changed")
+	}
+}
