@@ -31,6 +31,7 @@ type shelf struct {
 	end       chan struct{}
 	underWay  atomic.Int64 // bytes of writes
 	mostWrite atomic.Int64
+	vain      atomic.Int64 // reads whose answer was refused
 	made      atomic.Int64 // answers to reads of 64 KiB and more
 }
 
@@ -59,7 +60,10 @@ func (s *shelf) Send(ctx context.Context, _ *pb.TabletDescriptor, req *pb.Tablet
 	resp := wire.Capped(req, &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{
 		Results: []*pb.ReadResult{{Value: blob[:req.GetGet().GetAt()]}},
 	}}})
-	if resp.GetGet() != nil && req.GetGet().GetAt() >= 64<<10 {
+	switch {
+	case resp.GetGet() == nil:
+		s.vain.Add(1)
+	case req.GetGet().GetAt() >= 64<<10:
 		s.made.Add(1)
 	}
 	return resp, nil
@@ -346,6 +350,21 @@ func TestNoStandstill(t *testing.T) {
 	}
 	wg.Wait()
 	s.whole()
+}
+
+// A stream learns what its reads take: few are done twice.
+func TestStreamLearns(t *testing.T) {
+	node := newShelf()
+	s := serveOver(t, node, ServerConfig{})
+	c := s.transport(BatchConfig{})
+	for range 100 {
+		if resp, err := c.Send(s.ctx, nil, read(100<<10)); err != nil || resp.GetError() != nil {
+			t.Fatal(resp.GetError(), err)
+		}
+	}
+	if n := node.vain.Load(); n > 2 {
+		t.Errorf("%d of 100 reads were done twice", n)
+	}
 }
 
 // An answer that can never fit is refused for good.

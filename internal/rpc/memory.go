@@ -59,5 +59,21 @@ const (
 // for that.
 var firstAnswer = [...]int64{wire.SmallAnswer: 4 << 10, wire.CellsAnswer: 16 << 10, wire.PageAnswer: 64 << 10}
 
-// answerMemory is how large the first answer to the request may become, in bytes.
-func answerMemory(req *pb.TabletRequest) int64 { return firstAnswer[wire.OperationOf(req).Answer] }
+// mostLearned bounds the first answers of a stream that reads larger cells.
+const mostLearned = 256 << 10
+
+// firstRoom is how large the first answer to the request may become, in bytes. Of reads of
+// cells that is what the stream's last ones took: few are made twice.
+func (o *operations) firstRoom(req *pb.TabletRequest) int64 {
+	kind := wire.OperationOf(req).Answer
+	if kind == wire.CellsAnswer {
+		return min(max(firstAnswer[kind], o.cells.Load()), mostLearned)
+	}
+	return firstAnswer[kind]
+}
+
+// learn notes what an answer to a read of cells took; smaller ones count slowly.
+func (o *operations) learn(bytes int64) {
+	last := o.cells.Load()
+	o.cells.Store(max(bytes, last-last/16))
+}

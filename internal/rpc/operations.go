@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -25,6 +26,7 @@ type operations struct {
 	work   chan task     // unbuffered: taken by an idle worker, or else a new one begins
 	room   chan struct{} // one place per worker
 	wg     sync.WaitGroup
+	cells  atomic.Int64 // about what the last answers to reads of cells took, in bytes
 
 	mu    sync.Mutex
 	ended bool // taking has ended: no more workers
@@ -35,7 +37,7 @@ type operations struct {
 // task is an operation with what it holds of the connection's memory.
 type task struct {
 	*pb.Operation
-	held int64
+	held, room int64 // room is the part of it for the answer
 }
 
 // answered is an answer of so many bytes, with what its operation holds until it is written.
@@ -102,8 +104,9 @@ func (o *operations) read() {
 			if op.GetRequest() == nil {
 				continue
 			}
-			n := operationMemory + int64(proto.Size(op.Request)) + answerMemory(op.Request)
-			t := task{op, min(n, o.conn.memory.most)}
+			room := o.firstRoom(op.Request)
+			n := operationMemory + int64(proto.Size(op.Request)) + room
+			t := task{op, min(n, o.conn.memory.most), room}
 			if o.conn.memory.take(o.taking, t.held) != nil {
 				return
 			}

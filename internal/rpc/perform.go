@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 // perform has an operation done and queues its answer. A read whose answer is larger than
 // there is memory for is refused by its tablet, and done again with as much as it needs.
 func (o *operations) perform(t task) {
-	room := answerMemory(t.Request)
+	room := t.room
 	resp, bytes := o.attempt(t, room)
 	for {
 		needs := int64(resp.GetError().GetNeedsBytes())
@@ -37,6 +38,9 @@ func (o *operations) perform(t task) {
 		}
 		room = needs
 		resp, bytes = o.attempt(t, room)
+	}
+	if resp.GetGet() != nil {
+		o.learn(int64(bytes) + wire.AnswerOverhead)
 	}
 	o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, bytes, t.held})
 }
