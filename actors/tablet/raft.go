@@ -79,6 +79,7 @@ func (t *Tablet) onTick() {
 	t.goOnChanging()
 	t.ready()
 	t.group.Rest(t.busy())
+	t.ready()
 }
 
 // busy reports whether this leader has something under way that its group knows nothing
@@ -106,10 +107,13 @@ func (t *Tablet) onIncoming(in *group.Incoming) {
 // ready does what the group has to say, until it is silent. Writes go to the writers in
 // order; their answers come back as messages.
 func (t *Tablet) ready() {
-	for t.failed == nil && t.group.HasReady() {
-		rd, err := t.group.Ready()
+	for t.failed == nil {
+		rd, ok, err := t.group.Ready()
 		if err != nil {
 			t.fail(err)
+			return
+		}
+		if !ok {
 			return
 		}
 		// A leader that is one no more, or in another term, steps down before anything else

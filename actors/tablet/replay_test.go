@@ -399,7 +399,7 @@ func TestNoSnapshotBeforeReplay(t *testing.T) {
 				Index: proto.Uint64(index - 1), LogTerm: &before, Entries: []*raftpb.Entry{e},
 			},
 		})
-		if rd, err := tablet.group.Ready(); err != nil || len(rd.Append.Entries) != 1 {
+		if rd, _, err := tablet.group.Ready(); err != nil || len(rd.Append.Entries) != 1 {
 			t.Fatal(rd, err)
 		}
 	}

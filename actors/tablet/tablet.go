@@ -151,7 +151,9 @@ func (t *Tablet) Receive(c actor.Context) {
 		}
 	}()
 	t.dispatchMessage(c)
-	t.ready()
+	if t.group.HasMessages() {
+		t.ready()
+	}
 	clear(t.inHand)
 	t.inHand = t.inHand[:0]
 }
@@ -220,6 +222,7 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 	case *nodeDown:
 		if t.failed == nil {
 			t.group.NodeDown(m.node)
+			t.ready()
 		}
 	case *nodeUp:
 		t.group.NodeUp(m.node)

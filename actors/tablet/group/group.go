@@ -153,14 +153,13 @@ type Append struct {
 // acknowledged when it was asked.
 type Read struct{ ID, Index uint64 }
 
-// HasReady reports whether Ready has anything to say.
-func (g *Group) HasReady() bool {
-	return g.raft.HasReady() || len(g.messages) > 0 || g.err != nil
-}
+// HasMessages reports whether there are messages that no Ready has brought yet.
+func (g *Group) HasMessages() bool { return len(g.messages) > 0 }
 
-// Ready returns what is to be done. After an error the replica must not go on.
-func (g *Group) Ready() (out Ready, err error) {
-	if g.raft.HasReady() {
+// Ready returns what is to be done; ok is false if there is nothing. After an error the
+// replica must not go on.
+func (g *Group) Ready() (out Ready, ok bool, err error) {
+	if ok = g.raft.HasReady(); ok {
 		rd := g.raft.Ready()
 		out.LeaderChanged = g.observe(&rd)
 		for _, r := range rd.ReadStates {
@@ -181,7 +180,7 @@ func (g *Group) Ready() (out Ready, err error) {
 	}
 	g.dropHeartbeatResp = false
 	out.Messages, g.messages = g.messages, nil
-	return out, g.err
+	return out, ok || len(out.Messages) > 0, g.err
 }
 
 // observe takes note of term, leader and role, and reports whether the leader is another.

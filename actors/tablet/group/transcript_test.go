@@ -208,7 +208,7 @@ func (r *replica) run(t *testing.T, td *datadriven.TestData, c command) {
 		}
 	case "time-out":
 		for range 2 * ElectionTicks {
-			if r.group.Tick(); r.group.HasReady() {
+			if r.group.Tick(); r.group.HasMessages() || r.group.raft.HasReady() {
 				return
 			}
 		}

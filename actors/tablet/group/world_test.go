@@ -216,11 +216,11 @@ func (r *replica) end() {
 
 // ready does what the group wants, but for the writes, which it keeps.
 func (r *replica) ready() bool {
-	if !r.group.HasReady() {
+	rd, ok, err := r.group.Ready()
+	must(err)
+	if !ok {
 		return false
 	}
-	rd, err := r.group.Ready()
-	must(err)
 	w := r.w
 	w.printf("> %s", r.name())
 	if rd.LeaderChanged {
