@@ -6,44 +6,46 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file bounds how far timestamps run ahead of physical time (invariant 6). The batch
-// under way gives out what there is, leaves the rest to the next batch, or waits for the
-// clock; all of it is the actor's.
+// This file bounds how far timestamps run ahead of physical time (invariant 6). The open
+// batch is answered as far as timestamps are available; the rest of it is left to the next
+// batch, or waits for the clock. All of it runs on the actor's goroutine; a retry sent by
+// a timer can be in flight.
 
-// maxLead is how far timestamps may run ahead of physical time. A millisecond has 262,144
-// of them, so only callers who ask for far more than they can use get there; then
-// everybody waits for the clock. Without the bound one client could take years of
-// timestamps, and time would stand until the clock has caught up: expiries, leases and
-// history are told by it.
+// maxLead limits how far timestamps may run ahead of physical time. A millisecond has
+// 262,144 of them, so only callers that ask for far more than they can use reach the limit;
+// then all callers wait for the clock. Without it one client could take years of
+// timestamps, and everything that is measured by them (expiries, leases, history) would
+// stop until the clock caught up.
 const maxLead = 50 * time.Millisecond
 
 const (
-	// maxWaiting is how many timestamps may be asked for and not given out yet: those of 256 ms.
-	// Beyond it the answer is actorkit.ErrOverloaded, at once. A caller so waits for the clock no
-	// longer than that, whatever others ask for.
+	// maxWaiting limits the timestamps that are requested and not issued yet, to those of
+	// 256 ms. Requests beyond it fail at once with actorkit.ErrOverloaded, so no caller
+	// waits for the clock longer than that.
 	maxWaiting = 256 << 18
-	// aheadPause is how long a batch waits for physical time to go on before it is tried again.
+	// aheadPause is how long a batch waits for physical time before it is tried again.
 	aheadPause = time.Millisecond
 )
 
-// retry has leadership confirmed anew for a batch that has waited for physical time to go on.
+// retry is sent to the actor when a batch has waited for physical time.
 type retry struct{ of *closed }
 
-// awaitClock has the batch under way tried again soon.
+// awaitClock tries the present batch again after aheadPause.
 func (r *receiver) awaitClock() {
 	root, self, of := r.root, r.self, r.closed
 	time.AfterFunc(aheadPause, func() { root.Send(self, retry{of}) })
 }
 
+// onRetry confirms leadership anew for the batch that has waited.
 func (r *receiver) onRetry(m retry) {
 	if r.underWay(m.of) {
 		r.ask()
 	}
 }
 
-// shorten leaves the first calls of the batch under way that room timestamps are enough
-// for, and the others for the next batch. It returns false if room is not enough for the
-// first.
+// shorten limits the present batch to the first calls that room timestamps suffice for, and
+// leaves the others to the next batch. It returns false if room does not suffice for the
+// first call.
 func (r *receiver) shorten(room mvcc.Timestamp) bool {
 	calls, n := r.closed.calls, 0
 	for n < len(calls) && mvcc.Timestamp(calls[n].Req.GetCount()) <= room {

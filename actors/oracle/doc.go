@@ -3,21 +3,25 @@
 // meta tablet persists.
 //
 // Invariants (design section 6):
-//  1. A timestamp is given out once, and only if it is at most the persisted mark.
-//  2. Memory belongs to the term of the meta tablet in which its mark was read; another term drops it, and the next
-//     timestamp is above the mark.
-//  3. Leadership is confirmed once per batch, by a ReadIndex that began after the batch was closed, before it is answered. A
-//     confirmation serves the batch that it was asked for and no other, whatever panics or restarts come between. The only
-//     voter of the meta tablet is its own ReadIndex: it is looked at, by the actor, or by Now under the memory's lock.
-//  4. Time never goes back: physical time is max(mark, wall clock at take-over) plus monotonic time since.
-//  5. Where there are several voters nothing is given out, and no mark raised, in a term before Config.Judge
-//     has let this node's clock in; and again when there are more voters than it was compared with. The mark
-//     itself says nothing about clocks: it may be ahead because of another's.
-//  6. A timestamp is at most maxLead ahead of physical time, whatever is asked for: callers wait for the
-//     clock, in the order in which they came, for at most what maxWaiting allows, and then are refused.
+//  1. A timestamp is issued at most once, and only if it is at most the persisted mark.
+//  2. The memory belongs to the term of the meta tablet in which its mark was read. In
+//     another term it is dropped, and the next timestamp is above the mark.
+//  3. Before a batch is answered leadership is confirmed for it, by a ReadIndex that began
+//     after the batch was closed. A confirmation serves only the batch for which it was
+//     requested, whatever panics or restarts happen in between. The only voter of the meta
+//     tablet needs no ReadIndex: Meta.Confirmed is checked instead, by the actor, or by Now
+//     under the memory's lock.
+//  4. Time never goes back: physical time is max(mark, wall clock at takeover) plus the
+//     monotonic time since.
+//  5. If there are several voters, no timestamp is issued and no mark raised in a term
+//     before Config.Judge has accepted this node's clock; and the clock is judged again
+//     when there are more voters than it was compared with. The mark is no evidence about
+//     clocks: another node's bad clock may have raised it.
+//  6. A timestamp is at most maxLead ahead of physical time. Callers wait for the clock in
+//     order of arrival, and are refused when more than maxWaiting timestamps are requested.
 //
-// A crash loses what is left below the mark: timestamps jump forward to it.
+// A crash loses the timestamps that are left below the mark: the next ones are above it.
 //
-// Called by: node, for its own clients, for remote ones, and for the tablets' first reads
-// and one-phase commits; these two through Now first, in the tablet's own turn.
+// Package node calls it for its own clients, for remote ones, and for the tablets' first
+// reads and one-phase commits. The latter two try Now first, on the tablet's goroutine.
 package oracle

@@ -12,40 +12,39 @@ import (
 	"github.com/percolator-go/percolator/internal/broken"
 )
 
-// Judge decides whether this node's clock may be the one that timestamps follow (design
-// section 6): one bad clock must not push the persisted mark a year ahead, for that can't
-// be taken back. It compares the clock with those of other nodes that are alive, never
-// with the mark, which another bad clock may have raised. A node whose clock is too far
-// ahead hands meta's leadership to a voter whose clock is not, and gives no timestamps
-// meanwhile.
+// Judge decides whether timestamps may follow this node's clock (design section 6). One bad
+// clock must not push the persisted mark far ahead, because that cannot be undone. Judge
+// compares the clock with those of other live nodes, never with the mark, which another bad
+// clock may have raised. A node whose clock is too far ahead transfers meta's leadership to
+// a voter whose clock is not, and issues no timestamps meanwhile.
 //
-// The oracle's actor asks it, before the first timestamps of a term; what it finds out it
-// finds out on goroutines of its own, which Close joins. It owns how often the leadership
-// was handed away lately, and how often that was tried in vain.
+// The oracle's actor calls it before the first timestamps of a term. Each judgement runs on
+// a goroutine of its own, which Close waits for. Judge owns the counts of recent transfers
+// and of failed attempts.
 type Judge struct {
-	cfg  JudgeConfig
-	life context.Context // ends with Close
-	end  context.CancelFunc
-	runs sync.WaitGroup
+	cfg    JudgeConfig
+	ctx    context.Context // of all judgements; ends with Close
+	cancel context.CancelFunc
+	runs   sync.WaitGroup
 
-	mu      sync.Mutex
-	given   int       // how often the leadership was handed away lately
-	failed  int       // how often that was tried in vain since
-	givenAt time.Time // by this process's clock
+	mu            sync.Mutex
+	transfers     int       // recent transfers of the leadership
+	failures      int       // failed attempts since the last transfer or success
+	transferredAt time.Time // by this process's clock
 }
 
-// JudgeConfig is what a Judge needs of its node. All of it must be there.
+// JudgeConfig configures a Judge. All fields are required.
 type JudgeConfig struct {
 	Self   uint64
 	Now    func() time.Time // the oracle's clock
-	Limit  time.Duration    // how far it may be ahead of the others' median
-	Peers  func() []uint64  // other nodes that are believed alive
-	Voters func() []uint64  // other nodes that vote in meta
-	// Ask is one node's clock, in Unix milliseconds.
+	Limit  time.Duration    // how far the clock may be ahead of the others' median
+	Peers  func() []uint64  // the other nodes that are believed alive
+	Voters func() []uint64  // the other nodes that vote in meta
+	// Ask returns the node's clock, in Unix milliseconds.
 	Ask func(ctx context.Context, node uint64) (unixMs int64, err error)
-	// HandOver has the node lead meta; it returns who does then.
+	// HandOver transfers meta's leadership to the node, and returns the leader afterwards.
 	HandOver func(ctx context.Context, node uint64) (leader uint64, err error)
-	// NotLeader is the error that says who leads meta; errors of Judge wrap it.
+	// NotLeader returns the error that names meta's leader. Errors of Judge wrap it.
 	NotLeader func(leader uint64) error
 	Logger    *slog.Logger
 }
@@ -53,37 +52,37 @@ type JudgeConfig struct {
 // NewJudge returns a Judge that works until life ends or Close is called.
 func NewJudge(life context.Context, cfg JudgeConfig) *Judge {
 	j := &Judge{cfg: cfg}
-	j.life, j.end = context.WithCancel(life)
+	j.ctx, j.cancel = context.WithCancel(life)
 	return j
 }
 
 const (
-	// judgeAsk bounds the questions to the others: timestamps wait for them.
+	// judgeAsk limits the requests for the others' clocks: timestamps wait for them.
 	judgeAsk = time.Second
-	// judgePause is how long a node waits before it hands over again what has come back
-	// to it, doubled each time up to judgeMaxPause; it is forgotten after judgeForget.
+	// judgePause is how long a node waits before it transfers a leadership that has come
+	// back to it. It doubles each time up to judgeMaxPause. A transfer longer ago than
+	// judgeForget no longer counts.
 	judgePause    = 100 * time.Millisecond
 	judgeMaxPause = 5 * time.Second
 	judgeForget   = time.Minute
-	// judgeTries is how often the others are asked in vain, or a handing over is tried,
-	// before it counts as impossible.
+	// judgeTries is how many attempts, at asking the others or at a transfer, may fail in a
+	// row before this node serves regardless.
 	judgeTries = 3
-	// judgeHandOver bounds one handing over of the leadership.
+	// judgeHandOver limits one transfer of the leadership.
 	judgeHandOver = 3 * time.Second
-	// maxJudges bounds the nodes that are asked.
+	// maxJudges limits the nodes that are asked.
 	maxJudges = 16
 )
 
 var (
-	// errAhead: no timestamps were given out, because time must not follow this node's clock.
+	// errAhead reports that this node's clock must not determine timestamps.
 	errAhead = errors.New("oracle: this node's clock is too far ahead of the others' to give timestamps")
-	// errUnjudged: no timestamps were given out, because it is not known whether time may
-	// follow this node's clock.
-	errUnjudged = errors.New("oracle: no other node has told its clock in time")
-	errNoHeir   = errors.New("oracle: no voter of meta has told a clock that is better")
+	// errUnjudged reports that it is not known whether this node's clock may.
+	errUnjudged    = errors.New("oracle: no other node reported its clock in time")
+	errNoSuccessor = errors.New("oracle: no voter of meta reported a better clock")
 )
 
-// Judge is Config.Judge.
+// Judge implements Config.Judge. It accepts the clock of the only voter at once.
 func (j *Judge) Judge(_ uint64, then func(error)) {
 	if len(j.cfg.Voters()) == 0 {
 		then(nil)
@@ -92,35 +91,39 @@ func (j *Judge) Judge(_ uint64, then func(error)) {
 	j.runs.Go(func() { then(j.judge()) })
 }
 
-// Close ends what is under way. Nothing may be judged after it.
+// Close cancels the judgements under way and waits for them. Judge must not be called after
+// it.
 func (j *Judge) Close() {
-	j.end()
+	j.cancel()
 	j.runs.Wait()
 }
 
+// judge compares the clock with the others' and returns nil if this node is to serve.
 func (j *Judge) judge() error {
 	ahead := j.compare()
 	if len(ahead) == 0 {
-		// What is given out can't be taken back, and others are there, for they have
-		// voted: they may be busy just now.
-		if j.tryAgain() {
+		// Timestamps cannot be taken back once issued, and the others have just voted, so
+		// they are likely to answer a later attempt. After judgeTries serve without a
+		// comparison rather than not at all.
+		if j.retryAllowed() {
 			return errUnjudged
 		}
-		return nil // there is nothing to go by
+		return nil
 	}
 	median := medianOf(ahead)
 	if broken.AheadClock || median <= j.cfg.Limit {
-		j.served()
+		j.resetFailures()
 		return nil
 	}
-	j.cfg.Logger.Error("the clock of this node is ahead of the others'; another node is to lead meta. Set the clock",
+	j.cfg.Logger.Error("oracle: this node's clock is ahead of the others', so another node has to lead meta; set the clock",
 		"ahead", median, "limit", j.cfg.Limit)
-	return j.decline(j.heirs(ahead, median))
+	return j.transferLeadership(j.successors(ahead, median))
 }
 
-// compare is how far this node's clock is ahead of each of the others that answer in time.
+// compare asks the other nodes for their clocks and returns, by node, how far this node's
+// clock is ahead. Nodes that do not answer in time are missing.
 func (j *Judge) compare() map[uint64]time.Duration {
-	ctx, cancel := context.WithTimeout(j.life, judgeAsk)
+	ctx, cancel := context.WithTimeout(j.ctx, judgeAsk)
 	defer cancel()
 	peers := j.cfg.Peers()
 	var mu sync.Mutex
@@ -133,6 +136,7 @@ func (j *Judge) compare() map[uint64]time.Duration {
 			if err != nil || theirs == 0 {
 				return
 			}
+			// Assume that the other clock was read halfway through the request.
 			middle := began.Add(j.cfg.Now().Sub(began) / 2)
 			mu.Lock()
 			defer mu.Unlock()
@@ -143,8 +147,8 @@ func (j *Judge) compare() map[uint64]time.Duration {
 	return out
 }
 
-// medianOf is the median, of two in the middle the lower one: a clock is not wrong by one
-// other's word against another's.
+// medianOf returns the median; of two values in the middle the lower one, so that a clock
+// is not judged bad while half of the others agree with it.
 func medianOf(ahead map[uint64]time.Duration) time.Duration {
 	sorted := make([]time.Duration, 0, len(ahead))
 	for _, d := range ahead {
@@ -154,8 +158,8 @@ func medianOf(ahead map[uint64]time.Duration) time.Duration {
 	return sorted[(len(sorted)-1)/2]
 }
 
-// heirs are the voters whose clocks are not ahead as well, in order.
-func (j *Judge) heirs(ahead map[uint64]time.Duration, median time.Duration) []uint64 {
+// successors returns the voters whose clocks are not ahead as well, in order of node id.
+func (j *Judge) successors(ahead map[uint64]time.Duration, median time.Duration) []uint64 {
 	var out []uint64
 	for _, node := range j.cfg.Voters() {
 		if d, answered := ahead[node]; answered && d >= median-j.cfg.Limit {
@@ -166,27 +170,28 @@ func (j *Judge) heirs(ahead map[uint64]time.Duration, median time.Duration) []ui
 	return out
 }
 
-// decline hands the leadership to one of the heirs. nil: nobody can have it, and this
-// node must serve.
-func (j *Judge) decline(heirs []uint64) error {
+// transferLeadership transfers meta's leadership to one of the nodes and returns an error
+// that names it. It returns nil if, after judgeTries, no other node could take over, so
+// that this node has to serve.
+func (j *Judge) transferLeadership(nodes []uint64) error {
 	if err := j.pause(); err != nil {
 		return err
 	}
 	var errs []error
-	for _, node := range heirs {
-		ctx, cancel := context.WithTimeout(j.life, judgeHandOver)
+	for _, node := range nodes {
+		ctx, cancel := context.WithTimeout(j.ctx, judgeHandOver)
 		leader, err := j.cfg.HandOver(ctx, node)
 		cancel()
 		if err == nil && leader != j.cfg.Self {
-			j.gave()
+			j.recordTransfer()
 			return fmt.Errorf("%w: %w", errAhead, j.cfg.NotLeader(leader))
 		}
 		errs = append(errs, err)
 	}
-	if len(heirs) == 0 {
-		errs = append(errs, errNoHeir)
+	if len(nodes) == 0 {
+		errs = append(errs, errNoSuccessor)
 	}
-	if j.tryAgain() {
+	if j.retryAllowed() {
 		return fmt.Errorf("%w: %w", errAhead, errors.Join(errs...))
 	}
 	j.cfg.Logger.Error("NO OTHER NODE CAN LEAD META: timestamps follow this node's clock although it is ahead of the others'",
@@ -194,39 +199,41 @@ func (j *Judge) decline(heirs []uint64) error {
 	return nil
 }
 
-// tryAgain counts an attempt in vain; false if it was the last one: then this node serves.
-func (j *Judge) tryAgain() bool {
+// retryAllowed counts a failed attempt and reports whether another is to be made. After
+// judgeTries failures it returns false, and the node serves.
+func (j *Judge) retryAllowed() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.failed++; j.failed < judgeTries || j.life.Err() != nil {
+	if j.failures++; j.failures < judgeTries || j.ctx.Err() != nil {
 		return true
 	}
-	j.failed = 0
+	j.failures = 0
 	return false
 }
 
-// served forgets attempts in vain.
-func (j *Judge) served() {
+// resetFailures sets the count of failed attempts to zero.
+func (j *Judge) resetFailures() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.failed = 0
+	j.failures = 0
 }
 
-// gave counts a handing over.
-func (j *Judge) gave() {
+// recordTransfer counts a transfer of the leadership.
+func (j *Judge) recordTransfer() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.given, j.failed, j.givenAt = j.given+1, 0, time.Now()
+	j.transfers, j.failures, j.transferredAt = j.transfers+1, 0, time.Now()
 }
 
-// pause waits if the leadership was handed away lately and has come back.
+// pause waits if the leadership has come back soon after a transfer, or if attempts have
+// failed, so that two nodes do not pass it back and forth at full speed.
 func (j *Judge) pause() error {
 	j.mu.Lock()
-	if time.Since(j.givenAt) > judgeForget {
-		j.given = 0
+	if time.Since(j.transferredAt) > judgeForget {
+		j.transfers = 0
 	}
 	pause := time.Duration(0)
-	if tries := j.given + j.failed; tries > 0 {
+	if tries := j.transfers + j.failures; tries > 0 {
 		pause = min(judgePause<<min(tries-1, 10), judgeMaxPause)
 	}
 	j.mu.Unlock()
@@ -235,7 +242,7 @@ func (j *Judge) pause() error {
 	select {
 	case <-timer.C:
 		return nil
-	case <-j.life.Done():
+	case <-j.ctx.Done():
 		return errAhead
 	}
 }

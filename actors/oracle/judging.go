@@ -2,24 +2,25 @@ package oracle
 
 import "github.com/percolator-go/percolator/internal/broken"
 
-// This file has this node's clock judged before timestamps follow it (invariant 5). All
-// of it is the actor's; the judge answers from elsewhere, by a message.
+// This file lets this node's clock be judged before timestamps follow it (invariant 5). It
+// runs on the actor's goroutine; Config.Judge answers by a message. While a judgement is in
+// flight the present batch waits for it.
 
-// judged is the last term whose timestamps may follow this node's clock, and how many
-// others voted then: the more there are, the more clocks it can be compared with.
+// judged is the last term in which this node's clock was accepted, and how many other
+// voters there were: the more there are, the more clocks it can be compared with.
 type judged struct {
 	term   uint64
 	voters int
 }
 
-// judgement is what Config.Judge has said, of the electorate that there was when it was asked.
+// judgement is the answer of Config.Judge, for the electorate as of the request.
 type judgement struct {
 	of  *closed
 	is  judged
 	err error
 }
 
-// electorate is the term with the voters as they are now.
+// electorate returns the term with the present number of other voters.
 func (r *receiver) electorate(term uint64) judged {
 	if r.cfg.Voters == nil {
 		return judged{term: term}
@@ -27,10 +28,10 @@ func (r *receiver) electorate(term uint64) judged {
 	return judged{term, r.cfg.Voters()}
 }
 
-// unjudged reports whether the clock is to be judged first. The only voter's is not:
-// nobody else could lead. But it is as soon as there are others, though the term is the
-// same.
-func (r *receiver) unjudged(m *confirmed) bool {
+// mustJudge reports whether the clock has to be judged before the batch is served. The
+// only voter's is not, since no other node could lead; but it is as soon as there are
+// others, even in the same term.
+func (r *receiver) mustJudge(m *confirmed) bool {
 	if m.alone && broken.LoneJudged {
 		r.judged = judged{max(r.judged.term, m.term), 1 << 30}
 	}
@@ -41,16 +42,19 @@ func (r *receiver) unjudged(m *confirmed) bool {
 	if now.term <= r.judged.term && now.voters <= r.judged.voters {
 		return false
 	}
-	_, _, alone := r.meta.Confirmed() // it may be a raise of the mark that the only voter has asked for
+	// The confirmation may be the answer to the only voter's raise of the mark, in which
+	// alone is not set.
+	_, _, alone := r.meta.Confirmed()
 	return !alone
 }
 
-// judge holds the batch until it is known whether time may follow this node's clock.
+// judge holds the present batch until the clock has been judged.
 func (r *receiver) judge(term uint64) {
 	root, self, of, is := r.root, r.self, r.closed, r.electorate(term)
 	r.cfg.Judge(term, func(err error) { root.Send(self, &judgement{of, is, err}) })
 }
 
+// onJudgement serves the batch that waited for the judgement, or fails its calls.
 func (r *receiver) onJudgement(m *judgement) {
 	if !r.underWay(m.of) {
 		return

@@ -10,50 +10,51 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// memory is what timestamps are given out from. It belongs to the term in which its mark
-// was read. The actor gives out from it, and so does Now on any goroutine: whoever does
-// has the lock, from before the confirmation that Now makes, or after the one that the
-// actor got for the batch that it serves. All methods are called with the lock held.
+// memory is the state from which timestamps are issued. It belongs to the term in which its
+// mark was read. The actor issues from it, and so does Now on any goroutine. All methods
+// are called with the lock held: Now holds it from before it confirms leadership, the actor
+// takes it after leadership has been confirmed for its batch.
 type memory struct {
 	clock func() time.Time
 	ahead time.Duration // how far the mark is raised ahead of the last timestamp
 
 	sync.Mutex
 	term    uint64
-	mark    mvcc.Timestamp // persisted
-	last    mvcc.Timestamp // given out
-	base    mvcc.Timestamp // physical time at take-over …
-	tookAt  time.Time      // … and the clock then
-	lastRun mvcc.Timestamp // last given out in any term: a check of invariant 1
-	dropped bool           // nothing of the term is remembered; earlier terms stay over
-	raising bool           // a raise of the mark is under way ahead of need
-	// stands: the mark cannot be raised for want of disk space, so time stands still and
-	// each timestamp is the next one. What is left below the mark, the reserve at least,
-	// lasts for hours of reads.
-	stands bool
+	mark    mvcc.Timestamp // the persisted mark
+	last    mvcc.Timestamp // the last timestamp issued in this term
+	base    mvcc.Timestamp // physical time at takeover
+	tookAt  time.Time      // the clock at takeover
+	lastRun mvcc.Timestamp // the last timestamp issued in any term, to check invariant 1
+	dropped bool           // only term is valid; the next take begins from the mark
+	raising bool           // a raise of the mark ahead of need is in flight
+	// frozen means that the mark cannot be raised for lack of disk space. Physical time is
+	// then ignored and each timestamp is the next one. What is left below the mark, at
+	// least the reserve, suffices for hours of reads.
+	frozen bool
 }
 
-// reserve is which part of the lead is kept for time that stands: were it used before the
-// mark is known not to be raised, nothing could be read on a full disk.
+// reserve is the fraction of the lead, as a divisor, that is kept for a frozen clock. If it
+// were used up before the oracle learned that the mark cannot be raised, nothing could be
+// read on a full disk.
 const reserve = 16
 
-// ErrNoRoom is wrapped by the error of Meta.Mark when the mark was not raised because the node's
-// disk is full.
+// ErrNoRoom is wrapped by the error of Meta.Mark if the mark was not raised because the
+// node's disk is full.
 var ErrNoRoom = errors.New("oracle: no room on the disk for a higher mark")
 
 var (
-	// errStale: the confirmation is of an earlier term than the memory.
+	// errStale reports a confirmation from an earlier term than the memory's.
 	errStale = errors.New("oracle: confirmation of an earlier term")
-	// errBroken: the oracle has broken one of its own invariants; nothing was given out,
+	// errBroken reports that the oracle would have broken invariant 1. Nothing was issued,
 	// and the memory is dropped.
 	errBroken = errors.New("oracle: broken invariant")
 )
 
-// markTooLow: the timestamps would not be below the persisted mark, or time that goes on
-// would use up what is for time that stands. spent: time stands already.
+// markTooLow reports that the timestamps would exceed the persisted mark or, unless the
+// clock is frozen, use up the reserve.
 type markTooLow struct {
 	raiseTo mvcc.Timestamp
-	spent   bool
+	spent   bool // the clock is frozen and the reserve does not suffice
 }
 
 // Error implements error.
@@ -61,37 +62,37 @@ func (e *markTooLow) Error() string {
 	return fmt.Sprintf("oracle: the mark must be raised to %d", e.raiseTo)
 }
 
-// tooFarAhead: the timestamps would be more than maxLead ahead of physical time; room is how many
-// would not be.
+// tooFarAhead reports that the timestamps would be more than maxLead ahead of physical
+// time. room is how many would not.
 type tooFarAhead struct{ room mvcc.Timestamp }
 
 // Error implements error.
 func (e *tooFarAhead) Error() string {
-	return fmt.Sprintf("oracle: only %d timestamps can be had until physical time goes on", e.room)
+	return fmt.Sprintf("oracle: only %d timestamps are available until physical time advances", e.room)
 }
 
-// take gives out total timestamps first, first+1, … on a confirmation of leadership in
-// the term, with that mark.
+// take issues the timestamps first, …, first+total-1 on a confirmation of leadership in the
+// term with the mark. If it returns an error it has issued none.
 func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Timestamp, err error) {
 	switch {
-	case term < m.term: // its leader has been replaced, and timestamps were given out since
+	case term < m.term: // a later leader may have issued timestamps since
 		return 0, errStale
 	case term > m.term && broken.KeepMemory && m.term != 0:
 		m.term = term
 	case term > m.term || m.dropped:
 		m.takeOver(term, mark)
 	}
-	m.mark, m.stands = max(m.mark, mark), m.stands && mark <= m.mark
+	m.mark, m.frozen = max(m.mark, mark), m.frozen && mark <= m.mark
 	first = max(m.last+1, m.physical())
-	if m.stands {
+	if m.frozen {
 		first = m.last + 1
 	}
 	end := first + total
 	if limit := m.physical() + mvcc.TimestampAt(maxLead.Milliseconds()); end > limit && !broken.UnboundedLead {
 		return 0, &tooFarAhead{limit - min(first, limit)}
 	}
-	if end > m.mark || !m.stands && end+m.lead()/reserve > m.mark {
-		return 0, &markTooLow{raiseTo: end + m.lead(), spent: m.stands}
+	if end > m.mark || !m.frozen && end+m.lead()/reserve > m.mark {
+		return 0, &markTooLow{raiseTo: end + m.lead(), spent: m.frozen}
 	}
 	if first <= m.lastRun {
 		m.drop()
@@ -102,40 +103,39 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 	return first, nil
 }
 
-// lead is ahead in timestamps.
+// lead returns ahead as a number of timestamps.
 func (m *memory) lead() mvcc.Timestamp { return mvcc.TimestampAt(m.ahead.Milliseconds()) }
 
-// raise is what the mark is to be raised to before it is needed; 0: it is high enough, or
-// being raised. The caller has it raised. While time stands still it is tried again and
-// again: there may be room.
+// raise returns the timestamp to which the caller has to raise the mark ahead of need, or
+// 0 if the mark is high enough or being raised. While the clock is frozen it asks for a
+// raise again after each attempt, because the disk may have room by then.
 func (m *memory) raise() mvcc.Timestamp {
-	if m.raising || !m.stands && m.last+m.lead()/2 <= m.mark {
+	if m.raising || !m.frozen && m.last+m.lead()/2 <= m.mark {
 		return 0
 	}
 	m.raising = true
 	return max(m.last, m.physical()) + m.lead()
 }
 
-// raised ends what raise has begun.
+// raised records the outcome of the raise that raise asked for.
 func (m *memory) raised(term uint64, mark mvcc.Timestamp, err error) {
 	m.raising = false
 	switch {
 	case term == m.term && err == nil:
-		m.mark, m.stands = max(m.mark, mark), m.stands && mark <= m.mark
+		m.mark, m.frozen = max(m.mark, mark), m.frozen && mark <= m.mark
 	case errors.Is(err, ErrNoRoom):
-		m.stands = true
+		m.frozen = true
 	}
 }
 
-// drop forgets all but which term it is: the next to take begins from the persisted mark.
-// A confirmation of an earlier term is stale still, for others have given out timestamps
-// since.
+// drop discards the memory except its term; the next take begins from the persisted mark.
+// The term is kept because a confirmation of an earlier one must still be refused.
 func (m *memory) drop() { m.dropped, m.raising = true, false }
 
-// takeOver drops the memory of another term: the mark that this one read is all that is known.
+// takeOver begins a term from the mark that was read in it.
 func (m *memory) takeOver(term uint64, mark mvcc.Timestamp) {
 	now := m.clock()
-	m.term, m.mark, m.dropped, m.stands = term, mark, false, false
+	m.term, m.mark, m.dropped, m.frozen = term, mark, false, false
 	m.last = mark
 	if broken.ReuseTimestamps {
 		m.last, mark = 0, 0
@@ -144,7 +144,7 @@ func (m *memory) takeOver(term uint64, mark mvcc.Timestamp) {
 	m.tookAt = now
 }
 
-// physical is the time that timestamps follow; it never goes back.
+// physical returns the time that timestamps follow. It never goes back (invariant 4).
 func (m *memory) physical() mvcc.Timestamp {
 	since := m.clock().Sub(m.tookAt)
 	return m.base + mvcc.TimestampAt(max(since, 0).Milliseconds())

@@ -121,7 +121,7 @@ func TestTimeLeavesReserve(t *testing.T) {
 		if _, err := m.take(1, mark, 1); !errors.As(err, &low) || low.spent {
 			t.Errorf("%d ms before the mark: %v", before, err)
 		}
-		m.stands = true
+		m.frozen = true
 		for i := range 1000 {
 			if first, err := m.take(1, mark, MaxCount); err != nil || first+MaxCount > mark {
 				t.Fatalf("%d ms before the mark timestamps %d are %d, %v", before, i, first, err)

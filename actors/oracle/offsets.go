@@ -6,23 +6,24 @@ import (
 	"time"
 )
 
-// Offsets are the nodes' clocks as the node that leads meta has last seen them, its own
-// among them. Whoever asks the nodes reports to it, on any goroutine. The zero value knows
-// of none.
+// Offsets records how far the nodes' clocks, including this node's own, were from this
+// node's when they were last read. It is used where meta is led. Its methods may be called
+// from any goroutine. The zero value is empty.
 type Offsets struct {
 	mu     sync.Mutex
-	offset map[uint64]time.Duration // of the node's clock from this one's
+	offset map[uint64]time.Duration // by node: its clock minus this one's
 }
 
-// Forget begins anew: what a node said before may not be so any more.
+// Forget removes all entries, because what nodes reported earlier may be outdated.
 func (c *Offsets) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.offset = map[uint64]time.Duration{}
 }
 
-// Saw notes what a node's clock showed, in Unix milliseconds, at some time between two of
-// this node's. An answer that took long beside the limit says too little.
+// Saw records that a node's clock showed unixMs, in Unix milliseconds, at some time between
+// began and ended by this node's clock. It ignores an answer that took longer than half of
+// the limit, because the offset would be too inexact.
 func (c *Offsets) Saw(node uint64, unixMs int64, began, ended time.Time, limit time.Duration) {
 	if unixMs == 0 || ended.Sub(began) > limit/2 {
 		return
@@ -32,8 +33,8 @@ func (c *Offsets) Saw(node uint64, unixMs int64, began, ended time.Time, limit t
 	c.offset[node] = time.UnixMilli(unixMs).Sub(began.Add(ended.Sub(began) / 2))
 }
 
-// Ahead returns the nodes, in order, whose clocks are ahead of the median of the others'
-// by more than the limit: those would hand meta on (Judge).
+// Ahead returns, in order of node id, the nodes whose clocks are ahead of the median of the
+// others' by more than the limit. Such nodes would transfer meta's leadership (see Judge).
 func (c *Offsets) Ahead(limit time.Duration) (out []uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,44 +15,49 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// This file has the actor. It owns the open batch and what waits for it; the memory is
+// shared with Now, under a lock. Requests arrive through the Port. At most one batch waits
+// for a confirmation, a judgement or the clock; besides it one raise of the mark ahead of
+// need can be in flight.
+
 // Port is how requests for timestamps reach the oracle.
 type Port = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 
 // Call is one request in its envelope.
 type Call = actorkit.Call[*pb.TimestampsRequest, *pb.TimestampsResponse]
 
-// MaxCount is the most timestamps one request gets: a 16th of a millisecond's.
+// MaxCount is the most timestamps in one request: a 16th of those of a millisecond.
 const MaxCount = 1 << 14
 
-// Meta is the meta tablet as the oracle needs it. The function must not block; then is
-// called once, on any goroutine.
+// Meta is the meta tablet. Its methods do not block.
 type Meta interface {
-	// Mark raises the persisted mark to raiseTo if that is above it (0: only reads it),
-	// and confirms leadership. It answers with the term in which it did and with the
-	// mark. ErrNoRoom: the mark is as it was.
+	// Mark raises the persisted mark to raiseTo if that is higher, confirms leadership, and
+	// then calls then once, on any goroutine, with the term and the mark. A raiseTo of 0
+	// only reads the mark. After ErrNoRoom the mark is unchanged.
 	Mark(raiseTo uint64, then func(term, mark uint64, err error))
-	// Confirmed confirms leadership without asking anybody, as the only voter of the meta
-	// tablet can. ok is false if it cannot, or does not lead: then Mark is asked.
+	// Confirmed confirms leadership without asking other nodes, which only the sole voter
+	// of the meta tablet can do. If ok is false it cannot, or does not lead, and Mark has
+	// to be called instead.
 	Confirmed() (term, mark uint64, ok bool)
 }
 
-// Config is what an oracle is started with. Zero fields take defaults.
+// Config configures an oracle. Zero fields take their defaults.
 type Config struct {
 	Batch  actorkit.BatchConfig
 	Ahead  time.Duration    // how far the mark is raised ahead of the last timestamp; default 3 s
 	Clock  func() time.Time // with a monotonic reading; default time.Now
 	Logger *slog.Logger
-	// Judge decides, before the first timestamps of a term, whether time may follow this
-	// node's clock (design section 6). An error: it may not, and whoever asked is told;
-	// the next to ask have it decided anew. It must not block; then is called once, on
-	// any goroutine. nil: it may. The only voter of the meta tablet is not judged: nobody
-	// else could lead.
+	// Judge decides, before the first timestamps of a term, whether timestamps may follow
+	// this node's clock (design section 6). It must not block; it calls then once, on any
+	// goroutine. An error fails the waiting requests, and the next batch is judged anew. If
+	// Judge is nil every clock is accepted. The only voter of the meta tablet is not
+	// judged, because no other node could lead.
 	Judge func(term uint64, then func(error))
-	// Voters is how many other nodes vote in the meta tablet, as far as this one knows:
-	// when they have become more, the clock is judged again. It must not block. nil: that
-	// is not looked at.
+	// Voters returns how many other nodes vote in the meta tablet, as far as this one
+	// knows. The clock is judged again when their number has grown. Voters must not block.
+	// If it is nil the clock is judged once per term.
 	Voters func() int
-	// Dispatcher runs the oracle's turns; nil: the library's own.
+	// Dispatcher runs the actor's turns. If it is nil the library's default does.
 	Dispatcher *actorkit.Dispatcher
 }
 
@@ -68,13 +73,14 @@ type Oracle struct {
 
 type stats struct{ last, served, batches atomic.Uint64 }
 
-// Stats are the last timestamp given out, how many there were, and in how many batches.
+// Stats returns the last timestamp issued, how many were issued, and in how many batches.
 func (o *Oracle) Stats() (last mvcc.Timestamp, served, batches uint64) {
 	return mvcc.Timestamp(o.stats.last.Load()), o.stats.served.Load(), o.stats.batches.Load()
 }
 
-// gave counts timestamps that are about to be given out.
-func (s *stats) gave(first, total mvcc.Timestamp) {
+// recordIssued counts timestamps that are about to be issued. Now and the actor may call it
+// at the same time, hence the loop.
+func (s *stats) recordIssued(first, total mvcc.Timestamp) {
 	last := uint64(first + total - 1)
 	for {
 		seen := s.last.Load()
@@ -86,17 +92,17 @@ func (s *stats) gave(first, total mvcc.Timestamp) {
 	s.batches.Add(1)
 }
 
-// Now gives out n timestamps first, first+1, … at once, if the meta tablet can confirm
-// its leadership without asking anybody and they lie below the persisted mark. Otherwise
-// ok is false, and the port is to be asked. Safe on any goroutine; it never waits for
-// anything but another's turn in here.
+// Now issues the n timestamps first, …, first+n-1 at once if the meta tablet can confirm
+// its leadership without asking other nodes and the mark is high enough. Otherwise ok is
+// false, and the caller has to use the port. Now may be called from any goroutine. It waits
+// for nothing but the memory's lock.
 func (o *Oracle) Now(n int) (first mvcc.Timestamp, ok bool) {
 	if n < 1 || n > MaxCount {
 		return 0, false
 	}
 	o.memory.Lock()
 	defer o.memory.Unlock()
-	term, mark, ok := o.meta.Confirmed() // of this request, which is here already (invariant 3)
+	term, mark, ok := o.meta.Confirmed() // after the request has arrived (invariant 3)
 	if broken.Unconfirmed && o.memory.term != 0 {
 		term, ok = o.memory.term, true
 	}
@@ -110,20 +116,20 @@ func (o *Oracle) Now(n int) (first mvcc.Timestamp, ok bool) {
 		}
 		return 0, false
 	}
-	o.stats.gave(first, mvcc.Timestamp(n))
+	o.stats.recordIssued(first, mvcc.Timestamp(n))
 	if to := o.memory.raise(); to != 0 {
 		o.system.Root.Send(o.port.PID(), &raise{to})
 	}
 	return first, true
 }
 
-// Port is how requests reach it.
+// Port returns the port for requests.
 func (o *Oracle) Port() *Port { return o.port }
 
-// Stop ends the actor; requests that wait are answered with an error.
+// Stop ends the actor. Waiting requests fail with actorkit.ErrStopped.
 func (o *Oracle) Stop() error { return o.system.Root.StopFuture(o.port.PID()).Wait() }
 
-// Spawn starts the oracle over the meta tablet.
+// Spawn starts the oracle of the meta tablet. It fails if the name "oracle" is taken.
 func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	if cfg.Ahead <= 0 {
 		cfg.Ahead = 3 * time.Second
@@ -137,17 +143,21 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	o := &Oracle{system: system, meta: meta, logger: cfg.Logger}
 	o.memory.clock, o.memory.ahead = cfg.Clock, cfg.Ahead
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
-		return &receiver{cfg: cfg, meta: meta, memory: &o.memory, stats: &o.stats, batch: actorkit.NewBatcher[*Call](cfg.Batch)}
+		return &receiver{
+			cfg: cfg, meta: meta, memory: &o.memory, stats: &o.stats,
+			batch: actorkit.NewBatcher[*Call](cfg.Batch),
+		}
 	}, actorkit.Mailbox(), actorkit.On(cfg.Dispatcher)), "oracle")
 	if err != nil {
 		return nil, fmt.Errorf("oracle: %w", err)
 	}
-	o.port = actorkit.NewPort[*pb.TimestampsRequest, *pb.TimestampsResponse](system, pid, cfg.Batch.WithDefaults().QueueLimit)
+	limit := cfg.Batch.WithDefaults().QueueLimit
+	o.port = actorkit.NewPort[*pb.TimestampsRequest, *pb.TimestampsResponse](system, pid, limit)
 	return o, nil
 }
 
-// receiver is the actor. One batch is under way at a time; what arrives meanwhile is the
-// next (§2.3: the batching increases with the load).
+// receiver is the actor. It handles one batch at a time; the requests that arrive meanwhile
+// form the next (§2.3: the batching increases with the load).
 type receiver struct {
 	cfg    Config
 	meta   Meta
@@ -156,40 +166,39 @@ type receiver struct {
 	batch  *actorkit.Batcher[*Call]
 	self   *actor.PID
 	root   *actor.RootContext
-	closed *closed // the batch under way; nil: none is
-	rest   []*Call // of an earlier batch, which was too large: the first of the next
+	closed *closed // the present batch; nil if there is none
+	rest   []*Call // what an earlier batch had to leave; it forms the next one
 
-	waiting uint64 // timestamps asked for and not answered
+	waiting uint64 // timestamps requested and not answered
 	judged  judged
 }
 
-// closed is a batch that takes no more calls. Answers of the meta tablet and of the judge
-// name the one that they were asked for, and serve no other: none that was closed later,
-// in this incarnation of the actor or in the next (invariant 3).
+// closed is a batch that takes no more calls. The answers of the meta tablet and of the
+// judge refer to the batch for which they were requested and serve no other, in this
+// incarnation of the actor or the next (invariant 3).
 type closed struct {
 	calls []*Call
-	spent bool // time stood still, and too little was left below the mark: it must be raised
+	spent bool // the clock is frozen and the reserve spent: only a raised mark helps
 }
 
-// raise asks the actor to have the mark raised ahead of need: Now has found it low.
+// raise is sent by Now, which has found the mark low: the actor is to raise it.
 type raise struct{ to mvcc.Timestamp }
 
 // confirmed is the meta tablet's answer to Mark.
 type confirmed struct {
-	of         *closed // nil: nobody waits for this one
+	of         *closed // nil for a raise ahead of need, which no batch waits for
 	term, mark uint64
 	err        error
-	alone      bool // by the only voter
+	alone      bool // confirmed by the only voter
 }
 
-// resume has the next batch closed after a panic.
+// resume closes the next batch after a panic.
 type resume struct{}
 
-// errPanic is what callers get when the oracle has broken one of its own invariants:
-// nothing was given out.
+// errPanic is the error of the calls whose batch ended by a panic. Nothing was issued.
 var errPanic = errors.New("oracle: panic; see the log")
 
-// Receive dispatches. A panic drops the memory, as a change of the term does.
+// Receive handles one message. A panic drops the memory, as a change of the term does.
 func (r *receiver) Receive(c actor.Context) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -198,7 +207,7 @@ func (r *receiver) Receive(c actor.Context) {
 			r.memory.drop()
 			r.memory.Unlock()
 			r.answer(func(call *Call) { call.Fail(errPanic) })
-			c.Send(c.Self(), resume{}) // not here: what panics again would end the actor
+			c.Send(c.Self(), resume{}) // by a message: a second panic here would end the actor
 		}
 	}()
 	r.dispatch(c)
@@ -236,7 +245,7 @@ func (r *receiver) dispatch(c actor.Context) {
 
 func (r *receiver) onCall(c actor.Context, call *Call) {
 	if n := call.Req.GetCount(); n == 0 || n > MaxCount {
-		call.Fail(fmt.Errorf("oracle: a request for %d timestamps; 1 to %d can be had", n, MaxCount))
+		call.Fail(fmt.Errorf("oracle: request for %d timestamps; between 1 and %d are allowed", n, MaxCount))
 		return
 	}
 	if r.waiting+uint64(call.Req.GetCount()) > maxWaiting {
@@ -249,7 +258,8 @@ func (r *receiver) onCall(c actor.Context, call *Call) {
 	}
 }
 
-// next closes the batch and confirms leadership for it.
+// next closes the next batch, unless one is present already, and confirms leadership for
+// it.
 func (r *receiver) next() {
 	if r.closed != nil || len(r.rest)+r.batch.Len() == 0 {
 		return
@@ -261,7 +271,7 @@ func (r *receiver) next() {
 	r.ask()
 }
 
-// ask confirms leadership for the batch under way.
+// ask confirms leadership for the present batch.
 func (r *receiver) ask() {
 	if term, mark, ok := r.meta.Confirmed(); ok {
 		r.onConfirmed(&confirmed{of: r.closed, term: term, mark: mark, alone: true})
@@ -270,7 +280,7 @@ func (r *receiver) ask() {
 	r.confirm(r.closed, 0)
 }
 
-// confirm has the mark raised, and leadership confirmed for the batch; nil: for nobody.
+// confirm raises the mark and confirms leadership for the batch, or for none if of is nil.
 func (r *receiver) confirm(of *closed, raiseTo mvcc.Timestamp) {
 	root, self := r.root, r.self
 	r.meta.Mark(uint64(raiseTo), func(term, mark uint64, err error) {
@@ -278,8 +288,8 @@ func (r *receiver) confirm(of *closed, raiseTo mvcc.Timestamp) {
 	})
 }
 
-// underWay reports whether an answer is for the batch that waits. One that has ended by a
-// panic does not.
+// underWay reports whether the batch is the present one. A batch that ended by a panic is
+// not.
 func (r *receiver) underWay(of *closed) bool {
 	return r.closed != nil && (of == r.closed || broken.LateConfirmation)
 }
@@ -294,31 +304,32 @@ func (r *receiver) onConfirmed(m *confirmed) {
 	if !r.underWay(m.of) {
 		return
 	}
+	// Without room for a higher mark serve what is left below it, once.
 	if m.err != nil && errors.Is(m.err, ErrNoRoom) && !r.closed.spent {
-		r.stand()
-		r.ask() // as many as there are below the mark
+		r.freeze()
+		r.ask()
 		return
 	}
 	if m.err != nil {
 		r.finish(func(call *Call) { call.Fail(m.err) })
 		return
 	}
-	if r.unjudged(m) {
+	if r.mustJudge(m) {
 		r.judge(m.term)
 		return
 	}
 	r.serve(m)
 }
 
-// stand has time stand still.
-func (r *receiver) stand() {
+// freeze stops physical time until the mark can be raised again.
+func (r *receiver) freeze() {
 	r.memory.Lock()
 	defer r.memory.Unlock()
-	r.memory.stands = true
+	r.memory.frozen = true
 }
 
-// serve answers the batch if all its timestamps lie below the mark; otherwise the mark is
-// raised first.
+// serve answers the batch if all its timestamps lie below the mark and near enough to
+// physical time. Otherwise it raises the mark first, or shortens the batch.
 func (r *receiver) serve(m *confirmed) {
 	total := mvcc.Timestamp(0)
 	for _, call := range r.closed.calls {
@@ -347,7 +358,7 @@ func (r *receiver) serve(m *confirmed) {
 		r.finish(func(call *Call) { call.Fail(err) })
 		return
 	}
-	r.stats.gave(first, total) // before anybody has them: what is above it was surely not given out
+	r.stats.recordIssued(first, total) // before the replies: Stats never lags what callers have
 	r.finish(func(call *Call) {
 		n := call.Req.GetCount()
 		call.Reply(&pb.TimestampsResponse{First: uint64(first), Count: n})
@@ -358,8 +369,8 @@ func (r *receiver) serve(m *confirmed) {
 	}
 }
 
-// take takes timestamps from the memory; raiseTo is what the mark is to be raised to
-// ahead of need, or 0. The lock is given back by a panic, too.
+// take takes timestamps from the memory under its lock, which is released even by a panic.
+// raiseTo is what the mark has to be raised to ahead of need, or 0.
 func (r *receiver) take(m *confirmed, total mvcc.Timestamp) (first, raiseTo mvcc.Timestamp, err error) {
 	r.memory.Lock()
 	defer r.memory.Unlock()
@@ -369,13 +380,13 @@ func (r *receiver) take(m *confirmed, total mvcc.Timestamp) (first, raiseTo mvcc
 	return first, raiseTo, err
 }
 
-// finish answers the batch under way and begins the next.
+// finish answers the present batch and begins the next.
 func (r *receiver) finish(answer func(*Call)) {
 	r.answer(answer)
 	r.next()
 }
 
-// answer answers the batch under way, if one is.
+// answer calls answer for each call of the present batch, if there is one, and ends it.
 func (r *receiver) answer(answer func(*Call)) {
 	of := r.closed
 	r.closed = nil
