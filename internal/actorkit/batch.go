@@ -15,12 +15,13 @@ const (
 	DefaultQueueBytes  = 256 << 20
 )
 
-// BatchConfig tunes how one kind of actor coalesces its mailbox. Zero fields take the defaults.
+// BatchConfig configures how an actor coalesces its mailbox. Zero fields take their
+// defaults.
 type BatchConfig struct {
-	MaxMessages int           // most messages in one batch
+	MaxMessages int           // limit of the messages in a batch
 	MaxBytes    int           // a batch is closed once its messages hold this many bytes
-	Linger      time.Duration // how long a batch waits for company; 0: not at all
-	QueueLimit  int           // most unanswered messages; beyond it senders get ErrOverloaded at once
+	Linger      time.Duration // how long a batch waits for more messages; default 0
+	QueueLimit  int           // limit of unanswered calls; more fail with ErrOverloaded at once
 }
 
 // WithDefaults fills in zero fields.
@@ -38,23 +39,22 @@ func (c BatchConfig) WithDefaults() BatchConfig {
 }
 
 // Flush is the marker that an actor sends to itself when the first message of a batch
-// arrives: what was in the mailbox ahead of it forms the batch.
+// arrives. The messages that were ahead of it in the mailbox form the batch.
 type Flush struct{ batcher any }
 
-// Batcher coalesces an actor's mailbox by the flush marker. It belongs to its actor and
-// is used only inside Receive. The actor's Receive calls Add for each message and, on
-// *Flush, Due and then Take.
+// Batcher coalesces an actor's mailbox by a marker. It is used only inside the actor's
+// Receive, which calls Add for each message and, on *Flush, Due and then Take.
 type Batcher[T any] struct {
 	cfg    BatchConfig
 	items  []T
 	bytes  int
-	marked bool
+	marked bool // the marker is in the mailbox
 	marker *Flush
-	spare  []T // a batch that was given back
+	spare  []T // a slice returned by GiveBack
 
-	gathering bool // the batch has been left open for those who are about to send
-	alone     int  // how many such batches in a row nobody has joined, up to maxAlone
-	skip      int  // how many of the next are not left open
+	gathering  bool // Gather has yielded for the present batch
+	soloRounds int  // gathered batches in a row with a single item, up to maxSoloRounds
+	skip       int  // how many of the next calls of Gather do nothing
 }
 
 // NewBatcher returns an empty batcher.
@@ -64,8 +64,9 @@ func NewBatcher[T any](cfg BatchConfig) *Batcher[T] {
 	return b
 }
 
-// Add appends the item, which holds about size bytes, and makes sure that a marker is
-// under way. It reports whether the batch is full; the actor then takes it at once.
+// Add appends the item, which holds about size bytes, and sends the marker unless it is in
+// the mailbox already. It reports whether the batch is full; the actor must then Take it at
+// once.
 func (b *Batcher[T]) Add(c actor.Context, item T, size int) (full bool) {
 	b.items = append(b.items, item)
 	b.bytes += size
@@ -73,13 +74,12 @@ func (b *Batcher[T]) Add(c actor.Context, item T, size int) (full bool) {
 	return len(b.items) >= b.cfg.MaxMessages || b.bytes >= b.cfg.MaxBytes
 }
 
-// Gather is to be called before the Add of the first item of a batch that is worth
-// sharing: goroutines that can run at once run first, and what they send is in the
-// mailbox ahead of the marker. Go runs whoever is woken by a message right after its
-// sender, and so the first of a crowd would be served alone, the others after it, one by
-// one. Nothing is waited for when nobody else can run. It is given up for a while where
-// nobody joins: besides goroutines that only compute, a turn of theirs is all that is
-// gained.
+// Gather yields to the goroutines that are ready to run, so that what they send arrives
+// ahead of the marker and joins the batch. Call it before the Add of a batch's first item
+// if larger batches are worth it. Without Gather the Go scheduler runs the actor right
+// after its first sender, and many concurrent senders would be served one by one. Gather
+// returns at once if no other goroutine is ready. While batches remain small it yields
+// less and less often, because a yield to goroutines that only compute is wasted.
 func (b *Batcher[T]) Gather() {
 	if len(b.items) > 0 || b.marked || b.gathering {
 		return
@@ -92,23 +92,25 @@ func (b *Batcher[T]) Gather() {
 	runtime.Gosched()
 }
 
-// maxAlone: at least one in 64 batches is left open, to find out whether there is company by now.
-const maxAlone = 6
+// maxSoloRounds limits how rarely Gather yields: at least once in 64 batches, to notice
+// when there are concurrent senders again.
+const maxSoloRounds = 6
 
-// closed learns from a batch that was left open whether the next should be.
-func (b *Batcher[T]) closed() {
+// adaptGather learns from the size of a gathered batch how often the next are to be.
+func (b *Batcher[T]) adaptGather() {
 	if !b.gathering {
 		return
 	}
 	b.gathering = false
 	if len(b.items) > 1 {
-		b.alone = 0
+		b.soloRounds = 0
 		return
 	}
-	b.alone = min(b.alone+1, maxAlone)
-	b.skip = 1<<b.alone - 1
+	b.soloRounds = min(b.soloRounds+1, maxSoloRounds)
+	b.skip = 1<<b.soloRounds - 1
 }
 
+// mark sends the marker, after Linger, unless it is under way.
 func (b *Batcher[T]) mark(c actor.Context) {
 	if b.marked {
 		return
@@ -122,7 +124,8 @@ func (b *Batcher[T]) mark(c actor.Context) {
 	time.AfterFunc(b.cfg.Linger, func() { root.Send(self, marker) })
 }
 
-// Due reports whether the marker is this batcher's own; it then no longer counts as under way.
+// Due reports whether the marker is this batcher's own. If it is, the next Add sends
+// another.
 func (b *Batcher[T]) Due(f *Flush) bool {
 	if f.batcher != any(b) {
 		return false
@@ -133,18 +136,18 @@ func (b *Batcher[T]) Due(f *Flush) bool {
 
 // Take returns the batch and begins a new one. The slice belongs to the caller.
 func (b *Batcher[T]) Take() []T {
-	b.closed()
+	b.adaptGather()
 	items := b.items
 	b.items, b.bytes, b.spare = b.spare, 0, nil
 	return items
 }
 
-// maxSpare is the most items that a slice may have room for to be kept: a burst must not
-// hold memory for ever.
+// maxSpare is the largest capacity of a slice that is kept for reuse, so that a burst does
+// not hold memory forever.
 const maxSpare = 4096
 
-// GiveBack returns a slice that Take has given, for a later batch: small batches then
-// need no allocation. The caller may not use it any more.
+// GiveBack returns a slice that came from Take, so that a later batch needs no allocation.
+// The caller must not use the slice afterwards.
 func (b *Batcher[T]) GiveBack(items []T) {
 	clear(items)
 	if cap(items) <= maxSpare {
@@ -152,5 +155,5 @@ func (b *Batcher[T]) GiveBack(items []T) {
 	}
 }
 
-// Len is the number of items waiting.
+// Len returns the number of items in the open batch.
 func (b *Batcher[T]) Len() int { return len(b.items) }

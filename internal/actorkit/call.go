@@ -10,9 +10,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// Errors of Ask and Tell. With ErrOverloaded and ErrStopped from Tell the request was
-// surely not handled; ErrStopped from Ask means the actor ended before it answered: the
-// outcome is unknown.
+// Errors of Ask and Tell. A request that failed with ErrOverloaded, or with ErrStopped from
+// Tell, has not been handled. ErrStopped from Ask means that the actor ended before it
+// answered; the outcome is unknown.
 var (
 	ErrOverloaded = errors.New("actorkit: queue limit reached")
 	ErrStopped    = errors.New("actorkit: actor stopped")
@@ -24,28 +24,28 @@ type Result[A any] struct {
 	Err   error
 }
 
-// Call is a request in its in-process envelope. The request message is shared by pointer
-// and must not be changed after it has been sent. The actor answers exactly once by
-// Reply; further answers are dropped.
+// Call carries a request within a process. Sender and actor share the request; neither may
+// change it after it was sent. The actor answers once, by Reply or Fail; further answers
+// are dropped.
 type Call[Q, A any] struct {
 	Req Q
-	// Deadline is when the caller stops waiting; zero if it never does. The actor may
-	// drop work past it.
+	// Deadline is when the caller stops waiting, or zero if it never does. The actor may
+	// drop the call after it.
 	Deadline time.Time
-	// Bypass: not counted against the queue limit (commits, rollbacks: a full actor must
-	// be able to finish).
+	// Bypass exempts the call from the queue limit. Commits and rollbacks use it: they
+	// release what a full actor waits for.
 	Bypass bool
-	// Note is the actor's own, for what it has found out about the call. Senders leave it 0.
+	// Note is for the actor's own use. Senders leave it 0.
 	Note uint64
 
 	answered atomic.Bool
-	bytes    int64 // admitted by the port
-	port     *Port[Q, A]
-	answer   chan Result[A]
-	then     func(Result[A])
+	bytes    int64           // counted in port.bytes
+	port     *Port[Q, A]     // nil if the call bypassed it
+	answer   chan Result[A]  // of Ask; nil in calls of Tell
+	then     func(Result[A]) // of Tell; nil in calls of Ask
 }
 
-// Reply answers the call. It never blocks. Safe from any goroutine.
+// Reply answers the call. It never blocks and may be called from any goroutine.
 func (c *Call[Q, A]) Reply(value A) { c.finish(Result[A]{Value: value}) }
 
 // Fail answers the call with an error.
@@ -66,26 +66,26 @@ func (c *Call[Q, A]) finish(r Result[A]) {
 	c.answer <- r // capacity 1, one answer: never blocks
 }
 
-// Dead answers a call that reached nobody.
+// Dead implements Leftover: it fails the call with ErrStopped.
 func (c *Call[Q, A]) Dead() { c.Fail(ErrStopped) }
 
-// Port is how others reach an actor that takes Call[Q, A]: it bounds admission
-// (QueueLimit), so the actor's mailbox is bounded although protoactor's is not. A Port
-// may be used by any number of goroutines.
+// Port sends calls to an actor. It limits the unanswered calls, which bounds the actor's
+// mailbox although protoactor's mailboxes have no bound. Its methods may be called
+// concurrently.
 type Port[Q, A any] struct {
 	system  *actor.ActorSystem
 	pid     *actor.PID
 	limit   int64
 	queued  atomic.Int64
-	answers sync.Pool // of chan Result[A], of calls that were answered
+	answers sync.Pool // of chan Result[A], each empty and used by no call
 
-	size     func(Q) int // nil: requests are small
+	size     func(Q) int // nil if bytes are not limited
 	maxBytes int64
 	bytes    atomic.Int64
 }
 
-// BoundBytes makes the port also bound the memory that admitted requests hold, by their
-// size in bytes. Call it before the port is used.
+// BoundBytes also limits the bytes that unanswered requests hold, as returned by size. Call
+// it before the port is used.
 func (p *Port[Q, A]) BoundBytes(limit int, size func(Q) int) {
 	p.size, p.maxBytes = size, int64(limit)
 }
@@ -101,19 +101,19 @@ func NewPort[Q, A any](system *actor.ActorSystem, pid *actor.PID, limit int) *Po
 // PID is the actor's process id.
 func (p *Port[Q, A]) PID() *actor.PID { return p.pid }
 
-// Queued is how many calls are admitted and not yet answered.
+// Queued returns the number of unanswered calls, without those that bypass the limit.
 func (p *Port[Q, A]) Queued() int { return int(p.queued.Load()) }
 
-// Tell sends the request; then is called exactly once with the answer, on the answering
-// goroutine, and must not block. If Tell returns an error, then is not called and nothing
-// was sent.
+// Tell sends the request and returns. then is called exactly once with the answer, on the
+// goroutine that answers; it must not block. If Tell returns an error the request was not
+// sent and then is not called.
 func (p *Port[Q, A]) Tell(req Q, deadline time.Time, bypass bool, then func(Result[A])) error {
 	c := &Call[Q, A]{Req: req, Deadline: deadline, Bypass: bypass, then: then}
 	return p.send(c)
 }
 
-// Ask sends the request and waits for the answer or the end of ctx. After ctx has ended
-// the outcome is unknown.
+// Ask sends the request and waits for the answer or the end of ctx. If ctx ends first it
+// returns ctx's error, and the outcome is unknown.
 func (p *Port[Q, A]) Ask(ctx context.Context, req Q, bypass bool) (A, error) {
 	answer, _ := p.answers.Get().(chan Result[A])
 	if answer == nil {
@@ -126,20 +126,21 @@ func (p *Port[Q, A]) Ask(ctx context.Context, req Q, bypass bool) (A, error) {
 		return none, err
 	}
 	ended := ctx.Done()
-	if ended == nil { // a plain wait costs less
+	if ended == nil { // cheaper than a select
 		r := <-answer
 		p.answers.Put(answer)
 		return r.Value, r.Err
 	}
 	select {
 	case r := <-answer:
-		p.answers.Put(answer) // there was one answer, and there will be no other
+		p.answers.Put(answer) // a call is answered once, so the channel stays empty
 		return r.Value, r.Err
 	case <-ended:
 		return none, ctx.Err()
 	}
 }
 
+// send admits the call and sends it, or returns ErrOverloaded.
 func (p *Port[Q, A]) send(c *Call[Q, A]) error {
 	if !c.Bypass {
 		if p.queued.Add(1) > p.limit {
@@ -148,7 +149,8 @@ func (p *Port[Q, A]) send(c *Call[Q, A]) error {
 		}
 		if p.size != nil {
 			c.bytes = int64(p.size(c.Req))
-			if total := p.bytes.Add(c.bytes); total > p.maxBytes && total > c.bytes { // one alone always fits
+			// A single request is admitted whatever its size.
+			if total := p.bytes.Add(c.bytes); total > p.maxBytes && total > c.bytes {
 				p.bytes.Add(-c.bytes)
 				p.queued.Add(-1)
 				return ErrOverloaded

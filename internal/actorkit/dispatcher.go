@@ -6,32 +6,32 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// Dispatcher runs the turns of actors on goroutines that it keeps. The library's own
-// begins a new goroutine each time a mailbox was empty, with a small stack, and an actor
-// whose turns are deep grows it every time.
+// Dispatcher runs actors on goroutines that it keeps. Protoactor's default dispatcher
+// starts a goroutine whenever a mailbox has become non-empty. Its stack is small, and an
+// actor with deep calls has to grow it every time.
 //
-// A kept goroutine is handed the next mailbox that wakes up, the one that was idle last
-// first: its stack is in the processor's cache. When all are at work, another is begun:
-// no mailbox ever waits for another's turn.
+// A mailbox that becomes non-empty gets the goroutine that became idle last, whose stack is
+// most likely in the processor's cache. If none is idle another is started, so that no
+// mailbox waits for another's messages.
 type Dispatcher struct {
 	keep int
 	done sync.WaitGroup
 
 	mu     sync.Mutex
-	idle   []*turner
+	idle   []*worker
 	closed bool
 }
 
 var _ actor.Dispatcher = (*Dispatcher)(nil)
 
-// turner is one kept goroutine.
-type turner struct{ next chan func() }
+// worker is one kept goroutine.
+type worker struct{ next chan func() }
 
-// NewDispatcher returns a Dispatcher that keeps up to so many idle goroutines. Close ends them.
+// NewDispatcher returns a Dispatcher that keeps up to keep idle goroutines. Close ends them.
 func NewDispatcher(keep int) *Dispatcher { return &Dispatcher{keep: keep} }
 
 // turnsBeforeYield is how many messages an actor handles before it lets other goroutines
-// run; as the library's own.
+// run. It is the default dispatcher's value.
 const turnsBeforeYield = 300
 
 // Throughput implements actor.Dispatcher.
@@ -44,27 +44,27 @@ func (d *Dispatcher) Schedule(turns func()) {
 		t := d.idle[n-1]
 		d.idle = d.idle[:n-1]
 		d.mu.Unlock()
-		t.next <- turns // it was idle, and is handed one thing only: there is room
+		t.next <- turns // does not block: the worker is idle and its channel empty
 		return
 	}
-	t := &turner{next: make(chan func(), 1)}
+	t := &worker{next: make(chan func(), 1)}
 	d.done.Go(func() { d.run(t, turns) })
 	d.mu.Unlock()
 }
 
-// run carries out what the goroutine is handed until it is not kept any more.
-func (d *Dispatcher) run(t *turner, turns func()) {
+// run runs what the worker is handed until the worker is no longer kept.
+func (d *Dispatcher) run(t *worker, turns func()) {
 	for turns != nil {
 		turns()
-		if !d.rest(t) {
+		if !d.park(t) {
 			return
 		}
 		turns = <-t.next
 	}
 }
 
-// rest puts the goroutine with the idle ones; false if there are enough.
-func (d *Dispatcher) rest(t *turner) bool {
+// park adds the worker to the idle ones. It returns false if there are enough.
+func (d *Dispatcher) park(t *worker) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed || len(d.idle) >= d.keep {
@@ -74,8 +74,8 @@ func (d *Dispatcher) rest(t *turner) bool {
 	return true
 }
 
-// Close ends the goroutines that are kept, and waits for those at work. Call it after the
-// actors have stopped; turns that are scheduled later run on goroutines of their own.
+// Close ends the idle goroutines and waits for the busy ones. Call it after the actors have
+// stopped; what is scheduled later runs on goroutines that are not kept.
 func (d *Dispatcher) Close() {
 	d.mu.Lock()
 	d.closed = true
@@ -87,7 +87,7 @@ func (d *Dispatcher) Close() {
 	d.done.Wait()
 }
 
-// On is the option that has an actor's turns run by d; nil: by the library's dispatcher.
+// On returns the option that makes d run an actor. If d is nil the default dispatcher does.
 func On(d *Dispatcher) actor.PropsOption {
 	if d == nil {
 		return func(*actor.Props) {}

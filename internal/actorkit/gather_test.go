@@ -17,11 +17,11 @@ func TestGatherIsGivenUp(t *testing.T) {
 		}
 		return left
 	}
-	open(1<<maxAlone, 1)
-	if n := open(10<<maxAlone, 1); n != 10 {
-		t.Errorf("alone, %d of %d batches were left open, not one in %d", n, 10<<maxAlone, 1<<maxAlone)
+	open(1<<maxSoloRounds, 1)
+	if n := open(10<<maxSoloRounds, 1); n != 10 {
+		t.Errorf("alone, %d of %d batches were left open, not one in %d", n, 10<<maxSoloRounds, 1<<maxSoloRounds)
 	}
-	open(1<<maxAlone, 2)
+	open(1<<maxSoloRounds, 2)
 	if n := open(10, 2); n != 10 {
 		t.Errorf("in company, %d of 10 batches were left open", n)
 	}

@@ -2,14 +2,16 @@ package actorkit
 
 import "github.com/asynkron/protoactor-go/actor"
 
-// Leftover is a message that somebody waits for an answer to: a Call, or what carries calls.
+// Leftover is a message whose sender waits for an answer: a Call, or a message that holds
+// calls.
 type Leftover interface {
-	// Dead answers that the message has reached nobody.
+	// Dead tells the sender that no actor has handled the message.
 	Dead()
 }
 
-// Mailbox is the mailbox of actors that take calls. What is left in it when its actor has
-// stopped is answered with ErrStopped; protoactor drops it without a word.
+// Mailbox returns the mailbox option for actors that take calls. Calls that are left in the
+// mailbox when its actor has stopped fail with ErrStopped; protoactor would drop them
+// silently.
 func Mailbox() actor.PropsOption {
 	return actor.WithMailbox(func() actor.Mailbox { return actor.Unbounded(&leftovers{})() })
 }

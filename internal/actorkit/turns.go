@@ -8,20 +8,20 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// Turns is an actor that works in turns, one bounded step each: after a turn it pauses for
-// as long as the turn has said, or until it is woken. It blocks in a turn, so turns never
-// overlap, and nothing is sent to it but its own next one. A turn that panics is logged by
-// the library; the next one comes after the first pause. Methods may be used concurrently.
+// Turns is an actor that works in turns of one bounded step each. After a turn it pauses
+// for the duration that the turn returned, or until it is woken. Turns never overlap. If a
+// turn panics, protoactor logs it, and the next turn follows after the first pause. The
+// methods of Turns may be called concurrently.
 type Turns struct {
 	cfg    TurnsConfig
 	system *actor.ActorSystem
 	pid    *actor.PID
-	woken  atomic.Bool // a wake is on its way: one is enough
+	woken  atomic.Bool // a wake is in the mailbox already
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the actor has ended
 }
 
-// TurnsConfig is what Turns are started with. Name and Turn are required.
+// TurnsConfig configures Turns. Name and Turn are required.
 type TurnsConfig struct {
 	Name  string        // of the actor
 	First time.Duration // the pause before the first turn
@@ -31,12 +31,12 @@ type TurnsConfig struct {
 	Turn func(ctx context.Context) (pause time.Duration)
 }
 
-// SpawnTurns starts the actor. Errors: the name is taken.
+// SpawnTurns starts the actor. It fails if the name is taken.
 func SpawnTurns(system *actor.ActorSystem, cfg TurnsConfig) (*Turns, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &Turns{cfg: cfg, system: system, cancel: cancel, done: make(chan struct{})}
-	a := &turning{ctx: ctx, turns: t}
-	// One instance for good: a restart after a panic goes on with what it knows.
+	a := &turnActor{ctx: ctx, turns: t}
+	// Always the same instance: a restart after a panic keeps its state.
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return a }), cfg.Name)
 	if err != nil {
 		cancel()
@@ -46,16 +46,16 @@ func SpawnTurns(system *actor.ActorSystem, cfg TurnsConfig) (*Turns, error) {
 	return t, nil
 }
 
-// Wake makes the next turn come at once, or Gap after the last; if one is under way,
-// another follows it. It does not wait for it.
+// Wake starts the next turn at once, or Gap after the last one. If a turn is running,
+// another follows it. Wake does not wait.
 func (t *Turns) Wake() {
 	if !t.woken.Swap(true) {
 		t.system.Root.Send(t.pid, &wake{})
 	}
 }
 
-// Stop ends the actor; a turn that is under way is cut short. Errors: ctx's, if the actor
-// has not ended by then.
+// Stop cancels the running turn and ends the actor. It returns ctx's error if the actor has
+// not ended by the end of ctx.
 func (t *Turns) Stop(ctx context.Context) error {
 	t.cancel()
 	t.system.Root.Stop(t.pid)
@@ -70,12 +70,12 @@ func (t *Turns) Stop(ctx context.Context) error {
 // Messages of the actor.
 type (
 	wake struct{}
-	// due: the pause that was the nth has ended. From the actor's own timer.
+	// due is sent by the actor's timer when the nth pause has ended.
 	due struct{ n uint64 }
 )
 
-// turning is the actor.
-type turning struct {
+// turnActor is the actor. Only its own goroutine uses it.
+type turnActor struct {
 	ctx    context.Context // of all turns; ends when the actor is to stop
 	turns  *Turns
 	timer  *time.Timer
@@ -84,7 +84,7 @@ type turning struct {
 }
 
 // Receive does a turn and sets the timer for the next one.
-func (t *turning) Receive(c actor.Context) {
+func (t *turnActor) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started: // also after a panic
 		t.pause(c, t.turns.cfg.First)
@@ -96,7 +96,8 @@ func (t *turning) Receive(c actor.Context) {
 		}
 		t.turn(c)
 	case *due:
-		if m.n == t.pauses { // else a wake was faster, and another pause is on
+		// If n is older, a wake came first and another pause has begun.
+		if m.n == t.pauses {
 			t.turn(c)
 		}
 	case *actor.Stopping:
@@ -106,7 +107,8 @@ func (t *turning) Receive(c actor.Context) {
 	}
 }
 
-func (t *turning) turn(c actor.Context) {
+// turn runs a turn and starts the pause after it.
+func (t *turnActor) turn(c actor.Context) {
 	if t.ctx.Err() != nil {
 		return
 	}
@@ -115,8 +117,8 @@ func (t *turning) turn(c actor.Context) {
 	t.pause(c, pause)
 }
 
-// pause sets the one timer anew.
-func (t *turning) pause(c actor.Context, pause time.Duration) {
+// pause starts a pause, which replaces the one that is on.
+func (t *turnActor) pause(c actor.Context, pause time.Duration) {
 	if t.timer != nil {
 		t.timer.Stop()
 	}

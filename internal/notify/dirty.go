@@ -2,20 +2,20 @@ package notify
 
 import "github.com/percolator-go/percolator/internal/mvcc"
 
-// Dirty is a cell whose observer may have to run, as a scanner found it.
+// Dirty is a cell whose observer may have to run, as found by a scanner. Finder and
+// dispatcher share Notify; neither changes it.
 type Dirty struct {
 	Cell mvcc.Cell
-	// Notify is the cell's entry in the notify group as it was walked; nil for a hint,
-	// which knows the cell only.
+	// Notify is the cell's entry in the notify group as it was read, or nil for a hint.
 	Notify *mvcc.Notify
-	// Held: the finder holds the advisory lock of the cell, or locks are not in use. What
-	// is not held is not run, only collapsed into a run that is under way already.
+	// Held means that the finder holds the cell's advisory lock, or that locks are not in
+	// use. A cell that is not held is not run, only collapsed into a run under way.
 	Held bool
-	// Backlog: more cells of the column wait. A change that comes while this one runs
-	// waits in line with them.
+	// Backlog means that more cells of the column wait. A change of this cell during its
+	// run then waits in line with them.
 	Backlog bool
-	// Done is called exactly once after an Accepted cell needs the advisory lock no more.
-	// It must not block. May be nil.
+	// Done, unless nil, is called exactly once when an Accepted cell no longer needs the
+	// advisory lock. It must not block.
 	Done func()
 }
 
@@ -23,26 +23,26 @@ type Dirty struct {
 type Admission uint8
 
 const (
-	// Accepted: it will run, and Done will be called.
+	// Accepted means that the observer will run and Done will be called.
 	Accepted Admission = iota
-	// Collapsed: a run for the cell is queued or under way in this process and will take
-	// note of it (§2.4, message collapsing).
+	// Collapsed means that a run for the cell is queued or under way in this process and
+	// will see the change (§2.4, message collapsing).
 	Collapsed
-	// Deferred: the cell's last run failed and its backoff is not over.
+	// Deferred means that the cell's last run failed and its backoff is not over.
 	Deferred
-	// Refused: not held, and not under way here.
+	// Refused means that the cell is not Held and no run for it is under way here.
 	Refused
-	// Full: the observer's queue is at its bound; offer it again later.
+	// Full means that the observer's queue is full; offer the cell again later.
 	Full
-	// Unlinked: no observer of the column is registered in this process.
+	// Unlinked means that no observer of the column is registered in this process.
 	Unlinked
-	// Stopped: the dispatcher takes no more.
+	// Stopped means that the dispatcher has stopped.
 	Stopped
-	// Paused: nothing of the column runs for now.
+	// Paused means that observers of the column do not run for now.
 	Paused
 )
 
-// String is the admission's name, for logs.
+// String returns the admission's name, for logs.
 func (a Admission) String() string {
 	names := [...]string{"accepted", "collapsed", "deferred", "refused", "full", "unlinked", "stopped", "paused"}
 	if int(a) < len(names) {
@@ -58,5 +58,6 @@ type Target struct {
 	Weak   bool
 }
 
-// TargetOf is the column of a cell, as a key to look a target up by: its Weak is always false.
+// TargetOf returns the column of a cell as a key for looking up targets. Its Weak is always
+// false.
 func TargetOf(c mvcc.Cell) Target { return Target{Table: c.Table, Column: c.Column} }

@@ -1,11 +1,12 @@
-// Package notify holds what those who find dirty cells (actors/scanner) and those who run
-// observers for them (actors/observer) say to each other, so that neither imports the
-// other (§2.4). Types and encodings only: no actor, no clock, no I/O.
+// Package notify has the types shared by the finders of dirty cells (actors/scanner) and
+// the dispatcher that runs observers for them (actors/observer), so that neither imports
+// the other (§2.4). It has types and encodings only: no actor, no clock, no I/O.
 //
 // Invariants:
-//  1. Whoever gets Accepted for a cell hears its Done exactly once; for every other answer never.
-//  2. An acknowledgment is the eight bytes, big endian, of the start timestamp at which the observer last ran.
+//  1. Done is called exactly once for a cell that was Accepted, and never for another.
+//  2. An acknowledgment is the start timestamp at which the observer last ran, as eight
+//     bytes in big-endian order.
 //
-// Nothing here outlives the process: a crash loses what was found but not run, and the
-// next scan finds it again.
+// Dirty cells are kept in memory only: a crash loses those that were found but not run, and
+// the next scan finds them again.
 package notify

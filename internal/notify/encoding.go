@@ -8,18 +8,20 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// ErrAck: an acknowledgment column holds something else than a timestamp. Permanent.
+// ErrAck reports an acknowledgment column that does not hold a timestamp. It is permanent.
 var ErrAck = errors.New("notify: malformed acknowledgment")
 
-// AckCell is the acknowledgment column of the observer in the row of an observed cell (§2.4).
+// AckCell returns the observer's acknowledgment column in the row of an observed cell
+// (§2.4).
 func AckCell(observed mvcc.Cell, observer string) mvcc.Cell {
 	return mvcc.Cell{Table: observed.Table, Row: observed.Row, Class: mvcc.ClassAck, Column: observer}
 }
 
-// EncodeAck is the value of an acknowledgment: the start timestamp of the run.
+// EncodeAck returns the value of the acknowledgment of a run that began at start.
 func EncodeAck(start mvcc.Timestamp) []byte { return binary.BigEndian.AppendUint64(nil, uint64(start)) }
 
-// DecodeAck reads the value of an acknowledgment; no value is timestamp 0. Errors: ErrAck.
+// DecodeAck decodes the value of an acknowledgment. An empty value is timestamp 0. The
+// error wraps ErrAck.
 func DecodeAck(value []byte) (mvcc.Timestamp, error) {
 	if len(value) == 0 {
 		return 0, nil
@@ -30,10 +32,10 @@ func DecodeAck(value []byte) (mvcc.Timestamp, error) {
 	return mvcc.Timestamp(binary.BigEndian.Uint64(value)), nil
 }
 
-// LockKey is the key of a cell's advisory lock: table, length of the column, column, row.
-// The lock is the paper's row lock, one for each observed column of the row: two
-// observers of one row wait for each other no more than any two transactions do, and a
-// chain of observers along one row is not slowed by the lock of the link before.
+// LockKey returns the key of a cell's advisory lock: the table, the length of the column,
+// the column and the row. The paper locks whole rows. Here each observed column has a lock
+// of its own, so that observers of different columns of a row, such as the links of a
+// chain, do not wait for each other.
 func LockKey(c mvcc.Cell) string {
 	key := make([]byte, 0, 8+len(c.Column)+len(c.Row))
 	key = binary.BigEndian.AppendUint32(key, uint32(c.Table))
@@ -42,7 +44,8 @@ func LockKey(c mvcc.Cell) string {
 	return string(append(key, c.Row...))
 }
 
-// LockedCell is the cell of a lock's key; ok is false if it is no such key.
+// LockedCell returns the cell of a key made by LockKey. If the key is malformed ok is
+// false.
 func LockedCell(key string) (cell mvcc.Cell, ok bool) {
 	if len(key) < 8 {
 		return mvcc.Cell{}, false
