@@ -163,6 +163,15 @@ func TestVerifySkipsWhoIsAway(t *testing.T) {
 	patience, end := context.WithTimeout(ctx, 50*time.Second) // less than one tablet takes that waits
 	defer end()
 	for _, d := range r.tablets(ctx) {
+		described, err := admin.DescribeTablet(patience, &pb.DescribeTabletRequest{TabletId: d.TabletId})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range described.Replicas {
+			if (x.Error != "") != (x.NodeId == away) || (x.Status == nil) != (x.NodeId == away) {
+				t.Errorf("tablet %d is described as %v", d.TabletId, described)
+			}
+		}
 		var answer *pb.VerifyTabletResponse
 		comesTrue(patience, t, "a comparison", func() bool { // leaders may be elected just now
 			var err error

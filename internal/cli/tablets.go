@@ -17,7 +17,7 @@ import (
 // tabletCommand holds the commands about tablets.
 func tabletCommand(d *deps) *cobra.Command {
 	return group("tablet", "List, split and move tablets", d.example("tablet ls", "tablet split bank m"),
-		tabletList(d), tabletSplit(d), tabletMove(d))
+		tabletList(d), tabletDescribe(d), tabletSplit(d), tabletMove(d))
 }
 
 // tabletSplit splits at a row; one at which a tablet begins already is no error.
@@ -254,4 +254,69 @@ two replicas would come into one zone that need not.`,
 		return d.out.done("the replica of tablet %d on node %d is to move to node %d",
 			req.TabletId, req.FromNode, req.ToNode)
 	})
+}
+
+// replicaOut is what one replica of a tablet says of itself.
+type replicaOut struct {
+	Node    uint64 `json:"node"`
+	Role    string `json:"role"`
+	Term    uint64 `json:"term"`
+	Applied uint64 `json:"applied_index"`
+	Last    uint64 `json:"last_index"`
+	Leader  uint64 `json:"leader,omitempty"` // the node that leads, as the replica knows
+	AtRest  bool   `json:"at_rest"`
+	Locks   uint64 `json:"locks"`
+	Size    uint64 `json:"size_bytes"`
+	Problem string `json:"error,omitempty"` // why it says nothing
+}
+
+// tabletDescribe asks every replica of one tablet.
+func tabletDescribe(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "describe TABLET",
+		Short: "Show what each replica of a tablet says of itself",
+		Long: `Ask every replica of a tablet, a number of tablet ls, and show what it says: its role, its term, the last entry that it has
+applied and the last one that it has, who leads as far as it knows, and whether it is at rest. A replica that does not
+answer is shown with the reason.`,
+		Example: d.example("tablet describe 7", "tablet describe 7 -o json"),
+		Args:    argsBetween(1, 1),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := strconv.ParseUint(args[0], 10, 64)
+		if err != nil {
+			return usagef(cmd, "TABLET is a number of tablet ls, not %s", printable(args[0]))
+		}
+		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
+			answer, err := s.admin.DescribeTablet(ctx, &pb.DescribeTabletRequest{TabletId: id})
+			if err != nil {
+				return err
+			}
+			return listReplicas(answer, d.out)
+		})
+	}
+	return d.withClient(cmd)
+}
+
+func listReplicas(answer *pb.DescribeTabletResponse, out *printer) error {
+	list := out.listing([]string{"NODE", "ROLE", "TERM", "APPLIED", "LAST", "LEADER", "AT REST", "LOCKS", "SIZE"}, 0, 2, 3, 4, 5, 7, 8)
+	for i, r := range answer.GetReplicas() {
+		role, st := "voter", r.GetStatus()
+		switch {
+		case st.GetLeader():
+			role = "leader"
+		case answer.GetTablet().GetReplicas()[i].GetLearner():
+			role = "learner"
+		}
+		x := &replicaOut{
+			Node: r.GetNodeId(), Role: role, Term: st.GetTerm(), Applied: st.GetAppliedIndex(), Last: st.GetLastIndex(),
+			Leader: st.GetLeaderNode(), AtRest: st.GetQuiescent(), Locks: st.GetLocks(), Size: st.GetSizeBytes(), Problem: r.GetError(),
+		}
+		if st == nil {
+			list.add(x, fmt.Sprint(x.Node), role, "-", "-", "-", "-", x.Problem, "-", "-")
+			continue
+		}
+		list.add(x, fmt.Sprint(x.Node), role, fmt.Sprint(x.Term), fmt.Sprint(x.Applied), fmt.Sprint(x.Last), fmt.Sprint(x.Leader),
+			fmt.Sprint(x.AtRest), fmt.Sprint(x.Locks), byteText(int64(x.Size)))
+	}
+	return list.end()
 }

@@ -111,7 +111,7 @@ var evilLines = [][]string{
 	{"node", "forget", evilName, "--yes"}, {"node", "forget", evilName}, {"node", "forget", "2", "--yes"},
 	{"table", "ls"}, {"table", "create", evilName, "--split", evilName}, {"table", "drop", evilName}, {"table", "drop", evilName, "--yes"},
 	{"tablet", "ls"}, {"tablet", "split", evilName, evilRow}, {"tablet", "move", "7", "--leader", "--to", evilName},
-	{"tablet", "move", evilName, "--leader", "--to", "2"}, {"verify"},
+	{"tablet", "move", evilName, "--leader", "--to", "2"}, {"tablet", "describe", "7"}, {"verify"},
 	{"observer", "ls"}, {"observer", "pause", evilName}, {"observer", "resume", evilName}, {"observer", "limit", evilName, "3"},
 	{"observer", "limit", "x", evilName}, {"observer", "replay", evilName}, {"observer", "replay", evilName, "--wait"},
 	{"observer", "retire", evilName}, {"observer", "retire", evilName, "--yes"}, {"observer", "pause", "nobody" + evilName},

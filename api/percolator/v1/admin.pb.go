@@ -928,6 +928,162 @@ func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
 	return nil
 }
 
+type DescribeTabletRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeTabletRequest) Reset() {
+	*x = DescribeTabletRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeTabletRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeTabletRequest) ProtoMessage() {}
+
+func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeTabletRequest.ProtoReflect.Descriptor instead.
+func (*DescribeTabletRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DescribeTabletRequest) GetTabletId() uint64 {
+	if x != nil {
+		return x.TabletId
+	}
+	return 0
+}
+
+type DescribeTabletResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tablet        *TabletDescriptor      `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"`
+	Replicas      []*ReplicaStatus       `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"` // in the order of the descriptor's
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeTabletResponse) Reset() {
+	*x = DescribeTabletResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeTabletResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeTabletResponse) ProtoMessage() {}
+
+func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeTabletResponse.ProtoReflect.Descriptor instead.
+func (*DescribeTabletResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DescribeTabletResponse) GetTablet() *TabletDescriptor {
+	if x != nil {
+		return x.Tablet
+	}
+	return nil
+}
+
+func (x *DescribeTabletResponse) GetReplicas() []*ReplicaStatus {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+type ReplicaStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Status        *StatusResponse        `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // why there is no status
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaStatus) Reset() {
+	*x = ReplicaStatus{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaStatus) ProtoMessage() {}
+
+func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
+func (*ReplicaStatus) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReplicaStatus) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *ReplicaStatus) GetStatus() *StatusResponse {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *ReplicaStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // Compares the replicas of one tablet at one place of its log.
 type VerifyTabletRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -938,7 +1094,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1106,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1119,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -983,7 +1139,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1151,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1164,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -1036,7 +1192,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1204,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1217,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -1106,7 +1262,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1274,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1287,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -1220,7 +1376,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1388,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1401,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -1264,7 +1420,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1432,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1445,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -1308,7 +1464,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1476,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1489,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -1351,7 +1507,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1519,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1532,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
@@ -1456,7 +1612,16 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\ato_node\x18\x03 \x01(\x04R\x06toNode\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\bR\x06leader\"M\n" +
 	"\x12MoveTabletResponse\x127\n" +
-	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\"2\n" +
+	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\"4\n" +
+	"\x15DescribeTabletRequest\x12\x1b\n" +
+	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\"\x8b\x01\n" +
+	"\x16DescribeTabletResponse\x127\n" +
+	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x128\n" +
+	"\breplicas\x18\x02 \x03(\v2\x1c.percolator.v1.ReplicaStatusR\breplicas\"u\n" +
+	"\rReplicaStatus\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x125\n" +
+	"\x06status\x18\x02 \x01(\v2\x1d.percolator.v1.StatusResponseR\x06status\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"2\n" +
 	"\x13VerifyTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\"h\n" +
 	"\x14VerifyTabletResponse\x12:\n" +
@@ -1499,14 +1664,15 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x06policy\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x06policy\",\n" +
 	"\x11ForgetNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\"\x14\n" +
-	"\x12ForgetNodeResponse2\xa5\x05\n" +
+	"\x12ForgetNodeResponse2\x84\x06\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
 	"\x05Nodes\x12\x1b.percolator.v1.NodesRequest\x1a\x1c.percolator.v1.NodesResponse\x12N\n" +
 	"\tDrainNode\x12\x1f.percolator.v1.DrainNodeRequest\x1a .percolator.v1.DrainNodeResponse\x12Q\n" +
 	"\n" +
-	"MoveTablet\x12 .percolator.v1.MoveTabletRequest\x1a!.percolator.v1.MoveTabletResponse\x12W\n" +
+	"MoveTablet\x12 .percolator.v1.MoveTabletRequest\x1a!.percolator.v1.MoveTabletResponse\x12]\n" +
+	"\x0eDescribeTablet\x12$.percolator.v1.DescribeTabletRequest\x1a%.percolator.v1.DescribeTabletResponse\x12W\n" +
 	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponse\x12Q\n" +
 	"\n" +
 	"ForgetNode\x12 .percolator.v1.ForgetNodeRequest\x1a!.percolator.v1.ForgetNodeResponse\x12Z\n" +
@@ -1525,7 +1691,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
 	(*ControlObserverRequest)(nil),  // 1: percolator.v1.ControlObserverRequest
@@ -1541,55 +1707,64 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*DrainNodeResponse)(nil),       // 11: percolator.v1.DrainNodeResponse
 	(*MoveTabletRequest)(nil),       // 12: percolator.v1.MoveTabletRequest
 	(*MoveTabletResponse)(nil),      // 13: percolator.v1.MoveTabletResponse
-	(*VerifyTabletRequest)(nil),     // 14: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),    // 15: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),         // 16: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                  // 17: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),    // 18: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),   // 19: percolator.v1.ClusterPolicyResponse
-	(*ForgetNodeRequest)(nil),       // 20: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),      // 21: percolator.v1.ForgetNodeResponse
-	nil,                             // 22: percolator.v1.Node.LabelsEntry
-	(*ObserverInfo)(nil),            // 23: percolator.v1.ObserverInfo
-	(NodeState)(0),                  // 24: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),        // 25: percolator.v1.TabletDescriptor
-	(*ChecksumResponse)(nil),        // 26: percolator.v1.ChecksumResponse
+	(*DescribeTabletRequest)(nil),   // 14: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),  // 15: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),           // 16: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),     // 17: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),    // 18: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),         // 19: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                  // 20: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),    // 21: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),   // 22: percolator.v1.ClusterPolicyResponse
+	(*ForgetNodeRequest)(nil),       // 23: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),      // 24: percolator.v1.ForgetNodeResponse
+	nil,                             // 25: percolator.v1.Node.LabelsEntry
+	(*ObserverInfo)(nil),            // 26: percolator.v1.ObserverInfo
+	(NodeState)(0),                  // 27: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),        // 28: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),          // 29: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),        // 30: percolator.v1.ChecksumResponse
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
-	23, // 0: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	26, // 0: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
 	0,  // 1: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
 	5,  // 2: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	22, // 3: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	24, // 4: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	25, // 3: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	27, // 4: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
 	6,  // 5: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
 	9,  // 6: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
 	6,  // 7: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	25, // 8: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	16, // 9: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	26, // 10: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	17, // 11: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	17, // 12: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	1,  // 13: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	3,  // 14: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	7,  // 15: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	10, // 16: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	12, // 17: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	14, // 18: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	20, // 19: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	18, // 20: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	2,  // 21: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	4,  // 22: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	8,  // 23: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	11, // 24: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	13, // 25: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	15, // 26: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	21, // 27: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	19, // 28: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	21, // [21:29] is the sub-list for method output_type
-	13, // [13:21] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	28, // 8: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	28, // 9: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	16, // 10: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	29, // 11: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	19, // 12: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	30, // 13: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	20, // 14: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	20, // 15: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	1,  // 16: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	3,  // 17: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	7,  // 18: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	10, // 19: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	12, // 20: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	14, // 21: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	17, // 22: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	23, // 23: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	21, // 24: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	2,  // 25: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	4,  // 26: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	8,  // 27: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	11, // 28: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	13, // 29: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	15, // 30: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	18, // 31: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	24, // 32: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	22, // 33: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	25, // [25:34] is the sub-list for method output_type
+	16, // [16:25] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -1599,14 +1774,14 @@ func file_percolator_v1_admin_proto_init() {
 	}
 	file_percolator_v1_data_proto_init()
 	file_percolator_v1_admin_proto_msgTypes[0].OneofWrappers = []any{}
-	file_percolator_v1_admin_proto_msgTypes[16].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

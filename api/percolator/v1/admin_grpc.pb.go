@@ -24,6 +24,7 @@ const (
 	Admin_Nodes_FullMethodName           = "/percolator.v1.Admin/Nodes"
 	Admin_DrainNode_FullMethodName       = "/percolator.v1.Admin/DrainNode"
 	Admin_MoveTablet_FullMethodName      = "/percolator.v1.Admin/MoveTablet"
+	Admin_DescribeTablet_FullMethodName  = "/percolator.v1.Admin/DescribeTablet"
 	Admin_VerifyTablet_FullMethodName    = "/percolator.v1.Admin/VerifyTablet"
 	Admin_ForgetNode_FullMethodName      = "/percolator.v1.Admin/ForgetNode"
 	Admin_ClusterPolicy_FullMethodName   = "/percolator.v1.Admin/ClusterPolicy"
@@ -46,6 +47,8 @@ type AdminClient interface {
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
 	// Moves one replica of a tablet, or its leadership.
 	MoveTablet(ctx context.Context, in *MoveTabletRequest, opts ...grpc.CallOption) (*MoveTabletResponse, error)
+	// Describes a tablet: as the tablet map has it, and as each of its replicas does.
+	DescribeTablet(ctx context.Context, in *DescribeTabletRequest, opts ...grpc.CallOption) (*DescribeTabletResponse, error)
 	// Compares the replicas of a tablet.
 	VerifyTablet(ctx context.Context, in *VerifyTabletRequest, opts ...grpc.CallOption) (*VerifyTabletResponse, error)
 	// Removes the record of a node that has gone and holds nothing; its directory is not let in again.
@@ -112,6 +115,16 @@ func (c *adminClient) MoveTablet(ctx context.Context, in *MoveTabletRequest, opt
 	return out, nil
 }
 
+func (c *adminClient) DescribeTablet(ctx context.Context, in *DescribeTabletRequest, opts ...grpc.CallOption) (*DescribeTabletResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DescribeTabletResponse)
+	err := c.cc.Invoke(ctx, Admin_DescribeTablet_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminClient) VerifyTablet(ctx context.Context, in *VerifyTabletRequest, opts ...grpc.CallOption) (*VerifyTabletResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VerifyTabletResponse)
@@ -159,6 +172,8 @@ type AdminServer interface {
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
 	// Moves one replica of a tablet, or its leadership.
 	MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error)
+	// Describes a tablet: as the tablet map has it, and as each of its replicas does.
+	DescribeTablet(context.Context, *DescribeTabletRequest) (*DescribeTabletResponse, error)
 	// Compares the replicas of a tablet.
 	VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error)
 	// Removes the record of a node that has gone and holds nothing; its directory is not let in again.
@@ -189,6 +204,9 @@ func (UnimplementedAdminServer) DrainNode(context.Context, *DrainNodeRequest) (*
 }
 func (UnimplementedAdminServer) MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MoveTablet not implemented")
+}
+func (UnimplementedAdminServer) DescribeTablet(context.Context, *DescribeTabletRequest) (*DescribeTabletResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DescribeTablet not implemented")
 }
 func (UnimplementedAdminServer) VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VerifyTablet not implemented")
@@ -310,6 +328,24 @@ func _Admin_MoveTablet_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_DescribeTablet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DescribeTabletRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).DescribeTablet(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_DescribeTablet_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).DescribeTablet(ctx, req.(*DescribeTabletRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Admin_VerifyTablet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VerifyTabletRequest)
 	if err := dec(in); err != nil {
@@ -390,6 +426,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MoveTablet",
 			Handler:    _Admin_MoveTablet_Handler,
+		},
+		{
+			MethodName: "DescribeTablet",
+			Handler:    _Admin_DescribeTablet_Handler,
 		},
 		{
 			MethodName: "VerifyTablet",

@@ -1,0 +1,49 @@
+package admin
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// This file describes tablets. It keeps nothing: the tablet map is read, and every replica
+// asked, anew.
+
+// describePatience bounds the questions to the replicas, which answer from memory.
+const describePatience = 2 * time.Second
+
+// DescribeTablet implements pb.AdminServer. A replica that does not answer is described by
+// why it does not.
+func (s *Service) DescribeTablet(ctx context.Context, req *pb.DescribeTabletRequest) (*pb.DescribeTabletResponse, error) {
+	d, err := s.descriptor(ctx, req.GetTabletId(), true)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, describePatience)
+	defer cancel()
+	out := &pb.DescribeTabletResponse{Tablet: d, Replicas: make([]*pb.ReplicaStatus, len(d.GetReplicas()))}
+	var asking sync.WaitGroup
+	for i, replica := range d.GetReplicas() {
+		asking.Go(func() {
+			out.Replicas[i] = &pb.ReplicaStatus{NodeId: replica.GetNodeId()}
+			status, err := s.replicaStatus(ctx, replica.GetNodeId(), d.GetTabletId())
+			if out.Replicas[i].Status = status; err != nil {
+				out.Replicas[i].Error = withoutResult(err)
+			}
+		})
+	}
+	asking.Wait()
+	return out, nil
+}
+
+func (s *Service) replicaStatus(ctx context.Context, node, tablet uint64) (*pb.StatusResponse, error) {
+	req := &pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}
+	r, err := s.ask(ctx, node, req)
+	if err == nil && r.GetError() != nil {
+		err = &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message}
+	}
+	return r.GetStatus(), err
+}
