@@ -4,7 +4,7 @@
 // (internal/rpc) registers the Service as it is; the node's own process reaches it over
 // [Conn], and so do the simulations' clients; remote programs over their gRPC connection.
 // All of them use the generated pb.AdminClient, so that another call needs no code in
-// between: CONTRIBUTING.md says which files it takes.
+// between: ARCHITECTURE.md says which files it takes.
 //
 // Any node takes any call. What must be decided once for the cluster is a transaction on
 // the meta tablet (package meta); the call returns when that is committed, and what

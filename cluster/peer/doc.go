@@ -16,5 +16,5 @@
 //
 // A crash loses what is under way: callers learn it by the connection's end, by gossip
 // (Down), by the next incarnation's first message, or at last by their deadlines. Called
-// by: node, cluster.
+// by: node, cluster/admin, and cluster/route through its interface Caller.
 package peer

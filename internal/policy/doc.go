@@ -8,6 +8,7 @@
 //  1. A policy that Check lets through can be run by every job of meta's leader.
 //  2. A setting has one name, in `cluster set` and as a flag of `start`.
 //
-// It has no state. Called by: cluster (what is stored), node (what the jobs run by, and
-// the comparison with the node's own configuration), internal/cli (names and texts).
+// It has no state. Called by: cluster/meta (what is stored), cluster/admin (what may be set), node
+// (what the jobs run by, and the comparison with the node's own configuration),
+// internal/cli (names and texts).
 package policy
